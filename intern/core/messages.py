@@ -50,7 +50,7 @@ class FileDigest(Struct, frozen=True, kw_only=True):
     """A text file in short, masked: nothing else of it reaches a model, a log or the disk."""
 
     telling: str = ""
-    """The lines that say what went wrong; its first lines where none does."""
+    """The lines that say what went wrong, or of prose, that ask; its first lines where none does."""
     went_wrong: bool = False
     """Whether a line says what went wrong."""
     excerpt: str = ""

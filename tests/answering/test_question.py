@@ -8,7 +8,7 @@ from msgspec import structs
 
 from intern.answering.working import MAX_HISTORY_CHARS, MAX_QUESTION_CHARS, asked
 from intern.core.ids import UserId
-from intern.core.messages import Attachment, Conversation, Image, Message, Role
+from intern.core.messages import Attachment, Conversation, FileDigest, Image, Message, Role
 from tests.planted import SECRETS
 
 
@@ -83,3 +83,15 @@ def test_a_conversation_holds_no_secret_however_it_is_made(kind: str) -> None:
     decoded = msgspec.json.decode(msgspec.json.encode({"role": "user", "text": planted.text}), type=Message)
     for each in (made, decoded, structs.replace(Message(role="assistant", text=""), text=planted.text)):
         assert not [part for part in planted.secret if part in each.text]
+
+
+@pytest.mark.parametrize(
+    ("text", "begun", "looks"),
+    [("", "How can I change the port?", True), ("", "port = 8080", False), ("see my file", "Why?", False)],
+)
+def test_a_file_without_words_beside_it_may_ask(text: str, begun: str, looks: bool) -> None:  # noqa: FBT001
+    digest = FileDigest(telling=begun, excerpt=begun)
+    file = Attachment(id="1", filename="why?.txt", url="https://cdn.example", size=1, digest=digest)
+    question = asked(Conversation((Message(role="user", text=text, attachments=(file,)),)), addressed=False)
+    assert question.looks_like_a_question is looks
+    assert question.sought().splitlines() == [*filter(None, [text, begun])]

@@ -72,6 +72,28 @@ def test_a_file_without_errors_is_told_by_its_beginning_and_a_short_one_is_shown
     assert found.telling == found.excerpt
 
 
+_PROSE = "We have run the relay in our club for two years, and it did well in the unexpected holiday rush.\n"
+
+
+# The client of Discord makes `message.txt` of what is longer than a message may be.
+@pytest.mark.parametrize(
+    "asks", ["How can I change the port of the relay to 8080?", "如何更改端口？", "Where is 'port'? I see none."]
+)
+@pytest.mark.parametrize("lines", [1, 10, 60])
+def test_a_long_message_is_told_by_what_it_asks(asks: str, lines: int) -> None:
+    found = digest(*[_PROSE.strip()] * lines, asks, *[_PROSE.strip()] * lines)
+    assert asks in found.telling
+    assert not found.went_wrong
+    assert asks in found.excerpt
+    assert (lines > 10) == (GAP in found.excerpt)
+
+
+def test_a_question_mark_in_a_log_asks_nothing() -> None:
+    found = digest(*ORDINARY[:60], "ERROR: spool is full", "Is the spool full?", "GET /spool?all=1")
+    assert found.telling == "ERROR: spool is full"
+    assert found.went_wrong
+
+
 def test_a_long_file_is_cut_to_what_tells_its_beginning_and_its_end() -> None:
     found = among(*(f"ERROR part {letter * 40} is broken" for letter in string.ascii_letters))
     assert len(found.telling) <= MOST_TELLING
