@@ -29,7 +29,7 @@ from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
 from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
-from intern.core.text.masking import mask_secrets, mask_start
+from intern.core.text.masking import mask_start
 from intern.core.text.orders import gives_orders, without_orders
 from intern.core.text.passages import without_headings
 from intern.core.text.patterns import regex
@@ -102,7 +102,7 @@ def _said(message: Message) -> str:
     """Return a message with the names of its files and their digests, each line of these indented."""
     said = [message.text.strip()]
     for file in message.attachments:
-        name, problem = mask_secrets(" ".join(file.filename.split())).text, file.digest and file.digest.problem
+        name, problem = file.masked_name, file.digest and file.digest.problem
         said.append(f"[attached: {name}, {problem}]" if problem else f"[attached: {name}]")
         said += [f"  {line}" for line in file.digest.excerpt.splitlines()] if file.digest else []
     if message.images and not message.attachments:

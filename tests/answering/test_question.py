@@ -56,6 +56,13 @@ def test_what_hangs_on_a_message_is_named() -> None:
     assert bare.question == "[attached: image]"
 
 
+def test_names_of_files_are_masked_as_their_texts_are() -> None:
+    file = Attachment(id="1", filename="/home/annsmith/ann@example.org 203.0.113.7.log", url="https://a", size=1)
+    question = asked(Conversation((Message(role="user", text="Why?", attachments=(file,)),)), addressed=False)
+    assert question.question == "Why?\n[attached: /home/[masked user_name]/[masked email] [masked ip_address].log]"
+    assert question.sought() == "Why?"
+
+
 def test_an_empty_conversation_asks_nothing() -> None:
     assert asked(Conversation(()), addressed=True).question == ""
     assert asked(Conversation((said("hi", "9", "assistant"),)), addressed=True).question == ""

@@ -429,3 +429,19 @@ def test_a_hostile_file_takes_time_in_proportion_to_its_length(piece: str) -> No
         return cpu_seconds(lambda: mask_file(piece * (size // len(piece))))
 
     assert seconds(20_000) < 3 * seconds(10_000) + 0.05
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("/Users/Ann Smith/x", "/Users/[masked user_name]/x"),
+        (r"gone: C:\Users\Ann Smith", r"gone: C:\Users\[masked user_name]"),
+        ('"C:\\Users\\Ann Smith" is gone', '"C:\\Users\\[masked user_name]" is gone'),
+        ("/Users/ann in folder a/b", "/Users/[masked user_name] in folder a/b"),
+        ("/home/ann failed to open", "/home/[masked user_name] failed to open"),
+        ("10:00:03:: Chrome/120.0.0.0, Version=1.2.3.4", "10:00:03:: Chrome/120.0.0.0, Version=1.2.3.4"),
+        ("a/10.1.2.3:80 and [2001:db8::7]", "a/[masked ip_address]:80 and [[masked ip_address]]"),
+    ],
+)
+def test_users_and_machines_of_files_are_masked_and_nothing_beside_them(text: str, kept: str) -> None:
+    assert mask_file(text) == kept

@@ -155,11 +155,11 @@ def _key_block(found: str) -> str:
 
 
 def _find_address(found: str) -> str:
-    """Return an IP address, unless it stands for this machine or for any."""
+    """Return an IP address, unless it stands for this machine, for any, or a network (or is a version)."""
     for value in (found, found.rstrip(":.")):
         with suppress(ValueError):
             address = ip_address(value)
-            return "" if address.is_loopback or address.is_unspecified else value
+            return "" if address.is_loopback or address.is_unspecified or value.endswith(".0.0") else value
     return ""
 
 
@@ -288,15 +288,15 @@ def _plain(text: str) -> str:
 _EMAIL = regex(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])")
 _EMAILS: _Rules = (("email", ("@",), _EMAIL, _whole),)
 
-# A name with blanks is known by the separator behind it.
+# A name with blanks is known by what stands behind it.
 _NAME = r"[^\s/\\:\"'<>|*?,;()\[\]{}]{1,64}"
 _USER_NAME = regex(
     r"(?:/home/|[\\/]Users[\\/]{1,4}|(?i:\b[a-z]:[\\/]{1,4}(?:users|documents and settings)[\\/]{1,4}))"
-    rf"(?P<secret>{_NAME}(?:[ ]{_NAME}){{0,3}}(?=\\)|{_NAME})"
+    rf"(?P<secret>{_NAME}(?:[ ]{_NAME}){{0,3}}(?=\\)|{_NAME}(?:[ ][A-Z]{_NAME}){{1,2}}(?=[/\"']|[ ]*(?m:$))|{_NAME})"
 )
 _IP_ADDRESS = regex(
-    r"(?<![\w.])(?P<secret>(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)"
-    r"|(?=[a-fA-F:]{0,40}\d)(?=[\da-fA-F:]{0,40}::|(?:[\da-fA-F]{1,4}:){7})[\da-fA-F:.]{3,46}(?!\w))"
+    r"(?<![\w.])(?<!(?i:version)[=: ])(?P<secret>(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)"
+    r"|(?<!\d\d:)(?!\d\d:\d\d:\d\d\b)(?=[a-fA-F:]{0,40}\d)(?=[\da-fA-F:]{0,40}::|(?:[\da-fA-F]{1,4}:){7})[\da-fA-F:.]{3,46}(?!\w))"
 )
 _USERS = ("home", "users", "documents and settings")
 # Ends of names of settings, which hold a password for sure, or else may hold a word; and what joins them to a value in
