@@ -29,7 +29,7 @@ from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
 from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
-from intern.core.text.masking import mask_secrets, mask_start
+from intern.core.text.masking import mask_start
 from intern.core.text.orders import gives_orders, without_orders
 from intern.core.text.passages import without_headings
 from intern.core.text.patterns import regex
@@ -65,16 +65,16 @@ class Asked(Struct, frozen=True, kw_only=True):
     images: tuple[Image, ...]
     addressed: bool
     said: str = ""
-    """The question without the contents of its files."""
+    """The question without its files."""
     telling: str = ""
     """The lines of its files that say what went wrong."""
     begun: str = ""
-    """The first lines of its other files."""
+    """What its other files ask, or their first lines."""
 
     @property
     def looks_like_a_question(self) -> bool:
         """Worth guessing before any model has said so; a question mark in an address is none."""
-        return self.addressed or bool(_QUESTION_MARK.search(_URL.sub(" ", self.said)))
+        return self.addressed or bool(_QUESTION_MARK.search(_URL.sub(" ", self.said or self.begun)))
 
     def sought(self, query: str = "") -> str:
         """Return what to search for: what a file says went wrong comes before the words about it."""
@@ -89,7 +89,7 @@ def asked(conversation: Conversation, *, addressed: bool) -> Asked:
     digests = [file.digest for each in question for file in each.attachments if file.digest]
     return Asked(
         question=_shortened("\n".join(filter(None, map(_said, question))), MAX_QUESTION_CHARS),
-        said=_shortened("\n".join(filter(None, (_said(each, whole=False) for each in question))), MAX_QUESTION_CHARS),
+        said=_shortened("\n".join(filter(None, (each.text.strip() for each in question))), MAX_QUESTION_CHARS),
         telling="\n".join(each.telling for each in digests if each.went_wrong),
         begun="\n".join(each.telling for each in digests if not (each.went_wrong or each.problem)),
         history=_history([*messages[: place.start], *messages[place.stop :]], asker),
@@ -98,13 +98,13 @@ def asked(conversation: Conversation, *, addressed: bool) -> Asked:
     )
 
 
-def _said(message: Message, *, whole: bool = True) -> str:
-    """Return a message with the names of its files; with the `whole` of their digests, each line of these indented."""
+def _said(message: Message) -> str:
+    """Return a message with the names of its files and their digests, each line of these indented."""
     said = [message.text.strip()]
     for file in message.attachments:
-        name, problem = mask_secrets(" ".join(file.filename.split())).text, file.digest and file.digest.problem
+        name, problem = file.masked_name, file.digest and file.digest.problem
         said.append(f"[attached: {name}, {problem}]" if problem else f"[attached: {name}]")
-        said += [f"  {line}" for line in file.digest.excerpt.splitlines()] if whole and file.digest else []
+        said += [f"  {line}" for line in file.digest.excerpt.splitlines()] if file.digest else []
     if message.images and not message.attachments:
         said += ["[attached: image]"] * len(message.images)
     return "\n".join(filter(None, said))

@@ -18,7 +18,6 @@ from intern.core.ids import ConversationId, MessageId, position_of, reply_conver
 from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext, Role
 from intern.core.records import Capture, Turn
 from intern.core.text.patterns import regex
-from intern.core.text.words import one_line
 
 
 def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tuple[CaptureRequest, ...]:
@@ -68,7 +67,7 @@ def text_of(message: ChatMessage, texts: Mapping[str, str] | None = None) -> str
     known = texts or {}
     lines = [message.text] if message.text else []
     for each in message.attachments:
-        said, name = known.get(each.id, ""), one_line(each.filename)
+        said, name = known.get(each.id, ""), each.masked_name
         of_file = f"[file {name}: {said}]" if said else f"[file: {name}]"
         lines.append(f"[image: {name}] {said}".rstrip() if each.is_image else of_file)
     links = ((id_, said) for id_, said in known.items() if said and id_.startswith("https://"))

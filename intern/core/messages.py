@@ -16,14 +16,17 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from msgspec import Struct, structs
 
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId, position_of
-from intern.core.text.masking import mask_secrets
+from intern.core.text.masking import mask_file, mask_secrets
 from intern.core.text.patterns import regex
+from intern.core.text.words import one_line
 
 AuthorType = Literal["bot", "team_member", "community_user"]
 """`bot`: any bot or webhook, intern itself included."""
 
 _CODE = regex(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _MENTION = regex(r"<@!?([0-9]{1,20})>")
+
+_LONGEST_FILENAME = 100
 
 ChannelKind = Literal["channel", "thread", "post"]
 """`post`: a thread in a forum or media channel, whose first message has the thread's own id."""
@@ -54,7 +57,7 @@ class FileDigest(Struct, frozen=True, kw_only=True):
     """A text file in short, masked: nothing else of it reaches a model, a log or the disk."""
 
     telling: str = ""
-    """The lines that say what went wrong; its first lines where none does."""
+    """The lines that say what went wrong, or of prose, that ask; its first lines where none does."""
     went_wrong: bool = False
     """Whether a line says what went wrong."""
     excerpt: str = ""
@@ -76,6 +79,11 @@ class Attachment(Struct, frozen=True, kw_only=True):
     height: int | None = None
     digest: FileDigest | None = None
     """Its text, once it was looked at; None for a file without text."""
+
+    @property
+    def masked_name(self) -> str:
+        """Its name as its text is shown: masked, and on one line."""
+        return mask_file(one_line(self.filename))[:_LONGEST_FILENAME]
 
     @property
     def is_image(self) -> bool:

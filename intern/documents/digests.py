@@ -21,8 +21,10 @@ from intern.documents.parsing import UnfitError, decoded_text
 
 MOST_TELLING = 300
 """Characters of the telling lines that are archived, and lead the search."""
+MOST_WHOLE = 4000
+"""Characters of a file that a model is shown whole."""
 MOST_CHARS = 2000
-"""Characters of a digest that a model is shown."""
+"""Characters of the digest of another file."""
 GAP = "\n[…]\n"
 
 _LONGEST_LINE = 200
@@ -31,6 +33,7 @@ _RANKED_LINE = 300
 _MASKED_BEFORE = 400  # characters before a telling line that are masked with it
 _MOST_PLACES = 40  # of each clue, from either end
 _HALF = 100  # of the candidates: the first, and the last
+_LONGEST_PROSE = 20_000
 _LONGEST_TRACEBACK = 20_000
 _MOST_MASKED = 12  # telling lines
 
@@ -59,6 +62,12 @@ _NONE = regex(
     r"|\b(?:errors?|fail(?:ed|ures?)|exceptions?|exit(?:ed)? (?:code|status))[\"']?\s*[:=]?\s*[\"']?"
     r"(?:0|none|null|false)\b"
 )
+# What no message has, but for what is pasted into it.
+_LOGGED = regex(
+    rf"(?m){_LEVEL}(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERRO?|ERROR|FATAL|CRITICAL|SEVERE|PANIC)\b|\d\d:\d\d:\d\d"
+    r"|\b[A-Za-z]\w*(?:Error|Exception)\b|Traceback \("
+)
+_ASKING = regex(r"(?m)[？؟⁇⁈]|(?<=\S)\?(?=[\s\"')*_]|\Z)|\?\s*$")
 _TRACEBACK = "Traceback (most recent call last)"
 # Frames of a stack, and lines of code.
 _NO_LINE = regex(
@@ -74,11 +83,15 @@ _STAMP = regex(
 )
 _ADDRESS = regex(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]{8,}\b")
 _NO_DIGITS = str.maketrans("", "", digits)
+# Backwards: a mask, or half a long secret, on one line or several.
+_READ_END = regex(
+    r"\][a-z_]+ deksam\[|(?P<run>(?=(?:[\w+/=.-]*+\s{1,40})?[\w+/=.-]{40})[\w+/=.-]*+(?:\s{1,40}[\w+/=.-]{40,}+)*+)"
+)
 _PRIVATE_KEY = regex(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?:[\s\S]*?-----END[^\n]*|[\s\S]*)")
 
 
 def digest_file(data: bytes) -> FileDigest | None:
-    """Return the digest of a file, with about `MOST_CHARS` at most; None if the bytes are not text."""
+    """Return the digest of a file, with about `MOST_WHOLE` at most; None if the bytes are not text."""
     try:
         text = decoded_text(data)[0].strip()
     except UnfitError:
@@ -86,15 +99,23 @@ def digest_file(data: bytes) -> FileDigest | None:
     if not text:
         return None
     text = _PRIVATE_KEY.sub("[masked private_key]", text) if "PRIVATE KEY" in text else text
-    telling = [_mask_line(text, start) for start in _find_telling(text)[:_MOST_MASKED]]
-    is_whole = len(text) <= MOST_CHARS
-    start = _mask_start(text, MOST_CHARS if is_whole else MOST_CHARS // 4)
-    # Without such lines (a configuration, a long message) its beginning stands for it.
-    short = _fit(telling, MOST_TELLING) or _fit([line for line in start.split("\n") if line.strip()], MOST_TELLING)
+    asking = _find_questions(text[:_LONGEST_PROSE])
+    telling = [_mask_line(text, start) for start in (asking or _find_telling(text))[:_MOST_MASKED]]
+    is_whole = len(text) <= MOST_WHOLE
+    start = _mask_start(text, MOST_WHOLE if is_whole else MOST_CHARS // 4)
+    # A short file is archived whole. Without such lines (a configuration) its beginning stands for it.
+    archived = [start] if len(text) <= MOST_TELLING else telling
+    short = _fit(archived, MOST_TELLING) or _fit([line for line in start.split("\n") if line.strip()], MOST_TELLING)
     end = _mask_start(text, MOST_CHARS // 4, backwards=True)
     parts = (start,) if is_whole else (_fit(telling, MOST_CHARS // 2), start, end)
     excerpt = without_orders(GAP.join(filter(None, parts)))
-    return FileDigest(telling=without_orders(short), went_wrong=bool(telling), excerpt=excerpt)
+    return FileDigest(telling=without_orders(short), went_wrong=bool(telling and not asking), excerpt=excerpt)
+
+
+def _find_questions(text: str) -> list[int]:
+    """Return where the lines begin that ask something: the client of Discord makes a file of a long message."""
+    asking = [] if _LOGGED.search(text) else _ASKING.finditer(text)
+    return [*dict.fromkeys(text.rfind("\n", 0, found.start()) + 1 for found in asking)]
 
 
 def _find_telling(text: str) -> list[int]:
@@ -159,7 +180,9 @@ def _mask_start(text: str, most: int, *, backwards: bool = False) -> str:
 
 def _cut(masked: str, most: int, *, is_whole: bool) -> str:
     """Cut a masked text. Half a secret may end what was read, and masks before it may have drawn it near."""
-    return masked[:most] if is_whole else masked[: max(0, min(most, len(masked) - most))]
+    end = _READ_END.match(masked[::-1])
+    hidden = 0 if is_whole else len(end["run"] or "") if end else most
+    return masked[: max(0, min(most, len(masked) - hidden))]
 
 
 def _fit(lines: Sequence[str], most: int) -> str:

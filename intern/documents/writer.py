@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from intern.core.text.masking import without_invisible
+from intern.core.text.fences import without_invisible
 from intern.core.text.passages import slug_of
 from intern.core.text.patterns import regex
 from intern.documents.blocks import Block, BlockKind, Document, Heading, LeftOut

@@ -24,7 +24,7 @@ from jinja2 import meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from intern.core.errors import ConfigError
-from intern.core.text.masking import fenced
+from intern.core.text.fences import fenced
 from intern.core.text.patterns import regex
 from intern.models.prompt import InT, OutT, Prompt
 

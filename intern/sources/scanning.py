@@ -28,7 +28,8 @@ from msgspec import Struct
 
 from intern.core.log import get_logger
 from intern.core.progress import tell
-from intern.core.text.masking import make_hider, mask_secrets, without_invisible
+from intern.core.text.fences import without_invisible
+from intern.core.text.masking import make_hider, mask_secrets
 from intern.documents.blocks import text_of
 from intern.documents.parsing import UnfitError, format_by_ending, parse
 from intern.sources.options import DiscoveryOptions

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from intern.answering.working import MAX_HISTORY_CHARS, MAX_QUESTION_CHARS, asked
 from intern.core.ids import UserId
-from intern.core.messages import Attachment, Conversation, Image, Message, Role
+from intern.core.messages import Attachment, Conversation, FileDigest, Image, Message, Role
 from tests.planted import SECRETS
 
 
@@ -56,6 +56,13 @@ def test_what_hangs_on_a_message_is_named() -> None:
     assert bare.question == "[attached: image]"
 
 
+def test_names_of_files_are_masked_as_their_texts_are() -> None:
+    file = Attachment(id="1", filename="/home/annsmith/ann@example.org 203.0.113.7.log", url="https://a", size=1)
+    question = asked(Conversation((Message(role="user", text="Why?", attachments=(file,)),)), addressed=False)
+    assert question.question == "Why?\n[attached: /home/[masked user_name]/[masked email] [masked ip_address].log]"
+    assert question.sought() == "Why?"
+
+
 def test_an_empty_conversation_asks_nothing() -> None:
     assert asked(Conversation(()), addressed=True).question == ""
     assert asked(Conversation((said("hi", "9", "assistant"),)), addressed=True).question == ""
@@ -83,3 +90,15 @@ def test_a_conversation_holds_no_secret_however_it_is_made(kind: str) -> None:
     decoded = msgspec.json.decode(msgspec.json.encode({"role": "user", "text": planted.text}), type=Message)
     for each in (made, decoded, structs.replace(Message(role="assistant", text=""), text=planted.text)):
         assert not [part for part in planted.secret if part in each.text]
+
+
+@pytest.mark.parametrize(
+    ("text", "begun", "looks"),
+    [("", "How can I change the port?", True), ("", "port = 8080", False), ("see my file", "Why?", False)],
+)
+def test_a_file_without_words_beside_it_may_ask(text: str, begun: str, looks: bool) -> None:  # noqa: FBT001
+    digest = FileDigest(telling=begun, excerpt=begun)
+    file = Attachment(id="1", filename="why?.txt", url="https://cdn.example", size=1, digest=digest)
+    question = asked(Conversation((Message(role="user", text=text, attachments=(file,)),)), addressed=False)
+    assert question.looks_like_a_question is looks
+    assert question.sought().splitlines() == [*filter(None, [text, begun])]

@@ -204,6 +204,16 @@ async def test_what_a_model_saw_in_an_image_follows_the_text() -> None:
     assert capture.turns[0].text == "What is this?\n[file node.log: no GPU]\n[image: error screen.png] CUDA error 35"
 
 
+async def test_names_of_files_are_masked_as_their_texts_are() -> None:
+    world = World()
+    name = "/home/annsmith/ann@example.org 203.0.113.7.log" + "g" * 100
+    question = world.say("alice", "What is this?", attachments=[replace(LOGS, filename=name)])
+    [request] = await world.captured(world.say("maya", "A driver problem.", to=question))
+    said = capture_of(request).turns[0].text
+    assert said.startswith("What is this?\n[file: /home/[masked user_name]/[masked email] [masked ip_address].logg")
+    assert len(said) < 130
+
+
 async def test_an_image_that_nobody_looked_at_is_no_more_than_its_name() -> None:
     world = World()
     question = world.say("alice", "Which one?", attachments=[PICTURE, replace(PICTURE, id="9", filename="b.png")])

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.masking import fenced
+from intern.core.text.fences import fenced
 from tests.timing import cpu_seconds
 
 _MARKER_LIKE = st.lists(

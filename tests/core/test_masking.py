@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import time
+from base64 import b64encode
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.masking import _RULES, mask_secrets, mask_start
+from intern.core.text.masking import _RULES, mask_file, mask_secrets, mask_start
 from tests.planted import LOOKALIKES, SECRETS
 from tests.timing import cpu_seconds
 
@@ -325,3 +326,122 @@ def test_each_secret_that_people_paste_is_masked(kind: str) -> None:
 def test_what_people_paste_every_day_stays(text: str) -> None:
     assert mask_secrets(text).text == text
     assert mask_secrets(f"Why does it say\n{text}.\nIs it bad?").text == f"Why does it say\n{text}.\nIs it bad?"
+
+
+_NAMES = (
+    "password requirepass passwd DB_PASSWORD dbPass smtp-pass wpa-psk client_secret secret secret_key_base auth_token"
+    " token refreshToken auth _auth erlang.cookie client-key-data"
+).split()
+_FORMS = (
+    "{name} = {value}\nport = 1",
+    "{name}: {value}",
+    '"{name}":"{value}","port":1',
+    "  '{name}' => '{value}',",
+    "<{name}>{value}</{name}>",
+    '<{name} encrypted="false">{value}</{name}>',
+    '<add key="{name}" value="{value}"/>',
+    "define('{name}', '{value}');",
+    "- name: {name}\n  value: {value}",
+    '{{\\"{name}\\":\\"{value}\\"}}',
+    "relay --{name} {value} --port 1",
+    "relay --{name}={value}",
+)
+
+
+@given(
+    name=st.sampled_from(_NAMES),
+    form=st.sampled_from(_FORMS),
+    value=st.from_regex(r"[a-zA-Z]{3,9}[0-9]{1,4}[!#%+/_-]{0,2}[a-zA-Z]{2,30}", fullmatch=True),
+)
+def test_values_of_settings_that_hold_passwords_are_masked_in_files(name: str, form: str, value: str) -> None:
+    text = form.format(name=name, value=value)
+    masked = mask_file(text)
+    assert masked.count("[masked ") == 1, masked
+    assert value[:3] not in masked.replace(name, "")
+    assert mask_file(masked) == masked
+
+
+@pytest.mark.parametrize(
+    ("before", "secret"),
+    [
+        ("password = ", "swordfish"),
+        ("requirepass ", "swordfish"),
+        ("machine a.example login ann password ", "swordfish"),
+        ("machine a.example\n  login ann\n  password ", "hunter2xyz"),
+        ('{"auths": {"a.example": {"auth": "', "YW5uOnBhc3M="),
+        ("root:$6$", "saltsalt$Dshf.kjsdf/jsdhfkjsdhf"),
+        ("Cookie: ", "session=abcdef; csrf=defabc"),
+        ("data: ", b64encode(b"-----BEGIN EC PRIVATE " + b"KEY-----\n" + b"x9" * 100).decode()),
+    ],
+)
+def test_passwords_of_files_are_masked_whatever_they_look_like(before: str, secret: str) -> None:
+    masked = mask_file(before + secret)
+    assert masked.startswith(before)
+    assert not [part for part in (secret[:6], secret[-6:]) if part in masked]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *LOOKALIKES,
+        "password authentication failed for user",
+        "token expired 5 minutes ago",
+        "auth: ok",
+        "auth=digest",
+        "password: incorrect",
+        "password: does not match",
+        "secret: misconfiguration",
+        'secret "regcred2" not found',
+        "PASS src/app1.test.js",
+        "compass: north1",
+        "token::parse2 failed",
+        "Unexpected token x in JSON",
+        "passwd: files systemd",
+        "--password-file /run/x1",
+        "pam_unix(sshd:auth): authentication failure; user=root1",
+        "password:\n  file: x1",
+    ],
+)
+def test_lines_of_logs_about_passwords_keep_their_words(line: str) -> None:
+    assert "[masked password]" not in mask_file(line)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "LS0tLS1CRUdJT" + "a" * 40 + "\n",
+        "$1$a",
+        "cookie: a=b",
+        "cookie:a=b;a=b;",
+        "password=",
+        'password a="',
+        "--pass",
+        "login a ",
+        "token:",
+        'token: "',
+        "password',\"",
+        "password \n\n\n\n",
+        "token b c ",
+    ],
+)
+def test_a_hostile_file_takes_time_in_proportion_to_its_length(piece: str) -> None:
+    def seconds(size: int) -> float:
+        return cpu_seconds(lambda: mask_file(piece * (size // len(piece))))
+
+    assert seconds(20_000) < 3 * seconds(10_000) + 0.05
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("/Users/Ann Smith/x", "/Users/[masked user_name]/x"),
+        (r"gone: C:\Users\Ann Smith", r"gone: C:\Users\[masked user_name]"),
+        ('"C:\\Users\\Ann Smith" is gone', '"C:\\Users\\[masked user_name]" is gone'),
+        ("/Users/ann in folder a/b", "/Users/[masked user_name] in folder a/b"),
+        ("/home/ann failed to open", "/home/[masked user_name] failed to open"),
+        ("10:00:03:: Chrome/120.0.0.0, Version=1.2.3.4", "10:00:03:: Chrome/120.0.0.0, Version=1.2.3.4"),
+        ("a/10.1.2.3:80 and [2001:db8::7]", "a/[masked ip_address]:80 and [[masked ip_address]]"),
+    ],
+)
+def test_users_and_machines_of_files_are_masked_and_nothing_beside_them(text: str, kept: str) -> None:
+    assert mask_file(text) == kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+from base64 import b64encode
 
 import pytest
 
@@ -12,6 +13,7 @@ from intern.documents.digests import GAP, MOST_CHARS, MOST_TELLING, digest_file
 from tests.planted import SECRETS
 from tests.timing import cpu_seconds
 
+KEY = "PRIVATE " + "KEY"
 ORDINARY = [f"2026-11-02 10:{n // 60:02}:{n % 60:02},{n:03} INFO worker[{n}]: request {n} served" for n in range(250)]
 
 
@@ -68,6 +70,33 @@ def test_a_file_without_errors_is_told_by_its_beginning_and_a_short_one_is_shown
     found = digest("# relay", "[listen]", "port = 7480", "tls = true")
     assert found.excerpt == "# relay\n[listen]\nport = 7480\ntls = true"
     assert found.telling == found.excerpt
+
+
+_PROSE = "We have run the relay in our club for two years, and it did well in the unexpected holiday rush.\n"
+
+
+# The client of Discord makes `message.txt` of what is longer than a message may be.
+@pytest.mark.parametrize(
+    "asks", ["How can I change the port of the relay to 8080?", "如何更改端口？", "Where is 'port'? I see none."]
+)
+@pytest.mark.parametrize("lines", [1, 10, 60])
+def test_a_long_message_is_told_by_what_it_asks(asks: str, lines: int) -> None:
+    found = digest(*[_PROSE.strip()] * lines, asks, *[_PROSE.strip()] * lines)
+    assert asks in found.telling
+    assert not found.went_wrong
+    assert asks in found.excerpt
+    assert (lines > 10) == (GAP in found.excerpt)
+
+
+def test_a_question_mark_in_a_log_asks_nothing() -> None:
+    found = digest(*ORDINARY[:60], "ERROR: spool is full", "Is the spool full?", "GET /spool?all=1")
+    assert found.telling == "ERROR: spool is full"
+    assert found.went_wrong
+
+
+def test_a_short_file_is_told_whole() -> None:
+    lines = ("[relay]", "on_error = ignore", "unknown_agents = reject", "size = 5")
+    assert digest(*lines).telling.splitlines() == [*lines]
 
 
 def test_a_long_file_is_cut_to_what_tells_its_beginning_and_its_end() -> None:
@@ -133,6 +162,25 @@ def test_no_half_of_a_secret_is_left_where_a_piece_ends(kind: str, cut: int) -> 
             said = digest(text)
             assert not [each for each in planted.secret if each[:16] in said.telling + said.excerpt]
             assert not [each for each in planted.secret if each[-16:] in said.telling + said.excerpt]
+
+
+_LETTERS = "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=3600))
+_LONG = {
+    "jwt": f"eyJ{_LETTERS[:40]}.eyJ{_LETTERS}.{_LETTERS[::-1][:300]}",
+    "key": f"client-key-data: {b64encode(f'-----BEGIN RSA {KEY}-----'.encode()).decode()}{_LETTERS}",
+    "lines": "\n".join([b64encode(b"-----BEGIN").decode(), *(_LETTERS[n : n + 76] for n in range(0, 3572, 76))]),
+    "cookie": f"Set-Cookie: session={_LETTERS}",
+}
+
+
+@pytest.mark.parametrize("kind", _LONG)
+@pytest.mark.parametrize("before", ["", "ERROR: not accepted: ", "ERROR: " + "y " * 300])
+def test_no_part_of_a_long_secret_is_left(kind: str, before: str) -> None:
+    for at in (*range(12), *range(len(ORDINARY) - 12, len(ORDINARY) + 1)):
+        said = digest(*ORDINARY[:at], before + _LONG[kind], *ORDINARY[at:])
+        parts = [_LETTERS[n : n + 12] for n in range(0, len(_LETTERS) - 40, 4)]
+        assert not [each for each in parts if each in said.telling + said.excerpt]
+        assert bool(before) == ("ERROR" in said.telling)
 
 
 def test_orders_to_a_model_are_left_out() -> None:

@@ -38,7 +38,7 @@ from intern.answering.workflow import Answerer
 from intern.answering.working import asked
 from intern.core.ids import SourceId, UserId
 from intern.core.messages import AIResult, Conversation, Image, Message, RequestContext
-from intern.core.text.masking import fenced
+from intern.core.text.fences import fenced
 from intern.core.text.orders import gives_orders
 from intern.core.text.passages import PASSAGE
 from intern.documents.blocks import Block, write_blocks

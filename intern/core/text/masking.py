@@ -1,7 +1,7 @@
 """Texts made safe to keep, print and show a model.
 
 Secrets are masked, and counted by kind. A `Secret` prints as stars. Half surrogates, which a JSON escape can name and
-UTF-8 cannot hold, are replaced. Fences around untrusted text are markers that the text cannot contain.
+UTF-8 cannot hold, are replaced.
 """
 
 from __future__ import annotations
@@ -104,6 +104,19 @@ def _find_password(found: str) -> str:
     return value if _MIXED.search(value) and not _NO_VALUE.fullmatch(value) else ""
 
 
+def _find_setting(found: str) -> str:
+    """Return the value of a setting that holds a password, unless a log says what became of one."""
+    value = _find_value(found.rstrip("\\"))
+    return "" if _OUTCOME.fullmatch(value) else value
+
+
+def _find_odd(found: str) -> str:
+    """Return a value that is no word and no number."""
+    value = found.rstrip("\\")
+    is_odd = _basic(value) or (_NO_WORD.match(value) and _find_password(value[:_SEEN]))
+    return value if is_odd else ""
+
+
 def _find_key(found: str) -> str:
     """Return a key; ids, and words and numbers in a row (`step2`, `ctrl+shift+p2`, `created_at`, `2024`) are none."""
     value = _find_value(found)
@@ -142,11 +155,11 @@ def _key_block(found: str) -> str:
 
 
 def _find_address(found: str) -> str:
-    """Return an IP address, unless it stands for this machine or for any."""
+    """Return an IP address, unless it stands for this machine, for any, or a network (or is a version)."""
     for value in (found, found.rstrip(":.")):
         with suppress(ValueError):
             address = ip_address(value)
-            return "" if address.is_loopback or address.is_unspecified else value
+            return "" if address.is_loopback or address.is_unspecified or value.endswith(".0.0") else value
     return ""
 
 
@@ -178,6 +191,12 @@ _PLACEHOLDER = regex(
     re.IGNORECASE,
 )
 _SWITCH = regex(r"(?i)true|false|yes|no|on|off|none|null|auto|\d{1,3}|[~./]+[\w./~-]*")
+_OUTCOME = regex(
+    r"(?i)ok|\w+ed|in(?:correct|valid)|missing|wrong|bad|fail\w*|error|success\w*|(?:un)?known|(?:un|re)?set|empty|not\b.*|plain"
+    r"|default|basic|digest|bearer|prompt|string|text|scram\S*|md5|sha\d*|bcrypt|ident|peer|trust|\w+ method"
+)
+_SEEN = 200  # characters of a long value
+_NO_WORD = regex(r"(?!\d{4}-\d\d-\d\d|[a-z_.]+[=(]\w).*[^\W\d_]")  # nor a time
 _MIXED = regex(r"(?i)\d.*[^\W\d_]|[^\W\d_].*\d|\w[!$%^&#@]+\w|[!$^&#@]\Z|\A\d{4,12}\Z")
 _RUN = regex(r"[A-Za-z0-9]+")
 _COUNTED = regex(r"[A-Za-z]*\d{0,5}|\d+")
@@ -212,7 +231,8 @@ _IS = r"[\"']?\s{0,5}[=:]\s{0,5}[\"']?"
 _MIX = r"[\w.~+/=-]{0,400}?(?:[A-Za-z]\d|\d[A-Za-z]|[a-z]{2}[A-Z]{2})"
 _HEADER_VALUE = r"[^\s\"'`,;<>\[\]{}\\]{3,}"
 # A word that others follow is prose: "authorization: token expired yesterday".
-_SCHEME = rf"(?i:\bauthorization{_IS}(?:bearer|basic|token|bot|apikey)\s{{1,5}})(?![A-Za-z]?[a-z]{{0,30}}[ ]+[a-z])"
+_AUTHORIZATION = rf"(?i:\bauthorization){_IS}"
+_SCHEME = rf"{_AUTHORIZATION}(?i:(?:bearer|basic|token|bot|apikey)\s{{1,5}})(?![A-Za-z]?[a-z]{{0,30}}[ ]+[a-z])"
 # On the web, figures behind a host are its port, also where `@` follows in a path or a query; databases' clients write
 # a password there only.
 _USERINFO = (
@@ -268,18 +288,55 @@ def _plain(text: str) -> str:
 _EMAIL = regex(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])")
 _EMAILS: _Rules = (("email", ("@",), _EMAIL, _whole),)
 
-# A name with blanks is known by the separator behind it.
+# A name with blanks is known by what stands behind it.
 _NAME = r"[^\s/\\:\"'<>|*?,;()\[\]{}]{1,64}"
 _USER_NAME = regex(
     r"(?:/home/|[\\/]Users[\\/]{1,4}|(?i:\b[a-z]:[\\/]{1,4}(?:users|documents and settings)[\\/]{1,4}))"
-    rf"(?P<secret>{_NAME}(?:[ ]{_NAME}){{0,3}}(?=\\)|{_NAME})"
+    rf"(?P<secret>{_NAME}(?:[ ]{_NAME}){{0,3}}(?=\\)|{_NAME}(?:[ ][A-Z]{_NAME}){{1,2}}(?=[/\"']|[ ]*(?m:$))|{_NAME})"
 )
 _IP_ADDRESS = regex(
-    r"(?<![\w.])(?P<secret>(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)"
-    r"|(?=[a-fA-F:]{0,40}\d)(?=[\da-fA-F:]{0,40}::|(?:[\da-fA-F]{1,4}:){7})[\da-fA-F:.]{3,46}(?!\w))"
+    r"(?<![\w.])(?<!(?i:version)[=: ])(?P<secret>(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)"
+    r"|(?<!\d\d:)(?!\d\d:\d\d:\d\d\b)(?=[a-fA-F:]{0,40}\d)(?=[\da-fA-F:]{0,40}::|(?:[\da-fA-F]{1,4}:){7})[\da-fA-F:.]{3,46}(?!\w))"
 )
 _USERS = ("home", "users", "documents and settings")
-_OF_FILES: _Rules = (("user_name", _USERS, _USER_NAME, _whole), ("ip_address", (), _IP_ADDRESS, _find_address))
+# Ends of names of settings, which hold a password for sure, or else may hold a word; and what joins them to a value in
+# INI, YAML, JSON, XML, code and environments.
+_SURE = (
+    r"(?:passw(?:or)?ds?|passphrase|requirepass|masterauth|(?<![a-z])(?:my|db|user)?(?:pass|pwd|psk)|key_base"
+    r"|(?-i:(?<=[a-z])P(?:ass|wd)))"
+)
+_VAGUE = r"(?:token|secret|(?<![a-z])auth|cookie|credentials?|key[-_]?data)"
+_JOINED = (
+    r"(?:(?:\\?[\"']\]?)?[ \t]{0,9}(?:=>|:=|(?<!=)=(?!=)|(?<!:):(?!:))[ \t]{0,9}"
+    r"|[\"']?(?:[ ]\w+=[\"'][^<>\n]{0,99})?>\s{0,9}|[\"']?[,\s]\s{0,40}[\"']?value[\"']?[=:][ ]?"
+    r"|[\"'],[ ]{0,9}(?=[\"'][^\n]{1,400}[\"'][ ]?\)))(?:\\?[\"'])?"
+)
+_BEFORE_A_BLANK = rf"requirepass|masterauth|login[ ]\S{{1,99}}\s+password|(?<!\S)--[a-z-]{{0,40}}(?:{_SURE}|{_VAGUE})"
+# A word that others follow is prose.
+_SETTING = (
+    r"(?P<secret>(?<=\")[^\"\n]{1,4000}|(?<=')[^'\n]{1,4000}"
+    r"|(?<![\"'])(?![a-z]+[.,:;)]?[ ]+[a-z])[^\s\"'<>]{1,4000})"
+)
+_OF_FILES: _Rules = (
+    ("user_name", _USERS, _USER_NAME, _whole),
+    *(
+        ("password", clues, regex(f"(?i){pattern}"), secret_of)
+        for clues, pattern, secret_of in (
+            # `-----BEGIN` in base64, and what `crypt` makes of a password.
+            (("ls0tls1crudjt",), r"(?P<secret>LS0tLS1CRUdJT[\w+/=]*+(?:\s{1,40}[\w+/=]{40,}+)*)", _whole),
+            (("$",), r"\$(?:\d|2[abxy]|g?y|apr1|argon2\w{1,2}|scrypt)\$(?P<secret>[^\s:\"',]{8,4000})", _whole),
+            (("cookie",), r"cookie:\s{0,5}(?P<secret>(?:[\w.-]{1,99}=[^\s;\"']*+;?[ ]?)+)", _whole),
+            (
+                ("pass", "pwd", "psk", "auth", "key", "--"),
+                rf"(?:{_SURE}{_JOINED}|(?:{_BEFORE_A_BLANK})[ \t]{{1,9}}[\"']?){_SETTING}",
+                _find_setting,
+            ),
+            (("token", "secret", "auth", "cookie", "cred", "key"), rf"{_VAGUE}{_JOINED}{_SETTING}", _find_odd),
+            (("pass", "psk", "token"), rf"(?:passw(?:or)?d|psk|token)[ \t]{{1,9}}[\"']?{_SETTING}", _find_odd),
+        )
+    ),
+    ("ip_address", (), _IP_ADDRESS, _find_address),
+)
 
 # Earlier rules see the text first: what a name gives away goes before what only looks like a key.
 _RULES: _Rules = tuple(
@@ -321,12 +378,7 @@ _RULES: _Rules = tuple(
         ("api_key", ("npm_", "pypi-"), r"(?P<secret>\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))", _whole),
         ("jwt", ("eyj",), r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _whole),
         ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _find_value),
-        (
-            "bearer_token",
-            ("authorization",),
-            rf"(?i:\bauthorization){_IS}(?={_MIX})(?P<secret>{_HEADER_VALUE})",
-            _whole,
-        ),
+        ("bearer_token", ("authorization",), rf"{_AUTHORIZATION}(?={_MIX})(?P<secret>{_HEADER_VALUE})", _whole),
         ("bearer_token", ("bearer",), rf"\b(?i:bearer)\s{{1,5}}(?={_MIX})(?P<secret>[\w.~+/=-]{{12,}})", _whole),
         ("bearer_token", ("basic",), r"\b(?i:basic)\s{1,5}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})", _basic),
         ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _find_value),
@@ -445,47 +497,3 @@ def mask_each(value: object, mask: Callable[[str], str]) -> object:
             return [mask_each(each, mask) for each in cast("Sequence[object]", value)]
         case _:
             return mask(str(value))
-
-
-_NOT_IN_A_LABEL = regex(r"[^\w.:/-]+")
-_LONGEST_LABEL = 80  # characters; a marker is no place for a second text
-# As markers have them, and signs that look the same.
-_EQUALS = "=\u02ed\u2261\u2263\u2550\u2a75\u2a76\u2e40\u3013\u30a0\ua78a\ufe66\uff1d"
-_NO_EQUALS = dict.fromkeys(map(ord, _EQUALS))
-# A line within such signs; one that begins with three or more, but for bullets, numbers and marks of code, and has
-# three again; two before the words of a closing marker, unless these are quoted. No piece of a text is read twice.
-_MARK = rf"(?![\n\"'{_EQUALS}])[\W_]"
-_MARKER = regex(
-    rf"\A[{_EQUALS}][{_EQUALS} \t]*+[^{_EQUALS}].*[{_EQUALS}]\Z"
-    rf"|\A(?:{_MARK}|\d{{1,3}}[.)])*+[{_EQUALS}]{{3}}[{_EQUALS} \t]*+\w.*[{_EQUALS}]{{3}}"
-    rf"|(?i:(?<!{_MARK})(?<![{_EQUALS}])(?:(?:{_MARK})*+[{_EQUALS}]){{2}}(?:{_MARK}|[{_EQUALS}])*+end\W{{1,9}}of\b)",
-    re.DOTALL,
-)
-# What begins a turn in a model's own format: servers read it even in a member's text.
-_TURN = regex(r"<(?=[|\uff5c]|/?s>|<?/?SYS>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
-_INVISIBLE = regex(
-    "[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0d\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
-)
-
-
-def without_invisible(text: str) -> str:
-    """Remove characters that no reader sees and a model does: of no width, tags, and turns of the line."""
-    return text if text.isascii() else _INVISIBLE.sub("", text)
-
-
-def fenced(text: str, label: str) -> str:
-    """Put a text between two marker lines that name `label`.
-
-    Nothing in the text looks like a marker or a model's own mark of a turn, nor is it invisible. The markers are always
-    the same, so a prompt's prefix stays the same from call to call.
-    """
-    name = _NOT_IN_A_LABEL.sub(" ", label)[:_LONGEST_LABEL].strip() or "text"
-    lines = _TURN.sub(r"\g<0> ", without_invisible(text)).splitlines(keepends=True)
-    return f"=== {name} ===\n{''.join(map(_strip_marks, lines))}\n=== end of {name} ==="
-
-
-def _strip_marks(line: str) -> str:
-    """Remove all equals signs of a line that looks like a marker, be it with text before or behind."""
-    bare, unsigned = line.strip(), line.translate(_NO_EQUALS).strip()
-    is_marker = unsigned != bare and (_MARKER.search(bare) or _MARKER.search(bare[::-1]))
-    return line.replace(bare, unsigned) if is_marker else line

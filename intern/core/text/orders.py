@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from intern.core.text.masking import without_invisible
+from intern.core.text.fences import without_invisible
 from intern.core.text.passages import GAP
 from intern.core.text.patterns import regex
 from intern.core.text.words import look_of

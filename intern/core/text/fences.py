@@ -1,0 +1,50 @@
+"""Fences around untrusted text: markers that the text cannot contain."""
+
+from __future__ import annotations
+
+import re
+
+from intern.core.text.patterns import regex
+
+_NOT_IN_A_LABEL = regex(r"[^\w.:/-]+")
+_LONGEST_LABEL = 80  # characters; a marker is no place for a second text
+# As markers have them, and signs that look the same.
+_EQUALS = "=\u02ed\u2261\u2263\u2550\u2a75\u2a76\u2e40\u3013\u30a0\ua78a\ufe66\uff1d"
+_NO_EQUALS = dict.fromkeys(map(ord, _EQUALS))
+# A line within such signs; one that begins with three or more, but for bullets, numbers and marks of code, and has
+# three again; two before the words of a closing marker, unless these are quoted. No piece of a text is read twice.
+_MARK = rf"(?![\n\"'{_EQUALS}])[\W_]"
+_MARKER = regex(
+    rf"\A[{_EQUALS}][{_EQUALS} \t]*+[^{_EQUALS}].*[{_EQUALS}]\Z"
+    rf"|\A(?:{_MARK}|\d{{1,3}}[.)])*+[{_EQUALS}]{{3}}[{_EQUALS} \t]*+\w.*[{_EQUALS}]{{3}}"
+    rf"|(?i:(?<!{_MARK})(?<![{_EQUALS}])(?:(?:{_MARK})*+[{_EQUALS}]){{2}}(?:{_MARK}|[{_EQUALS}])*+end\W{{1,9}}of\b)",
+    re.DOTALL,
+)
+# What begins a turn in a model's own format: servers read it even in a member's text.
+_TURN = regex(r"<(?=[|\uff5c]|/?s>|<?/?SYS>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
+_INVISIBLE = regex(
+    "[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0d\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
+)
+
+
+def without_invisible(text: str) -> str:
+    """Remove characters that no reader sees and a model does: of no width, tags, and turns of the line."""
+    return text if text.isascii() else _INVISIBLE.sub("", text)
+
+
+def fenced(text: str, label: str) -> str:
+    """Put a text between two marker lines that name `label`.
+
+    Nothing in the text looks like a marker or a model's own mark of a turn, nor is it invisible. The markers are always
+    the same, so a prompt's prefix stays the same from call to call.
+    """
+    name = _NOT_IN_A_LABEL.sub(" ", label)[:_LONGEST_LABEL].strip() or "text"
+    lines = _TURN.sub(r"\g<0> ", without_invisible(text)).splitlines(keepends=True)
+    return f"=== {name} ===\n{''.join(map(_strip_marks, lines))}\n=== end of {name} ==="
+
+
+def _strip_marks(line: str) -> str:
+    """Remove all equals signs of a line that looks like a marker, be it with text before or behind."""
+    bare, unsigned = line.strip(), line.translate(_NO_EQUALS).strip()
+    is_marker = unsigned != bare and (_MARKER.search(bare) or _MARKER.search(bare[::-1]))
+    return line.replace(bare, unsigned) if is_marker else line
