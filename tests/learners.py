@@ -5,7 +5,7 @@ Real actors over real streams and a real folder; only what they hear is told by 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,7 @@ from intern.service.projection import TextFiles
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.stores.files import FileLayer, FolderLock
+from intern.stores.sqlite.work import AttachmentTexts
 
 Nudges = MemoryObjectSendStream
 
@@ -46,7 +47,7 @@ class Learners:
 class NoPictures:
     """Nobody writes with images here."""
 
-    async def known(self, request: CaptureRequest, /) -> Mapping[MessageId, Sequence[str]]:
+    async def known(self, request: CaptureRequest, /) -> AttachmentTexts:
         assert not any(message.attachments for message in request.messages)
         return {}
 

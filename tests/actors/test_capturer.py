@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import pytest
@@ -13,7 +13,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.flow import Archived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.records import Capture, CapturedPair
-from intern.stores.sqlite.work import PendingCaptures
+from intern.stores.sqlite.work import AttachmentTexts, PendingCaptures
 from tests.samples import author, capture_request, message, pair
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ class Pictures:
     def __init__(self, *unseen: str) -> None:
         self._unseen = unseen
 
-    async def known(self, request: CaptureRequest, /) -> Mapping[MessageId, Sequence[str]] | None:
+    async def known(self, request: CaptureRequest, /) -> AttachmentTexts | None:
         return None if request.conversation_id in self._unseen else {}
 
 
