@@ -103,9 +103,8 @@ def digest_file(data: bytes) -> FileDigest | None:
     telling = [_mask_line(text, start) for start in (asking or _find_telling(text))[:_MOST_MASKED]]
     is_whole = len(text) <= MOST_WHOLE
     start = _mask_start(text, MOST_WHOLE if is_whole else MOST_CHARS // 4)
-    # A short file is archived whole. Without such lines (a configuration) its beginning stands for it.
-    archived = [start] if len(text) <= MOST_TELLING else telling
-    short = _fit(archived, MOST_TELLING) or _fit([line for line in start.split("\n") if line.strip()], MOST_TELLING)
+    # Without such lines (a configuration) its beginning stands for it.
+    short = _fit(telling, MOST_TELLING) or _fit([line for line in start.split("\n") if line.strip()], MOST_TELLING)
     end = _mask_start(text, MOST_CHARS // 4, backwards=True)
     parts = (start,) if is_whole else (_fit(telling, MOST_CHARS // 2), start, end)
     excerpt = without_orders(GAP.join(filter(None, parts)))

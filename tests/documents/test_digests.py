@@ -94,11 +94,6 @@ def test_a_question_mark_in_a_log_asks_nothing() -> None:
     assert found.went_wrong
 
 
-def test_a_short_file_is_told_whole() -> None:
-    lines = ("[relay]", "on_error = ignore", "unknown_agents = reject", "size = 5")
-    assert digest(*lines).telling.splitlines() == [*lines]
-
-
 def test_a_long_file_is_cut_to_what_tells_its_beginning_and_its_end() -> None:
     found = among(*(f"ERROR part {letter * 40} is broken" for letter in string.ascii_letters))
     assert len(found.telling) <= MOST_TELLING
