@@ -113,8 +113,8 @@ def digest_file(data: bytes) -> FileDigest | None:
 
 def _find_questions(text: str) -> list[int]:
     """Return where the lines begin that ask something: the client of Discord makes a file of a long message."""
-    asking = [] if _LOGGED.search(text) else _ASKING.finditer(text)
-    return [*dict.fromkeys(text.rfind("\n", 0, found.start()) + 1 for found in asking)]
+    places = [] if _LOGGED.search(text) else [found.start() for found in _ASKING.finditer(text)]
+    return [*dict.fromkeys(text.rfind("\n", 0, place) + 1 for place in places)]
 
 
 def _find_telling(text: str) -> list[int]:
