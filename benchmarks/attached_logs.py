@@ -1,4 +1,4 @@
-"""Questions of which only the attached log tells the error: how often the right source is among the first five.
+"""Questions whose error stands in the attached log alone: how often the right source is among the first five.
 
 The lines are what Debian's programs print, written down from memory, without words of the sections; the sources are
 sections of the Debian FAQ and of the Debian Reference (and what else is in that set), where these are at hand. Each

@@ -330,7 +330,7 @@ class Captioning:
         if not (images or files):
             return {}
         known = await self.texts.texts_of({place.message_id for place in (*images, *files)})
-        if any(place.key not in known for place in (*self._seen_of(images), *files)):
+        if any(place.key not in known for place in (*self._choose_images(images), *files)):
             return None
         unseen = f"(not looked at: there are over {self.bounds.images} images)" if self.sees else ""
         return {place.key: known.get(place.key, unseen) for place in (*images, *files)}
@@ -368,11 +368,11 @@ class Captioning:
         return len(group) < self.bounds.images_a_call and size <= self.bounds.bytes_a_call
 
     async def _unseen(self, request: CaptureRequest) -> Sequence[Place]:
-        places = (*self._files_of(request), *self._seen_of(images_of(request.messages)))
+        places = (*self._files_of(request), *self._choose_images(images_of(request.messages)))
         known = await self.texts.texts_of({place.message_id for place in places})
         return [place for place in places if place.key not in known]
 
-    def _seen_of(self, images: Sequence[Place]) -> Sequence[Place]:
+    def _choose_images(self, images: Sequence[Place]) -> Sequence[Place]:
         return images[: self.bounds.images] if self.sees else ()
 
     def _files_of(self, request: CaptureRequest) -> list[Place]:

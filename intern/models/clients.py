@@ -34,7 +34,7 @@ def open_client(url: str, **options: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(proxy=proxy, verify=verify, trust_env=False, **options)
 
 
-def declared_length(headers: httpx.Headers) -> int:
+def read_length(headers: httpx.Headers) -> int:
     """Return the length that a response declares; 0 without one."""
     declared = headers.get("Content-Length", "")
     return int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0

@@ -35,7 +35,7 @@ from msgspec import Struct
 
 from intern import __version__
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
-from intern.models.clients import declared_length, read_most
+from intern.models.clients import read_length, read_most
 from intern.models.refusals import may_pass, retry_after
 from intern.sources.addresses import GuardedBackend, Policy, port_of
 from intern.sources.options import WebOptions
@@ -396,9 +396,9 @@ def _check_status(answer: _Answer) -> None:
 async def _read(url: httpx.URL, response: httpcore.Response, limit: int) -> _Answer:
     headers = httpx.Headers(response.headers)
     # The body of any other status is not needed.
-    is_read = response.status == HTTPStatus.OK and declared_length(headers) <= limit
+    is_read = response.status == HTTPStatus.OK and read_length(headers) <= limit
     read = await read_most(response.aiter_stream(), limit) if is_read else b""
-    is_too_large = max(len(read), declared_length(headers)) > limit
+    is_too_large = max(len(read), read_length(headers)) > limit
     return _Answer(url, response.status, headers, read[:limit], is_too_large)
 
 

@@ -82,7 +82,7 @@ async def test_what_a_log_tells_is_archived_with_its_message_masked_and_never_wh
 
 
 class Waiting:
-    """A host that serves a log, or a picture, only once it is told to."""
+    """A host that holds a log or a picture back until it is released."""
 
     def __init__(self) -> None:
         self.asked, self.released = Event(), Event()
@@ -177,7 +177,7 @@ async def test_a_log_that_cannot_be_fetched_leaves_the_question_to_be_answered(t
 
 
 def holding(settings: Settings, word: str) -> list[str]:
-    """The files below the folder in which a word stands, be it in what nobody reads; and the packed recordings."""
+    """The files of a folder that hold a word, and the unpacked recordings that do."""
     folder = settings.paths.database.parent
     files = (path for path in folder.rglob("*") if path.is_file())
     found = sorted(str(path.relative_to(folder)) for path in files if word.encode() in path.read_bytes())

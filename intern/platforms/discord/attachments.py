@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from intern.core.errors import ChatUnavailableError, LinkExpiredError, UnusableFileError
 from intern.core.messages import Attachment, Image
-from intern.models.clients import declared_length, open_client, read_most
+from intern.models.clients import open_client, read_length, read_most
 from intern.models.refusals import may_pass
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -207,7 +207,7 @@ class AttachedFiles:
         response = await self._client.send(request, stream=True, follow_redirects=False)
         async with aclosing(response):
             self._check_status(response)
-            if declared_length(response.headers) > most:
+            if read_length(response.headers) > most:
                 raise _too_large(most)
             read = await read_most(response.aiter_raw(), most)
         if len(read) > most:

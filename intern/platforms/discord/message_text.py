@@ -33,7 +33,7 @@ def identify_author(user_id: UserId, message_id: MessageId | None) -> UserId:
 
 def _beside(content: RawContent, *, is_bots: bool | None = None) -> Iterator[str]:
     """Yield the texts beside a message's own; Discord does not say whether a bot wrote what is forwarded."""
-    yield truncated("\n".join(filter(None, _embedded(content, is_bots=is_bots))), _MOST_EMBEDDED)
+    yield truncated("\n".join(filter(None, _read_embeds(content, is_bots=is_bots))), _MOST_EMBEDDED)
     for sticker in readable(content.sticker_items, payloads.RawSticker):
         yield f"[sticker: {one_line(sticker.name)}]"
     for poll in readable([content.poll], payloads.RawPoll):
@@ -42,7 +42,7 @@ def _beside(content: RawContent, *, is_bots: bool | None = None) -> Iterator[str
             yield f"[poll: {' | '.join(words)}]"
 
 
-def _embedded(content: RawContent, *, is_bots: bool | None) -> Iterator[str | None]:
+def _read_embeds(content: RawContent, *, is_bots: bool | None) -> Iterator[str | None]:
     for embed in readable(content.embeds, payloads.RawEmbed):
         if not _is_preview(embed, content.content or "", is_bots=is_bots):
             yield from (embed.title, embed.description)
