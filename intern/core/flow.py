@@ -13,10 +13,6 @@ from intern.core.records import CapturedPair
 from intern.core.text.masking import Secret
 
 
-class _Flow(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
-    pass
-
-
 class InteractionTicket(Struct, frozen=True, kw_only=True):
     """What an interaction is answered with. Discord wants a sign within 3 s; the token is good for 15 minutes."""
 
@@ -27,19 +23,19 @@ class InteractionTicket(Struct, frozen=True, kw_only=True):
     channel_id: ChannelId
 
 
-class MessageCreated(_Flow, frozen=True, kw_only=True):
+class MessageCreated(Struct, frozen=True, kw_only=True):
     """A new message."""
 
     message: ChatMessage
 
 
-class MessageEdited(_Flow, frozen=True, kw_only=True):
+class MessageEdited(Struct, frozen=True, kw_only=True):
     """An edited message (content or attachments; not an embed that arrived later)."""
 
     message: ChatMessage
 
 
-class MessagesDeleted(_Flow, frozen=True, kw_only=True):
+class MessagesDeleted(Struct, frozen=True, kw_only=True):
     """Messages are gone; Discord tells no more than their ids."""
 
     guild_id: GuildId | None
@@ -50,13 +46,13 @@ class MessagesDeleted(_Flow, frozen=True, kw_only=True):
 MessageEvent = MessageCreated | MessageEdited | MessagesDeleted
 
 
-class MessageRead(_Flow, frozen=True, kw_only=True):
+class MessageRead(Struct, frozen=True, kw_only=True):
     """A message that the gateway did not deliver, maybe an old one: read over REST, in order within its channel."""
 
     message: ChatMessage
 
 
-class ChannelRead(_Flow, frozen=True, kw_only=True):
+class ChannelRead(Struct, frozen=True, kw_only=True):
     """A channel was read to its end; the gateway delivers what follows."""
 
     channel_id: ChannelId
@@ -74,7 +70,7 @@ class ChannelSeen(Struct, frozen=True, kw_only=True):
     """Its newest message, deleted or not; None where there never was one, or Discord does not tell."""
 
 
-class SessionStarted(_Flow, frozen=True, kw_only=True):
+class SessionStarted(Struct, frozen=True, kw_only=True):
     """A gateway session that is no continuation: what happened on this server before it was not told."""
 
     guild_id: GuildId
@@ -84,7 +80,7 @@ class SessionStarted(_Flow, frozen=True, kw_only=True):
     """Nothing was missed since the community was closed: it is only opened again."""
 
 
-class GuildJoined(_Flow, frozen=True, kw_only=True):
+class GuildJoined(Struct, frozen=True, kw_only=True):
     """The bot is on a server that is not served yet, or was invited again. Its session follows."""
 
     guild_id: GuildId
@@ -95,13 +91,13 @@ class GuildJoined(_Flow, frozen=True, kw_only=True):
     """The server's language, as Discord names it: `de`, `pt-BR`."""
 
 
-class GuildLeft(_Flow, frozen=True, kw_only=True):
+class GuildLeft(Struct, frozen=True, kw_only=True):
     """The bot was removed from a server, or the server was deleted. An outage is neither."""
 
     guild_id: GuildId
 
 
-class _MemberInteraction(_Flow, frozen=True, kw_only=True):
+class _MemberInteraction(Struct, frozen=True, kw_only=True):
     interaction: InteractionTicket
     user: Author
 
@@ -166,7 +162,7 @@ class StatusCommand(_MemberInteraction, frozen=True, kw_only=True):
     """The member may manage the server."""
 
 
-class UnknownInteraction(_Flow, frozen=True, kw_only=True):
+class UnknownInteraction(Struct, frozen=True, kw_only=True):
     """An interaction that we cannot understand: an unknown command, a form, a broken payload."""
 
     interaction: InteractionTicket
@@ -184,7 +180,7 @@ APPROVES: Final = "✅"
 """The reaction by which the team approves what was captured with a message."""
 
 
-class Approval(_Flow, frozen=True, kw_only=True):
+class Approval(Struct, frozen=True, kw_only=True):
     """A team member put a ✅ on a message, to approve the pair that was captured with it."""
 
     guild_id: GuildId
@@ -200,7 +196,7 @@ LateChange = MessageEdited | MessagesDeleted
 """Changes to messages whose batch was sent before."""
 
 
-class Batch(_Flow, frozen=True, kw_only=True):
+class Batch(Struct, frozen=True, kw_only=True):
     """Consecutive messages of one author in one channel, oldest first, never empty; settled by a quiet window."""
 
     channel_id: ChannelId
@@ -220,7 +216,7 @@ class Batch(_Flow, frozen=True, kw_only=True):
         return "\n".join(message.text for message in self.messages)
 
 
-class AnswerRequest(_Flow, frozen=True, kw_only=True):
+class AnswerRequest(Struct, frozen=True, kw_only=True):
     """A question to answer: the asker's batch with all the context that was gathered."""
 
     batch: Batch
@@ -246,26 +242,26 @@ DECLINED: Final[Mapping[DeclineReason, str]] = {
 """The reasons as counters name them."""
 
 
-class Declined(_Flow, frozen=True, kw_only=True):
+class Declined(Struct, frozen=True, kw_only=True):
     """A question that is not worked on. A member who called the bot gets the reason."""
 
     request: AnswerRequest
     reason: DeclineReason
 
 
-class Withdrawal(_Flow, frozen=True, kw_only=True):
+class Withdrawal(Struct, frozen=True, kw_only=True):
     """Messages that their authors deleted: nothing is learned from them any more."""
 
     message_ids: tuple[MessageId, ...]
 
 
-class Revision(_Flow, frozen=True, kw_only=True):
+class Revision(Struct, frozen=True, kw_only=True):
     """Newer versions of messages that may be asked; None for those that their authors deleted."""
 
     versions: Mapping[MessageId, ChatMessage | None]
 
 
-class CaptureRequest(_Flow, frozen=True, kw_only=True):
+class CaptureRequest(Struct, frozen=True, kw_only=True, tag="CaptureRequest", tag_field="kind"):
     """A conversation that a team member answered; messages in time order, bots left out."""
 
     conversation_id: ConversationId
@@ -276,45 +272,45 @@ class CaptureRequest(_Flow, frozen=True, kw_only=True):
     """The batch that is settled once this is archived; on the last capture that followed from it."""
 
 
-class FellBehind(_Flow, frozen=True, kw_only=True):
+class FellBehind(Struct, frozen=True, kw_only=True):
     """Wakeup: there may be channels to read over REST."""
 
 
-class Archived(_Flow, frozen=True, kw_only=True):
+class Archived(Struct, frozen=True, kw_only=True):
     """Wakeup: the archive has grown."""
 
 
-class CapturePending(_Flow, frozen=True, kw_only=True):
+class CapturePending(Struct, frozen=True, kw_only=True):
     """Wakeup: a capture waits for a word on its images."""
 
 
-class Decided(_Flow, frozen=True, kw_only=True):
+class Decided(Struct, frozen=True, kw_only=True):
     """Wakeup: the decisions have grown."""
 
 
-class SourceChanged(_Flow, frozen=True, kw_only=True):
+class SourceChanged(Struct, frozen=True, kw_only=True):
     """Wakeup: files, pages or topics may differ from their index."""
 
 
-class Topic(_Flow, frozen=True, kw_only=True):
+class Topic(Struct, frozen=True, kw_only=True, tag="Topic", tag_field="kind"):
     """File the pair under this topic, which may be new."""
 
     name: TopicName
 
 
-class Skip(_Flow, frozen=True, kw_only=True):
+class Skip(Struct, frozen=True, kw_only=True, tag="Skip", tag_field="kind"):
     """The pair cannot guide a future answer."""
 
     reason: str
 
 
-class Failed(_Flow, frozen=True, kw_only=True):
+class Failed(Struct, frozen=True, kw_only=True, tag="Failed", tag_field="kind"):
     """The decision failed."""
 
     reason: str
 
 
-class Filing(_Flow, frozen=True, kw_only=True):
+class Filing(Struct, frozen=True, kw_only=True):
     """Where an archived pair should go."""
 
     pair: CapturedPair
@@ -325,7 +321,7 @@ ReplyTarget = Literal["new_thread", "in_place"]
 """`new_thread`: in the thread of the question's message, made if need be. `in_place`: the question is in a thread."""
 
 
-class Reply(_Flow, frozen=True, kw_only=True):
+class Reply(Struct, frozen=True, kw_only=True):
     """An answer on its way to Discord. `question` is the batch's last message; one question gets one reply."""
 
     question: ChatMessage

@@ -313,14 +313,14 @@ class Distilled(Struct, frozen=True, kw_only=True):
     content_hash: str
 
 
-class NewFact(Struct, frozen=True, kw_only=True, tag=True):
+class NewFact(Struct, frozen=True, kw_only=True, tag="NewFact"):
     """A fact that is new."""
 
     fact: Fact
     occurrence: Occurrence
 
 
-class RepeatedFact(Struct, frozen=True, kw_only=True, tag=True):
+class RepeatedFact(Struct, frozen=True, kw_only=True, tag="RepeatedFact"):
     """A known fact was said once more."""
 
     occurrence: Occurrence
@@ -328,7 +328,7 @@ class RepeatedFact(Struct, frozen=True, kw_only=True, tag=True):
     """Who may read the fact from now on; None: no change."""
 
 
-class UpdatedFact(Struct, frozen=True, kw_only=True, tag=True):
+class UpdatedFact(Struct, frozen=True, kw_only=True, tag="UpdatedFact"):
     """A fact that takes the place of the one that it supersedes."""
 
     fact: Fact
@@ -338,7 +338,7 @@ class UpdatedFact(Struct, frozen=True, kw_only=True, tag=True):
 FactRefusal = Literal["empty", "unknown_id", "retired_id", "other_agent", "secret", "not_older", "said_already"]
 
 
-class RefusedFact(Struct, frozen=True, kw_only=True, tag=True):
+class RefusedFact(Struct, frozen=True, kw_only=True, tag="RefusedFact"):
     """Not taken; nothing of its text is kept."""
 
     reason: FactRefusal

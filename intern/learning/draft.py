@@ -29,11 +29,11 @@ EPOCH = 32
 """The number of pairs that are classified with the same index."""
 
 
-class _Line(Struct, frozen=True, kw_only=True, tag_field="line", tag=str.lower):
+class _Line(Struct, frozen=True, kw_only=True, tag_field="line"):
     pass
 
 
-class Round(_Line, frozen=True, kw_only=True):
+class Round(_Line, frozen=True, kw_only=True, tag="round"):
     """The pairs of one reading of the archive. A further round takes the pairs that were archived meanwhile."""
 
     pairs: int
@@ -47,13 +47,13 @@ class Round(_Line, frozen=True, kw_only=True):
     """The hash of the pairs that were read."""
 
 
-class Begun(_Line, frozen=True, kw_only=True):
+class Begun(_Line, frozen=True, kw_only=True, tag="begun"):
     """The first line. `basis` identifies everything that determines the result, except the archive."""
 
     basis: str
 
 
-class Chosen(_Line, frozen=True, kw_only=True):
+class Chosen(_Line, frozen=True, kw_only=True, tag="chosen"):
     """The choice for a pair."""
 
     qa_id: QAId
@@ -62,13 +62,13 @@ class Chosen(_Line, frozen=True, kw_only=True):
     """Chosen a second time, with the topics that the epoch opened before."""
 
 
-class Classified(_Line, frozen=True, kw_only=True):
+class Classified(_Line, frozen=True, kw_only=True, tag="classified"):
     """All pairs of an epoch have a choice; from here on the library changes."""
 
     epoch: int
 
 
-class Finished(_Line, frozen=True, kw_only=True):
+class Finished(_Line, frozen=True, kw_only=True, tag="finished"):
     """All pairs of an epoch are decided. Calls and tokens are those of all epochs so far."""
 
     epoch: int
