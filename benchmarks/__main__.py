@@ -20,7 +20,7 @@ import msgspec
 
 from benchmarks.figures import Figure, Measured, Run, save, table
 from benchmarks.machine import commit, machine, versions
-from intern.core.log import configure
+from intern.core.log import configure_logging
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -106,7 +106,7 @@ def reason(error: Exception) -> str:
 
 def _bare(names: Sequence[str]) -> int:
     # What is logged would cost time, and stand among the figures.
-    configure(log_format="json", level="error")
+    configure_logging(log_format="json", level="error")
     for name in names:
         figures: Iterator[Figure] = import_module(f"benchmarks.{name}").measure()
         for figure in figures:

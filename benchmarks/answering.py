@@ -21,14 +21,14 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
 from benchmarks.made_up import document, subject
-from intern.answering.working import RepeatingModel, request_key
+from intern.answering.working import ReplyCachingModel, make_key_function
 from intern.core.clock import SystemClock
 from intern.core.messages import Conversation, Message
-from intern.search.embedding_local import installed
+from intern.search.embedding_local import is_english_installed
 from intern.service.intern import open_intern
-from intern.service.models import Models, open_models, templates_of
+from intern.service.models import Models, load_templates, open_models
 from intern.settings.loading import load_settings
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.usage import ReplyStore
 from tests.endpoint_double import Reply, Request, endpoint_double, prompt_of, text_of
 
@@ -96,7 +96,7 @@ def measure() -> Iterator[Figure]:
     grown: dict[Steps, float] = {steps: sent[steps, 2000] / sent[steps, 200] for steps in BARS}
     yield Figure("characters of a question, 2,000 sources to 200, separate", grown["separate"], "x", 1.1)
     yield Figure("characters of a question, 2,000 sources to 200, fused", grown["fused"], "x", 1.1)
-    if installed():
+    if is_english_installed():
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(index(Path(folder), WITH_VECTORS, embeddings="local"))
             for steps in BARS:
@@ -140,11 +140,11 @@ def _again(folder: Path, size: int, steps: Steps) -> float:
 
         async def work() -> int:
             async with (
-                await Database.open(settings.paths.database) as db,
+                await SqliteDatabase.open(settings.paths.database) as db,
                 open_models(settings, None, SystemClock()) as models,
             ):
-                key_of = request_key(settings.llm, templates_of(settings))
-                known = RepeatingModel(models.answering, ReplyStore(db, clock=SystemClock()), key_of)
+                key_of = make_key_function(settings.llm, load_templates(settings))
+                known = ReplyCachingModel(models.answering, ReplyStore(db, clock=SystemClock()), key_of)
                 async with open_intern(settings, models=Models(known, models.learning)) as intern:
                     for conversation in _questions(size):
                         assert (await intern.answer(conversation)).should_reply

@@ -17,7 +17,7 @@ from benchmarks.memory import KILOBYTE
 from intern.core.ids import ConversationId, UserId, position_at
 from intern.core.records import CapturedPair, Turn
 from intern.stores.archive import Archive
-from intern.stores.blocks import format_raw, qa_id_of
+from intern.stores.blocks import format_pair_block, make_qa_id
 
 PAIRS = 100_000
 _BEGIN = datetime(2026, 2, 2, tzinfo=UTC)
@@ -40,7 +40,7 @@ def _write(folder: Path) -> None:
         for n in range(PAIRS):
             at = _BEGIN + timedelta(seconds=n)
             pair = CapturedPair(
-                qa_id=qa_id_of(at),
+                qa_id=make_qa_id(at),
                 timestamp=at,
                 conversation_id=ConversationId(f"thread_{position_at(at)!s}"),
                 turns=tuple(Turn("Team" if turn % 2 else "User", "how are you? " * 14) for turn in range(4)),
@@ -48,14 +48,14 @@ def _write(folder: Path) -> None:
                 author_ids=tuple(UserId(str(turn)) for turn in range(4)),
                 answered_at=at,
             )
-            file.write(format_raw(pair))
+            file.write(format_pair_block(pair))
 
 
 def _read(folder: Path) -> dict[str, float]:
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, process_time()
     archive = Archive(folder)
     opened = process_time()
-    assert sum(1 for _ in archive.after(None)) == PAIRS
+    assert sum(1 for _ in archive.pairs_after(None)) == PAIRS
     return {
         "opening": opened - began,
         "reading": process_time() - opened,

@@ -20,13 +20,13 @@ from typing import NamedTuple
 import anyio
 
 from benchmarks.figures import Figure
-from intern.answering.working import asked, first_of_each
+from intern.answering.working import first_per_source, prepare_question
 from intern.core.ids import UserId
 from intern.core.messages import Attachment, Conversation, Message
 from intern.documents.digests import digest_file
-from intern.search.embedding_local import LocalEmbedder, installed
-from intern.search.finding import Embedder, Finder
-from intern.stores.sqlite.database import Database
+from intern.search.embedding_local import LocalEmbedder, is_english_installed
+from intern.search.finding import Embedder, HybridSearch
+from intern.stores.sqlite.database import SqliteDatabase
 from tests.eval.chats import EVAL
 from tests.eval.retrieval import CASES, Shelf
 
@@ -261,7 +261,7 @@ def sought(message: str, log: str) -> str:
     """Return what is searched for."""
     file = Attachment(id="1", filename="app.log", url="", size=len(log), digest=digest_file(log.encode()))
     said = Message(role="user", text=message, author_id=UserId("1"), attachments=(file,))
-    return asked(Conversation((said,)), addressed=True).sought()
+    return prepare_question(Conversation((said,)), addressed=True).build_query()
 
 
 def measure() -> Iterator[Figure]:
@@ -272,7 +272,7 @@ def measure() -> Iterator[Figure]:
         began = process_time()
         digest_file(data)
         yield Figure(f"a file of 256 kB, {line} (CPU)", 1000 * (process_time() - began), "ms", MOST_MILLISECONDS)
-    if not EVAL.is_dir() or not installed():
+    if not EVAL.is_dir() or not is_english_installed():
         print(f"logs are not searched: that needs the sections in {EVAL}, and the extra embeddings", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -281,13 +281,13 @@ def measure() -> Iterator[Figure]:
 
 async def _searched(folder: Path) -> list[Figure]:
     embedder: Embedder = LocalEmbedder()
-    async with await Database.open(folder / "logs.db") as db:
+    async with await SqliteDatabase.open(folder / "logs.db") as db:
         shelf = Shelf(db, folder, embedder)
         documents = await shelf.hold(next(each for each in CASES if each.name == "faq"))
         figures: list[Figure] = []
         for name, finder, least in (
-            ("by both", Finder(shelf.store, embedder), LEAST),
-            ("by words", Finder(shelf.store), LEAST_BY_WORDS),
+            ("by both", HybridSearch(shelf.store, embedder), LEAST),
+            ("by words", HybridSearch(shelf.store), LEAST_BY_WORDS),
         ):
             found = [await _is_found(finder, case, n) for n, case in enumerate(ERRORS)]
             missed = [case.line[:60] for case, place in zip(ERRORS, found, strict=True) if not place]
@@ -297,7 +297,7 @@ async def _searched(folder: Path) -> list[Figure]:
         return figures
 
 
-async def _is_found(finder: Finder, case: Case, number: int) -> bool:
-    hits = await finder.hits(sought(_MESSAGES[number % len(_MESSAGES)], log_with(case.line, number)), 24)
-    best = [each.source_id for each in first_of_each(hits)[:5]]
+async def _is_found(finder: HybridSearch, case: Case, number: int) -> bool:
+    hits = await finder.find_passages(sought(_MESSAGES[number % len(_MESSAGES)], log_with(case.line, number)), 24)
+    best = [each.source_id for each in first_per_source(hits)[:5]]
     return any(source_id.endswith(section) for source_id in best for section in case.sections)

@@ -20,7 +20,7 @@ from statistics import mean, median
 import anyio
 
 from benchmarks.figures import Figure
-from intern.answering.calibrating import Judged, drifted, none_keeps, threshold_for
+from intern.answering.calibrating import JudgedAnswer, find_threshold, is_bound_unreachable, is_drifting
 from tests.eval import backtesting
 from tests.eval.chats import EVAL
 
@@ -71,10 +71,10 @@ def _given(seed: int, answers: int, line: Callable[[float], float]) -> tuple[flo
     return (0.0, 0.0) if least == math.inf else _truth(line, least)
 
 
-def _least(judged: Sequence[Judged], bound: float) -> float:
+def _least(judged: Sequence[JudgedAnswer], bound: float) -> float:
     """Return the least score of answers that are given: 0 for all, infinity for none."""
-    found = threshold_for(judged, bound)
-    return found.score if found is not None else math.inf if none_keeps(judged, bound) else 0.0
+    found = find_threshold(judged, bound)
+    return found.score if found is not None else math.inf if is_bound_unreachable(judged, bound) else 0.0
 
 
 def _keeping(given: Sequence[tuple[float, float]]) -> float:
@@ -88,21 +88,21 @@ def _with_drift() -> Iterator[Figure]:
             random = Random(seed)
             said = [random.random() < BOUND / 2 for _ in range(200)]
             before = len(said)
-            while len(said) < before + 1_000 and not drifted(said, BOUND):
+            while len(said) < before + 1_000 and not is_drifting(said, BOUND):
                 said.append(random.random() < share)
             delays.append(len(said) - before)
         yield Figure(f"drift to {share:.0%} wrong: judged answers to the note, median", median(delays), "")
     alarms = 0
     for seed in range(HISTORIES):
         random = Random(seed)
-        alarms += drifted([random.random() < BOUND for _ in range(200)], BOUND)
+        alarms += is_drifting([random.random() < BOUND for _ in range(200)], BOUND)
     yield Figure("no drift, at the bound: notes after 200 judged answers", alarms / HISTORIES, "", 0.1)
 
 
 def _real(folder: Path) -> Iterator[Figure]:
     """Tell both shares for the later questions, as they are."""
     done = anyio.run(backtesting.measure, folder).done
-    judged = [Judged(each.score, each.wrong) for each in done.judgements]
+    judged = [JudgedAnswer(each.score, each.wrong) for each in done.judgements]
     half = len(judged) // 2
     early, late = judged[:half], judged[half:]
     yield Figure("real history: judged answers", len(judged), "")
@@ -116,9 +116,9 @@ def _real(folder: Path) -> Iterator[Figure]:
         yield Figure(f"{name}: wrong, of these", mean(given) if given else 0.0, "")
 
 
-def _history(random: Random, answers: int, line: Callable[[float], float]) -> list[Judged]:
+def _history(random: Random, answers: int, line: Callable[[float], float]) -> list[JudgedAnswer]:
     scores = [random.random() for _ in range(answers)]
-    return [Judged(score, random.random() < line(score)) for score in scores]
+    return [JudgedAnswer(score, random.random() < line(score)) for score in scores]
 
 
 def _truth(line: Callable[[float], float], score: float) -> tuple[float, float]:

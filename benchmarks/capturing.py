@@ -26,15 +26,15 @@ from benchmarks.figures import Figure
 from intern.core.clock import SystemClock
 from intern.core.ids import ConversationId, position_at
 from intern.core.records import Turn
-from intern.core.text.words import word_set
+from intern.core.text.words import stem_set
 from intern.facts.prompts import EXTRACT
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateIn
 from intern.service.models import offline_rules, open_models
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import AtRest
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.endpoint_double import EndpointDouble, Reply, Request, endpoint_double, prompt_of, text_of
 from tests.eval.chats import EVAL, chat_lines, exchanges
 from tests.kept import Taught
@@ -146,7 +146,7 @@ def _real() -> Iterator[Figure]:
     with endpoint_double(_Clusters(told, skipped)) as endpoint, tempfile.TemporaryDirectory() as folder:
         settings = _settings(Path(folder), endpoint, extract=True)
         cost = asyncio.run(_cost(endpoint, settings, told))
-        topics = len(Knowledge(AtRest(settings.paths.database)).names())
+        topics = len(KnowledgeStore(ReadOnlySqliteDatabase(settings.paths.database)).topic_names())
     filing = sum(each.prompt in {CLASSIFY.name, INTEGRATE.name} for each in cost.requests)
     yield Figure(f"{cost.pairs} real exchanges, classify and integrate, calls a pair", filing / cost.pairs, "", 1.6)
     yield Figure(f"{cost.pairs} real exchanges, with descriptions and distilling", cost.calls_a_pair, "", 2.5)
@@ -200,8 +200,8 @@ def _thread(endpoint: EndpointDouble) -> Iterator[Figure]:
         settings = _settings(Path(folder), endpoint)
         asyncio.run(_cost(endpoint, settings, before))
         cost = asyncio.run(_cost(endpoint, settings, thread))
-        knowledge = Knowledge(AtRest(settings.paths.database))
-        topics = {name: knowledge.read(name) for name in knowledge.names()}
+        knowledge = KnowledgeStore(ReadOnlySqliteDatabase(settings.paths.database))
+        topics = {name: knowledge.read_topic(name) for name in knowledge.topic_names()}
     name = f"a thread of {REPLIES} team replies"
     said = {turn for _, turn in thread[-1].messages}
     blocks = [block for topic in topics.values() for block in topic if said.intersection(block.turns)]
@@ -232,7 +232,7 @@ async def _cost(endpoint: EndpointDouble, settings: Settings, told: Sequence[Tau
         for each in told:
             await at_work.captures.send(each.request())
     seconds = perf_counter() - began
-    pairs = [pair.qa_id for pair in Archive(settings.paths.raw).after(None)][known:]
+    pairs = [pair.qa_id for pair in Archive(settings.paths.raw).pairs_after(None)][known:]
     assert len(pairs) == len(told)
     return Cost(len(told), tuple(endpoint.requests), {qa_id: n for n, qa_id in enumerate(pairs, 1)}, seconds)
 
@@ -302,7 +302,7 @@ class _Clusters:
             return Reply(content={"topic_name": f"more-{fences['topic']}"[:60], "move_ids": ids[len(ids) // 2 :]})
         if prompt != CLASSIFY.name:
             return Reply(content=msgspec.to_builtins(offline_rules()[prompt](_given(prompt, fences))))
-        said = word_set(fences["pair"])
+        said = stem_set(fences["pair"])
         if any(words <= said for words in self._skipped):
             return Reply(content=msgspec.to_builtins(ClassifyOut(reason="It is small talk.", skip=True, topic_name="")))
         held = said & self._subjects.keys()
@@ -311,7 +311,7 @@ class _Clusters:
 
 
 def _words_of(taught: Taught) -> frozenset[str]:
-    return word_set("\n".join(turn.text for _, turn in taught.messages))
+    return stem_set("\n".join(turn.text for _, turn in taught.messages))
 
 
 def _subject_of(pair: str) -> ClassifyOut:

@@ -31,25 +31,25 @@ from anyio.to_thread import run_sync
 
 from benchmarks.figures import Figure
 from benchmarks.memory import resident
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.pipeline import run_pipeline
 from intern.core.clock import SystemClock, Wakeup
-from intern.core.flow import ChannelSeen, SessionStarted
+from intern.core.flow import ChannelSnapshot, SessionStarted
 from intern.core.ids import ChannelId, ConversationId, GuildId, TopicName, UserId, position_at
-from intern.core.log import configure
-from intern.core.memory import give_back, share_arenas
+from intern.core.log import configure_logging
+from intern.core.memory import limit_malloc_arenas, release_free_memory
 from intern.core.messages import Channel
-from intern.core.records import Capture, Filed, SearchFilter, Turn
-from intern.learning.prompts import block_of
+from intern.core.records import Capture, PairFiled, SearchFilter, Turn
+from intern.learning.prompts import build_block
 from intern.platforms.memory import Sandbox
 from intern.runtime.bot import _LocalFiles, _NoCommands
-from intern.runtime.hosting import communities_of
-from intern.runtime.parts import Host, Platform, open_host, parts_of
+from intern.runtime.hosting import build_communities
+from intern.runtime.parts import PlatformPorts, ProcessResources, open_community_parts, open_process_resources
 from intern.search.embedding_local import ENGLISH
 from intern.service.databases import open_database
 from intern.service.intern import open_intern
 from intern.service.stores import Stores
-from intern.settings.communities import Community, settings_of
+from intern.settings.communities import Community, build_community_settings
 from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.samples import START
@@ -91,8 +91,8 @@ def alone(work: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> T:
 
 
 def _run(work: Callable[..., Coroutine[Any, Any, T]], given: tuple[Any, ...]) -> T:
-    configure(log_format="json", level="error")
-    share_arenas()  # as `intern run` does
+    configure_logging(log_format="json", level="error")
+    limit_malloc_arenas()  # as `intern run` does
     return asyncio.run(work(*given))
 
 
@@ -116,7 +116,7 @@ async def reference(folder: Path) -> None:
     settings = _settings(folder, **offline)
     async with await open_database(settings) as db:
         stores = await run_sync(Stores, settings, db, SystemClock())
-        await stores.begin()
+        await stores.claim_archive()
         for n in range(PAIRS):
             at = START + timedelta(minutes=7 * n)
             ids = (position_at(at).id, position_at(at + timedelta(seconds=30)).id)
@@ -131,19 +131,21 @@ async def reference(folder: Path) -> None:
                     channel_id=ChannelId("200"),
                 )
             )
-            filed = Filed(qa_id=pair.qa_id, at=at, reason="it fits", topic=TopicName(f"topic-{_WORDS[n % TOPICS]}"))
-            await stores.knowledge.change(partial(_file, block_of(pair), filed))
+            filed = PairFiled(qa_id=pair.qa_id, at=at, reason="it fits", topic=TopicName(f"topic-{_WORDS[n % TOPICS]}"))
+            await stores.knowledge.change(partial(_file, build_block(pair), filed))
     async with open_intern(settings) as intern:
         await intern.index()
     async with await open_database(settings) as db:
         store, numbers = SqliteSearchStore(db, settings.paths.search), np.random.default_rng(1)
-        while documents := await store.unembedded(ENGLISH.name, 500):
+        while documents := await store.find_unembedded(ENGLISH.name, 500):
             rows = numbers.standard_normal((len(documents), 384)).astype("<f4")
             rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-            await store.put_vectors(ENGLISH.name, [(d, row.tobytes()) for d, row in zip(documents, rows, strict=True)])
+            await store.store_vectors(
+                ENGLISH.name, [(d, row.tobytes()) for d, row in zip(documents, rows, strict=True)]
+            )
 
 
-def _file(block: Any, filed: Filed, change: Any) -> None:
+def _file(block: Any, filed: PairFiled, change: Any) -> None:
     change.put(filed.topic, block)
     change.decide(filed)
 
@@ -153,20 +155,22 @@ async def opened(folder: Path, kind: str) -> tuple[float, float, float, float, f
     defaults = _settings(folder / f"host of {kind}", search={"megabytes": ROOM})
     cpu, memory, reading = list[float](), list[float](), list[float]()
     async with AsyncExitStack() as stack:
-        host = await stack.enter_async_context(open_host(defaults, SystemClock()))
+        host = await stack.enter_async_context(open_process_resources(defaults, SystemClock()))
         tg = await stack.enter_async_context(anyio.create_task_group())
         for n in range(OPENED):
             community = Community(name=f"community-{n}", guild_ids=(GuildId(str(n + 1)),))
-            settings = settings_of(community, defaults)
+            settings = build_community_settings(community, defaults)
             if kind == "reference":
                 shutil.copytree(folder / kind, settings.data.dir)
                 _copy_rows(folder / kind / "intern.db", host, community.name)
             settings.paths.sources.mkdir(parents=True, exist_ok=True)
             sandbox = Sandbox(SystemClock())
-            platform = Platform(sandbox, _NoCommands(), _LocalFiles())
+            platform = PlatformPorts(sandbox, _NoCommands(), _LocalFiles())
             held, began = _held(), process_time()
             parts = await stack.enter_async_context(
-                parts_of(host, community.name, settings, platform, events=Events(), jobs_came=Wakeup())
+                open_community_parts(
+                    host, community.name, settings, platform, events=ActivityReporter(), jobs_came=Wakeup()
+                )
             )
             tg.start_soon(partial(run_pipeline, parts, stop=anyio.Event()))
             await sandbox.wait_ready()
@@ -174,7 +178,7 @@ async def opened(folder: Path, kind: str) -> tuple[float, float, float, float, f
             if kind == "reference":
                 store = _store(community.name)
                 began = process_time()
-                assert await store.by_vector(_VECTOR, ENGLISH.name, SearchFilter(), 10)
+                assert await store.search_vector(_VECTOR, ENGLISH.name, SearchFilter(), 10)
                 reading.append(1000 * (process_time() - began))
             # Its actors look around once, which is no part of opening, but of the memory.
             await anyio.sleep(3)
@@ -200,7 +204,7 @@ def _store(community: str) -> SqliteSearchStore:
     return next(each for each in found if each.db.community == community)
 
 
-def _copy_rows(source: Path, host: Host, community: str) -> None:
+def _copy_rows(source: Path, host: ProcessResources, community: str) -> None:
     db: Any = apsw.Connection(host.db.place)
     db.execute("attach ? as source", (str(source),))
     for (table,) in db.execute("select name from source.sqlite_schema where type = 'table'").fetchall():
@@ -214,13 +218,13 @@ def _copy_rows(source: Path, host: Host, community: str) -> None:
 async def known(folder: Path) -> tuple[float, float]:
     defaults = _settings(folder)
     sandbox = Sandbox(SystemClock())
-    async with open_host(defaults, SystemClock()) as host:
-        registry = communities_of(lambda _: host, defaults, sandbox, _NoCommands(), _LocalFiles())
+    async with open_process_resources(defaults, SystemClock()) as host:
+        registry = build_communities(lambda _: host, defaults, sandbox, _NoCommands(), _LocalFiles())
         held, began = _held(), process_time()
         for n in range(KNOWN):
             guild_id = GuildId(f"{n + 1:020}")
             await registry.add(Community(name=f"community-{n}", guild_ids=(guild_id,)))
-            registry.hear(_session(guild_id, n))
+            registry.receive(_session(guild_id, n))
         assert not registry.open, "a session opens none"
         return process_time() - began, (_held() - held) / KNOWN
 
@@ -230,11 +234,11 @@ def _session(guild_id: GuildId, n: int) -> SessionStarted:
     places = [Channel(id=each, guild_id=guild_id, kind="channel", name=f"channel-{each}") for each in ids]
     newest = position_at(START).id
     return SessionStarted(
-        guild_id=guild_id, channels=tuple(ChannelSeen(channel=p, last_message_id=newest) for p in places)
+        guild_id=guild_id, channels=tuple(ChannelSnapshot(channel=p, last_message_id=newest) for p in places)
     )
 
 
 def _held() -> float:
     gc.collect()
-    give_back()
+    release_free_memory()
     return resident()

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from benchmarks.figures import Figure
-from intern.search.embedding_local import installed
+from intern.search.embedding_local import is_english_installed
 from tests.eval.chats import EVAL
 
 QUESTIONS = EVAL.parent / "questions"
@@ -40,7 +40,7 @@ class Row(Struct):
 
 def measure() -> Iterator[Figure]:
     """None where the questions or the embedder are not at hand."""
-    if not QUESTIONS.is_dir() or not installed():
+    if not QUESTIONS.is_dir() or not is_english_installed():
         print(f"documents is not measured: it needs {QUESTIONS}, and the extra embeddings", file=sys.stderr)
         return
     for vectors, way in ((True, ""), (False, ", by words alone")):

@@ -19,7 +19,7 @@ from anyio.to_thread import run_sync
 from benchmarks.figures import Figure
 from benchmarks.made_up import document
 from benchmarks.memory import peak, resident
-from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder, LocalModel
+from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder, LocalEmbeddingModel
 
 QUESTION = "Agents are rejected since the clock of the machine is wrong. What can I do?"
 TEXTS = 200
@@ -48,18 +48,18 @@ def measure() -> Iterator[Figure]:
         yield Figure(f"{name}, memory at most", said["most"], "MB", math.inf)
 
 
-async def _cost(model: LocalModel) -> dict[str, float]:
+async def _cost(model: LocalEmbeddingModel) -> dict[str, float]:
     import_module("intern.service")  # whatever a command has loaded by then is not the model's
     before, began = await run_sync(resident), perf_counter()
     embedder = LocalEmbedder(model)
-    await embedder.embed([QUESTION], asked=True)
+    await embedder.compute_vectors([QUESTION], asked=True)
     first, memory, loading = perf_counter() - began, await run_sync(resident) - before, await run_sync(peak) - before
     spent = process_time()
     for n in range(20):
-        await embedder.embed([f"{QUESTION} {n}"], asked=True)
+        await embedder.compute_vectors([f"{QUESTION} {n}"], asked=True)
     question = (process_time() - spent) / 20
     spent = process_time()
-    await embedder.embed([document(n)[:CHARACTERS] for n in range(TEXTS)])
+    await embedder.compute_vectors([document(n)[:CHARACTERS] for n in range(TEXTS)])
     text = (process_time() - spent) / TEXTS
     after, most = await run_sync(resident) - before, await run_sync(peak) - before
     return {

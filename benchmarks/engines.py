@@ -22,7 +22,7 @@ from intern.service.databases import open_database
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
-from intern.stores.database import DEFAULT_COMMUNITY, positional
+from intern.stores.database import DEFAULT_COMMUNITY, resolve_placeholders
 from tests import samples
 from tests.engines import Schemas, serving
 
@@ -97,7 +97,7 @@ async def _filed(url: str) -> tuple[float, list[int]]:
         data = {"dir": folder, "url": url}
         settings = load_settings(environ={}, overrides={"data": data, "llm": {"provider": "offline"}})
         async with await open_database(settings) as db:
-            await db.hold()
+            await db.lock_community()
             writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), SystemClock())
             for n in range(PAIRS):
                 capture = samples.capture(f"How do I purge spool number {n}?", f"Purge it {n} times.", n=n + 1)
@@ -114,7 +114,7 @@ async def _filed(url: str) -> tuple[float, list[int]]:
 
 
 def _statements() -> int:
-    seen = positional.cache_info()
+    seen = resolve_placeholders.cache_info()
     return seen.hits + seen.misses
 
 

@@ -26,8 +26,8 @@ import msgspec
 
 from benchmarks.figures import Figure
 from intern.core.ids import UserId, position_at
-from intern.core.progress import heard_by
-from intern.service.importing import Imported, Wanted, import_history
+from intern.core.progress import send_progress_to
+from intern.service.importing import ImportRequest, ImportResult, import_history
 from intern.settings.loading import load_settings
 from tests.samples import START
 from tests.soak.traffic import PLACES, RECORDED, Line, lines
@@ -64,7 +64,7 @@ def measure() -> Iterator[Figure]:
     yield Figure(f"{name}, the same by CPU", busy_last / busy_first, "x", math.inf)
 
 
-def export(folder: Path, recorded: Path = RECORDED) -> Wanted:
+def export(folder: Path, recorded: Path = RECORDED) -> ImportRequest:
     """Write the messages as an export, a file a channel."""
     channels: list[list[dict[str, Any]]] = [[] for _ in range(PLACES)]
     team: set[UserId] = set()
@@ -90,7 +90,7 @@ def export(folder: Path, recorded: Path = RECORDED) -> Wanted:
     for place, (file, messages) in enumerate(zip(files, channels, strict=True)):
         channel = {"id": str(100 + place), "type": "GuildTextChat", "name": f"channel-{place}"}
         file.write_bytes(msgspec.json.encode({"guild": {"id": "5"}, "channel": channel, "messages": messages}))
-    return Wanted(files=tuple(files), team_ids=tuple(sorted(team)))
+    return ImportRequest(files=tuple(files), team_ids=tuple(sorted(team)))
 
 
 def changing(said: Iterable[Line]) -> Iterator[Line]:
@@ -113,7 +113,7 @@ def _other(word: re.Match[str], *, turn: int, known: list[str]) -> str:
     return known[number // 2 % len(known)] if number % 2 else word[0]
 
 
-async def _imported(wanted: Wanted, folder: Path) -> tuple[list[Told], Imported]:
+async def _imported(wanted: ImportRequest, folder: Path) -> tuple[list[Told], ImportResult]:
     told: list[Told] = []
 
     def listen(what: str, done: int, total: int, note: str = "") -> None:  # noqa: ARG001
@@ -132,7 +132,7 @@ async def _imported(wanted: Wanted, folder: Path) -> tuple[list[Told], Imported]
             "embeddings": {"provider": "none"},
         },
     )
-    with heard_by(listen):
+    with send_progress_to(listen):
         return told, await import_history(settings, wanted)
 
 

@@ -29,14 +29,14 @@ from benchmarks.elsewhere import endpoint_elsewhere
 from benchmarks.engines import _on, _on_loopback
 from benchmarks.figures import Figure
 from benchmarks.made_up import subject
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.pipeline import run_pipeline
 from intern.core.clock import SystemClock, Wakeup
 from intern.core.ids import RoleId, UserId
-from intern.platforms.discord.events import Cache, Team, event_of
+from intern.platforms.discord.events import GatewayCache, Team, read_event
 from intern.runtime.bot import _LocalFiles, _NoCommands
-from intern.runtime.parts import Platform, open_host, parts_of
-from intern.search.embedding_local import LocalEmbedder, installed
+from intern.runtime.parts import PlatformPorts, open_community_parts, open_process_resources
+from intern.search.embedding_local import LocalEmbedder, is_english_installed
 from intern.settings.loading import load_settings
 from intern.stores.database import DEFAULT_COMMUNITY
 from tests.endpoint_double import Reply, prompt_of
@@ -255,7 +255,7 @@ def _costs() -> Costs:
         kinds = _on(server, lambda url: asyncio.run(_kinds(Path(folder), url, base_url, server)))
     return Costs(
         payload=_payload(),
-        embedding=asyncio.run(_embedding()) if installed() else 0.0,
+        embedding=asyncio.run(_embedding()) if is_english_installed() else 0.0,
         idle=idle / 1000,
         kinds=kinds,
         opening=(empty / 1000, full / 1000),
@@ -281,7 +281,7 @@ async def _kinds(folder: Path, url: str, base_url: str, server: Schemas) -> dict
     )
     town, writes = Sandbox(SystemClock(), {"mira"}), 0
     found: dict[str, Cost] = {}
-    async with open_host(settings, SystemClock()) as host, anyio.create_task_group() as tg:
+    async with open_process_resources(settings, SystemClock()) as host, anyio.create_task_group() as tg:
         engine: Any = type(host.db)
         write = engine.write
 
@@ -291,8 +291,10 @@ async def _kinds(folder: Path, url: str, base_url: str, server: Schemas) -> dict
             return await write(self, work)
 
         engine.write = counted
-        platform = Platform(town, _NoCommands(), _LocalFiles())
-        opened = parts_of(host, DEFAULT_COMMUNITY, settings, platform, events=Events(), jobs_came=Wakeup())
+        platform = PlatformPorts(town, _NoCommands(), _LocalFiles())
+        opened = open_community_parts(
+            host, DEFAULT_COMMUNITY, settings, platform, events=ActivityReporter(), jobs_came=Wakeup()
+        )
         async with opened as parts:
             tg.start_soon(partial(run_pipeline, parts, stop=anyio.Event()))
             await town.wait_ready()
@@ -389,19 +391,19 @@ def _payload() -> float:
     author = {"id": "7", "username": "bob", "discriminator": "0", "avatar": None}
     sent = {"id": "9", "channel_id": "2", "guild_id": "1", "author": author, "content": "word " * 60, "type": 0}
     sent |= {"timestamp": "2026-01-01T00:00:00+00:00", "member": {"roles": ["5"]}, "mentions": [], "attachments": []}
-    data, cache = json.dumps(sent), Cache()
+    data, cache = json.dumps(sent), GatewayCache()
     began = process_time()
     for _ in range(5_000):
-        event_of("MESSAGE_CREATE", json.loads(data), team, cache)
+        read_event("MESSAGE_CREATE", json.loads(data), team, cache)
     return (process_time() - began) / 5_000
 
 
 async def _embedding() -> float:
     embedder = LocalEmbedder()
-    await embedder.embed(["How do I begin?"], asked=True)
+    await embedder.compute_vectors(["How do I begin?"], asked=True)
     began = process_time()
     for n in range(20):
-        await embedder.embed([f"How do I set up the {subject(n)} on my new machine?"], asked=True)
+        await embedder.compute_vectors([f"How do I set up the {subject(n)} on my new machine?"], asked=True)
     return (process_time() - began) / 20
 
 

@@ -32,9 +32,9 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SummarizeOut
 from intern.sources.files import SourceFolder
 from intern.sources.options import IndexingOptions
-from intern.sources.refresh import Refreshed, refresh_sources
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.sources.refresh import RefreshReport, refresh_sources
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.endpoint_double import EndpointDouble, Reply, endpoint_double
 
 FILES = 200
@@ -63,7 +63,7 @@ class _Shelf(NamedTuple):
         for path in self.sources.iterdir():
             os.utime(path, ns=(mtime, mtime))
 
-    async def refresh(self, model: Model) -> Refreshed:
+    async def refresh(self, model: Model) -> RefreshReport:
         return await refresh_sources(model, SourceFolder(self.sources, 1_000_000), self.catalogue, IndexingOptions())
 
 
@@ -212,8 +212,8 @@ async def _shelf(size: int) -> AsyncGenerator[_Shelf]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _fill(folder / "sources", size)
-        async with await Database.open(folder / "intern.db") as db:
-            yield _Shelf(folder, Catalogue(Knowledge(db), "kb"))
+        async with await SqliteDatabase.open(folder / "intern.db") as db:
+            yield _Shelf(folder, Catalogue(KnowledgeStore(db), "kb"))
 
 
 def _fill(folder: Path, size: int) -> None:

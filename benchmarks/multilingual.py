@@ -18,8 +18,8 @@ from benchmarks.figures import Figure
 from intern.core.ids import SourceId
 from intern.core.records import SearchFilter
 from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder
-from intern.search.finding import Finder
-from intern.stores.sqlite.database import Database
+from intern.search.finding import HybridSearch
+from intern.stores.sqlite.database import SqliteDatabase
 from tests.eval.retrieval import Remembering, Shelf
 
 HERE = Path(__file__).parent / "languages"
@@ -51,7 +51,10 @@ async def _measured(folder: Path) -> list[Figure]:
             continue
         part = folder / name
         part.mkdir()
-        async with await Database.open(part / "known.db") as known, await Database.open(part / "intern.db") as db:
+        async with (
+            await SqliteDatabase.open(part / "known.db") as known,
+            await SqliteDatabase.open(part / "intern.db") as db,
+        ):
             shelf = Shelf(db, part, Remembering(LocalEmbedder(model), known))
             for language in sorted({each.language for each in questions}):
                 asked = [each for each in questions if each.language == language]
@@ -60,7 +63,7 @@ async def _measured(folder: Path) -> list[Figure]:
                     bar = LEAST if model is MULTILINGUAL else 0.0
                     for by, embedder in ((name, shelf.embedder), ("words alone", None)):
                         if embedder is not None or model is MULTILINGUAL:
-                            first, five = await _recalled(asked, Finder(shelf.store, embedder))
+                            first, five = await _recalled(asked, HybridSearch(shelf.store, embedder))
                             what = f"questions in {language}, documents in {where}, by {by}: recall@"
                             least = bar if embedder is not None else 0.0
                             figures += [Figure(f"{what}1", first, ""), Figure(f"{what}{FIRST}", five, "", least=least)]
@@ -78,10 +81,12 @@ def _texts(folder: Path) -> Mapping[str, str]:
     return {f"kb:{path.relative_to(folder).as_posix()}": path.read_text(encoding="utf-8") for path in files}
 
 
-async def _recalled(asked: list[Asked], finder: Finder) -> tuple[float, float]:
+async def _recalled(asked: list[Asked], finder: HybridSearch) -> tuple[float, float]:
     """Return how often a source that answers is the first, and among the first five."""
     places: list[int] = []
     for each in asked:
-        found = [hit.document.source_id for hit in await finder.propose(each.question, SearchFilter(), FIRST)]
+        found = [
+            hit.document.source_id for hit in await finder.find_without_terms(each.question, SearchFilter(), FIRST)
+        ]
         places.append(next((n for n, source_id in enumerate(found, 1) if source_id in each.sources), FIRST + 1))
     return tuple(sum(place <= most for place in places) / len(places) for most in (1, FIRST))  # type: ignore[return-value]

@@ -19,10 +19,10 @@ from anyio.to_thread import run_sync
 from benchmarks.figures import Figure
 from benchmarks.made_up import document, subject
 from intern.core.ids import ConversationId, GuildId, TopicName, UserId, position_at
-from intern.core.records import Capture, Filed, Turn
+from intern.core.records import Capture, PairFiled, Turn
 from intern.frontends.http.shell import PAGES
-from intern.learning.prompts import block_of
-from intern.stores.sqlite.knowledge import Change
+from intern.learning.prompts import build_block
+from intern.stores.sqlite.knowledge import KnowledgeChange
 from tests import samples
 from tests.frontends.http.site import Site, site
 from tests.samples import START
@@ -94,8 +94,8 @@ async def _teach(made: Site, n: int) -> None:
     stores = made.writer.stores
     pair = await run_sync(stores.archive.append, capture)
 
-    def file(change: Change) -> None:
-        change.put(name, block_of(pair))
-        change.decide(Filed(qa_id=pair.qa_id, at=at, reason="it fits", topic=name))
+    def file(change: KnowledgeChange) -> None:
+        change.file_blocks(name, build_block(pair))
+        change.decide(PairFiled(qa_id=pair.qa_id, at=at, reason="it fits", topic=name))
 
     await stores.knowledge.change(partial(file))

@@ -24,7 +24,7 @@ from benchmarks.made_up import document, subject
 from intern.answering.workflow import Answerer
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Conversation, Message, RequestContext
-from intern.search.embedding_local import installed
+from intern.search.embedding_local import is_english_installed
 from intern.service.intern import Intern, open_intern
 from intern.settings.loading import Settings
 
@@ -32,7 +32,7 @@ ANSWERS = 1_000
 SOURCES = 200
 TOGETHER = 20
 """Answers of the same second, which are stored together."""
-_EMBEDDINGS = "local" if installed() else "none"
+_EMBEDDINGS = "local" if is_english_installed() else "none"
 _START = datetime(2026, 2, 1, tzinfo=UTC)
 
 
@@ -63,9 +63,9 @@ async def _measured(settings: Settings) -> list[Figure]:
 
 async def _recorded(intern: Intern, settings: Settings) -> tuple[float, float]:
     """Return the CPU and the bytes that recording took, for each answer."""
-    recorder = (await intern.writer()).stores.recorder
+    recorder = (await intern.acquire_writer()).stores.recorder
     answerer: Answerer = cast("Any", intern)._answerer  # noqa: SLF001 as the bot has one
-    answers = recorder.answers(answerer, settings.llm.model)
+    answers = recorder.wrap_answerer(answerer, settings.llm.model)
     before, spent = await run_sync(_bytes, settings), 0.0
     for first in range(0, ANSWERS, TOGETHER):
         async with asyncio.TaskGroup() as at_once:

@@ -21,12 +21,12 @@ from benchmarks.capturing import LATENCY, by_rules, invented
 from benchmarks.figures import Figure
 from intern.core.ids import MessageId
 from intern.core.records import Capture, Turn
-from intern.learning.filing import Tally
+from intern.learning.filing import DecisionCounts
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import AtRest
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.fakes import HandClock
 from tests.samples import START
@@ -42,7 +42,7 @@ class Run(NamedTuple):
     seconds: float
     calls: Counter[str]
     """By what was asked."""
-    tally: Tally
+    tally: DecisionCounts
     result: object
 
 
@@ -79,7 +79,7 @@ def _run(endpoint: EndpointDouble, concurrency: int, *, in_flight: int) -> Run:
         return Run(seconds, calls, tally, _result(settings))
 
 
-async def _regenerated(settings: Settings) -> tuple[float, Tally]:
+async def _regenerated(settings: Settings) -> tuple[float, DecisionCounts]:
     async with open_intern(settings) as intern:
         began = perf_counter()
         done = await intern.regenerate()
@@ -127,5 +127,7 @@ def _archive(settings: Settings) -> None:
 def _result(settings: Settings) -> object:
     paths = settings.paths
     files = {path.name: path.read_bytes() for path in sorted(paths.topics.iterdir())}
-    decisions = [replace(each, at=START) for each in Knowledge(AtRest(paths.database)).all()]
+    decisions = [
+        replace(each, at=START) for each in KnowledgeStore(ReadOnlySqliteDatabase(paths.database)).read_decisions()
+    ]
     return files, paths.team_index.read_bytes(), decisions

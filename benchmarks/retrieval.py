@@ -15,9 +15,9 @@ from time import perf_counter, process_time
 import anyio
 
 from benchmarks.figures import Figure
-from intern.search.embedding_local import LocalEmbedder, installed
-from intern.search.finding import Finder
-from intern.stores.sqlite.database import Database
+from intern.search.embedding_local import LocalEmbedder, is_english_installed
+from intern.search.finding import HybridSearch
+from intern.stores.sqlite.database import SqliteDatabase
 from tests.eval import retrieval
 from tests.eval.chats import EVAL
 from tests.eval.retrieval import CASES, LEAST_BY_WORDS, MOST_LOST, Remembering, Shelf
@@ -34,7 +34,7 @@ CACHE = Path(__file__).parent.parent / ".cache"
 
 def measure() -> Iterator[Figure]:
     """None where the real questions or the embedder are not at hand."""
-    if not EVAL.is_dir() or not installed():
+    if not EVAL.is_dir() or not is_english_installed():
         print(f"retrieval is not measured: it needs the questions in {EVAL}, and the extra embeddings", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +44,10 @@ def measure() -> Iterator[Figure]:
 async def _measured(folder: Path) -> list[Figure]:
     figures: list[Figure] = []
     CACHE.mkdir(exist_ok=True)
-    async with await Database.open(CACHE / "vectors.db") as known, await Database.open(folder / "retrieval.db") as db:
+    async with (
+        await SqliteDatabase.open(CACHE / "vectors.db") as known,
+        await SqliteDatabase.open(folder / "retrieval.db") as db,
+    ):
         shelf = Shelf(db, folder, Remembering(LocalEmbedder(), known))
         for size in sorted({*SIZES, *BARS}):
             await shelf.fill(size)
@@ -74,7 +77,7 @@ async def _speed(size: int, shelf: Shelf) -> Iterator[Figure]:
     bodies = [text for _, text in retrieval.questions(case)]
     titles = {text for each in CASES for _, text in retrieval.questions(each) if len(text.split()) <= SHORT}
     beginnings = {" ".join(text.split()[:SHORT]) for text in bodies}
-    finder = Finder(shelf.store)
+    finder = HybridSearch(shelf.store)
 
     async def timed(texts: list[str]) -> tuple[float, float, float, float]:
         """Return the 95th of 100 of plain FTS5 and of ours, each by the clock and by CPU."""

@@ -28,8 +28,8 @@ from benchmarks.memory import resident
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter, SearchKind
 from intern.core.text.words import STOP_WORDS
-from intern.search.finding import Finder
-from intern.stores.sqlite.database import Database
+from intern.search.finding import HybridSearch
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 SIZES = (10_000, 100_000)
@@ -72,7 +72,7 @@ class _Given:
         self._vectors = _vectors(7, ASKED)
         self._n = 0
 
-    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:  # noqa: ARG002
+    async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:  # noqa: ARG002
         self._n += 1
         return [self._vectors[self._n % ASKED] for _ in texts]
 
@@ -116,7 +116,7 @@ def _vectors(seed: int, number: int) -> list[bytes]:
 async def _write(folder: Path, size: int) -> dict[str, float]:
     language = _Language(2)
     seconds = 0.0
-    async with await Database.open(folder / "intern.db") as db:
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
         store = SqliteSearchStore(db, folder / "search.db")
         for start in range(0, size, BATCH):
             documents = [
@@ -131,8 +131,8 @@ async def _write(folder: Path, size: int) -> dict[str, float]:
             ]
             vectors = _vectors(start, BATCH)
             began = perf_counter()
-            await store.put(documents)
-            await store.put_vectors(MODEL, list(zip(documents, vectors, strict=True)))
+            await store.replace_documents(documents)
+            await store.store_vectors(MODEL, list(zip(documents, vectors, strict=True)))
             seconds += perf_counter() - began
         await db.scrub()
     return {"seconds": seconds / size * 1000, "megabytes": (folder / "intern.db").stat().st_size / 1e6}
@@ -143,13 +143,13 @@ async def _ask(folder: Path) -> dict[str, float]:
     sentences = [language.sentence(SENTENCE) for _ in range(ASKED)]
     everything = SearchFilter()
     embedder = _Given()
-    async with await Database.open(folder / "intern.db") as db:
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
         store = SqliteSearchStore(db, folder / "search.db")
-        words, both = Finder(store), Finder(store, embedder)
+        words, both = HybridSearch(store), HybridSearch(store, embedder)
 
         async def by_vectors(text: str) -> None:
-            [vector] = await embedder.embed([text])
-            assert len(await store.by_vector(vector, MODEL, everything, 10)) == 10
+            [vector] = await embedder.compute_vectors([text])
+            assert len(await store.search_vector(vector, MODEL, everything, 10)) == 10
 
         async def by_words(text: str) -> None:
             await words.find(text, everything)

@@ -35,18 +35,27 @@ from hikari.impl import CacheSettings
 
 from benchmarks.figures import Figure
 from benchmarks.memory import resident
-from intern.actors.listener import Listener, batcher
+from intern.actors.listener import GatewayListener, batcher
 from intern.actors.pipeline import BATCHES, EVENTS
-from intern.chat.batching import Batches
+from intern.chat.batching import OpenBatches
 from intern.chat.checkpoints import Checkpoints
 from intern.core.clock import SystemClock
-from intern.core.flow import Approval, Batch, FellBehind, GatewayEvent, Heard, Interaction, LateChange, MessageCreated
+from intern.core.flow import (
+    ApprovalReaction,
+    Batch,
+    CatchUpNeeded,
+    GatewayEvent,
+    Heard,
+    Interaction,
+    LateChange,
+    MessageCreated,
+)
 from intern.core.ids import GuildId, MessageId
 from intern.core.text.masking import Secret
-from intern.learning.review import Approvals
+from intern.learning.review import ApprovalQueue
 from intern.platforms.discord.gateway import INTENTS, HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
-from intern.service.status import status_of
+from intern.service.status import read_status
 from intern.settings.loading import DataSection, Settings
 from intern.stores.sqlite.chat import StoredCheckpoints
 from tests.double.acts import Acts
@@ -227,7 +236,7 @@ class Bot(NamedTuple):
     def shed(self) -> int:
         """How many questions found no room."""
         settings = Settings(data=DataSection(dir=self.folder / "data"))
-        return status_of(settings, clock=SystemClock()).shed
+        return read_status(settings, clock=SystemClock()).shed
 
 
 @asynccontextmanager
@@ -340,8 +349,8 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
     events, to_batch = create_memory_object_stream[Heard](EVENTS.size)
     batches, to_settle = create_memory_object_stream[Batch | LateChange](BATCHES.size)
     interactions, to_interact = create_memory_object_stream[Interaction](1)
-    behind, to_read = create_memory_object_stream[FellBehind](1)
-    approved, to_review = create_memory_object_stream[Approval](1)
+    behind, to_read = create_memory_object_stream[CatchUpNeeded](1)
+    approved, to_review = create_memory_object_stream[ApprovalReaction](1)
     settled = 0
 
     async def settle(taken: MemoryObjectReceiveStream[Batch | LateChange]) -> None:
@@ -359,7 +368,7 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
                     batcher,
                     to_batch,
                     batches,
-                    open_batches=Batches(options.message_batch_wait_seconds),
+                    open_batches=OpenBatches(options.message_batch_wait_seconds),
                     settle=checkpoints.settle,
                     clock=SystemClock(),
                     flush=True,
@@ -368,10 +377,10 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
             desk.start_soon(settle, to_settle)
             async with create_task_group() as ears:
                 ears.start_soon(
-                    Listener(
+                    GatewayListener(
                         gateway=_Counted(discord, meter),
                         checkpoints=checkpoints,
-                        approvals=Approvals(clock=SystemClock()),
+                        approvals=ApprovalQueue(clock=SystemClock()),
                     ).run,
                     events,
                     interactions,

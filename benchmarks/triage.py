@@ -22,18 +22,18 @@ from benchmarks.figures import Figure
 from intern.answering.offline import RULES
 from intern.answering.prompts import AnsweringOptions, DecideIn
 from intern.answering.workflow import Answerer
-from intern.chat.batching import Batches
-from intern.chat.context import Gathered
-from intern.chat.dispatching import asks
+from intern.chat.batching import OpenBatches
+from intern.chat.context import BatchContext
+from intern.chat.dispatching import find_question_messages
 from intern.chat.options import ConversationOptions
 from intern.core.flow import Batch, MessageCreated
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Author, AuthorType, ChatMessage, Conversation, Image, Message, RequestContext
-from intern.core.records import Hit
+from intern.core.records import PassageHit
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
-from intern.search.embedding_local import LocalEmbedder, installed
-from intern.search.finding import Embedder, Finder, LeastLikeness
-from intern.stores.sqlite.database import Database
+from intern.search.embedding_local import LocalEmbedder, is_english_installed
+from intern.search.finding import Embedder, HybridSearch, SimilarityThresholds
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests import samples
 from tests.answering.shelf import Shelf as Known
@@ -69,7 +69,7 @@ class _Said(NamedTuple):
 
 def measure() -> Iterator[Figure]:
     """None where the real chats or the embedder are not at hand."""
-    if not EVAL.is_dir() or not installed():
+    if not EVAL.is_dir() or not is_english_installed():
         print(f"triage is not measured: it needs the chats in {EVAL}, and the extra embeddings", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -81,13 +81,16 @@ async def _measured(folder: Path) -> list[Figure]:
     asked: dict[str, list[int]] = {}
     CACHE.mkdir(exist_ok=True)
     said = list(_batches())
-    async with await Database.open(CACHE / "vectors.db") as known, await Database.open(folder / "triage.db") as db:
+    async with (
+        await SqliteDatabase.open(CACHE / "vectors.db") as known,
+        await SqliteDatabase.open(folder / "triage.db") as db,
+    ):
         shelf = Shelf(db, folder, Remembering(LocalEmbedder(), known))
         for name, most in MOST_CALLS.items():
             questions = await _put(shelf, name)
             texts = sorted({each.text for each in (*said, *questions)})
             for n in range(0, len(texts), 64):
-                await shelf.embedder.embed(texts[n : n + 64])
+                await shelf.embedder.compute_vectors(texts[n : n + 64])
             for way, embedder in _WAYS.items():
                 bot = _Bot(shelf.texts(), shelf.store, shelf.embedder if embedder else None)
                 for half in _HALVES:
@@ -131,7 +134,7 @@ class _Bot(Known):
 
     def __init__(self, texts: Mapping[str, str], store: SqliteSearchStore, embedder: Embedder | None) -> None:
         super().__init__(texts)
-        self._finder = Finder(store, embedder)
+        self._finder = HybridSearch(store, embedder)
         self._model = OfflineModel(RULES)
         self._asked: list[object] = []
         self._answerer = Answerer(self, self, AnsweringOptions())
@@ -154,8 +157,8 @@ class _Bot(Known):
         shown = {passage.source_id for given in decided for passage in given.passages}
         return not shown.isdisjoint(question.known)
 
-    async def hits(self, query: str, limit: int, /) -> Sequence[Hit]:
-        return await self._finder.hits(query, limit, least=LeastLikeness())
+    async def find_hits(self, query: str, limit: int, /) -> Sequence[PassageHit]:
+        return await self._finder.find_passages(query, limit, least=SimilarityThresholds())
 
 
 async def _put(shelf: Shelf, name: str) -> list[_Said]:
@@ -196,10 +199,10 @@ def _asked(lines: Sequence[ChatLine], roles: Mapping[tuple[str, str], str]) -> I
     named = re.compile(rf"\A(@)?({names})(?(1)[:,]?|[:,])(?=\s)", re.IGNORECASE)
     ids = {name.lower(): member.id for name, member in members.items()}
     wrote = {MessageId(line.message_id): members[line.author] for line in lines if line.author}
-    batches, settled = Batches(ConversationOptions().message_batch_wait_seconds), list[Batch]()
+    batches, settled = OpenBatches(ConversationOptions().message_batch_wait_seconds), list[Batch]()
     for line in sorted(lines, key=lambda line: (line.at, line.number)):
         now = line.at.timestamp()
-        settled += batches.due(now)
+        settled += batches.take_due(now)
         replies = [each for each in line.reply_to if MessageId(each) in wrote and each != line.message_id]
         message = ChatMessage(
             id=MessageId(line.message_id),
@@ -212,8 +215,8 @@ def _asked(lines: Sequence[ChatLine], roles: Mapping[tuple[str, str], str]) -> I
         )
         batches.add(MessageCreated(message=message), now)
     for batch in (*settled, *batches.flush()):
-        facts = Gathered(reply_authors={each: wrote.get(each) for each in wrote})
-        if batch.author.type == "community_user" and (asked := asks(batch, samples.channel(), facts)):
+        facts = BatchContext(reply_authors={each: wrote.get(each) for each in wrote})
+        if batch.author.type == "community_user" and (asked := find_question_messages(batch, samples.channel(), facts)):
             yield "\n".join(message.text for message in asked)
 
 

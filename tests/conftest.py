@@ -190,7 +190,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 def words_alone() -> Generator[None]:
     """Nobody loads the embedding model by the way: where no setting names one, it counts as not installed."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("intern.service.embedding.installed", lambda: False)
+        patched.setattr("intern.service.embedding.is_english_installed", lambda: False)
         yield
 
 
@@ -236,7 +236,7 @@ def no_authorities() -> Generator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def tables_made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     """Thousands of tests open a new database: one whose tables are made is copied, at a fifth of the cost."""
-    opened, made, one_at_a_time = database._opened, dict[str, bytes](), Lock()
+    opened, made, one_at_a_time = database._open_file, dict[str, bytes](), Lock()
     ours = {schema: schema.read_text(encoding="utf-8") for schema in database.SCHEMA.parent.glob("*.sql")}
     for schema in ours.values():
         path = tmp_path_factory.mktemp("made") / "made.db"
@@ -252,7 +252,7 @@ def tables_made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None
         return opened(path, schema)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(database, "_opened", opened_from_copy)
+        patched.setattr(database, "_open_file", opened_from_copy)
         yield
 
 

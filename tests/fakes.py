@@ -15,7 +15,7 @@ from intern.core.ids import ChannelId, GuildId, MessageId, QAId
 from intern.core.messages import Image
 from intern.core.records import PairDecision
 from intern.models.prompt import InT, OutT, Prompt
-from intern.models.usage import Meter, Usage
+from intern.models.usage import UsageCounter, UsageMeter
 from intern.stores.files import FileLayer
 
 
@@ -32,15 +32,15 @@ class HandClock:
         self._now += timedelta(**delta)
 
 
-def calls_of(usage: Usage, prompt: str, day: date | None = None) -> Meter:
+def calls_of(usage: UsageCounter, prompt: str, day: date | None = None) -> UsageMeter:
     """What a usage without a store counted for a prompt."""
-    return usage._owed.get((day or usage.today(), prompt), Meter())
+    return usage._owed.get((day or usage.today(), prompt), UsageMeter())
 
 
 def mark_of(checkpoints: Checkpoints, channel_id: ChannelId, guild_id: GuildId | None = None) -> MessageId:
     """Where a channel stands; one without recent messages stands where its server does."""
     channel = checkpoints._channels.get(channel_id)
-    return (channel.mark if channel else checkpoints._guild(guild_id).until).id
+    return (channel.mark if channel else checkpoints._open_guild(guild_id).until).id
 
 
 class ScriptedModel:

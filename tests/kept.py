@@ -26,18 +26,18 @@ from intern.core.ids import (
     MessageId,
     QAId,
     UserId,
+    parse_position,
     position_at,
-    position_of,
 )
 from intern.core.messages import Author, ChatMessage
-from intern.core.records import Capture, CapturedPair, Decision, Filed, Moved, Parked, Speaker, Turn
-from intern.service.databases import at_rest
+from intern.core.records import Capture, CapturedPair, Decision, PairFiled, PairMoved, PairParked, Speaker, Turn
+from intern.service.databases import open_read_only
 from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
-from intern.stores.archive import Archive, decision_line
-from intern.stores.blocks import parse_blocks, time_of
+from intern.stores.archive import Archive, encode_decision
+from intern.stores.blocks import parse_topic_file, qa_id_time
 from intern.stores.library import IndexCache, format_index
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.samples import CHANNEL, GUILD, START
 
 _AUTHORS = {
@@ -61,7 +61,7 @@ class Taught(NamedTuple):
             turns=tuple(turn for _, turn in self.messages),
             message_ids=tuple(message_id for message_id, _ in self.messages),
             author_ids=tuple(_AUTHORS[turn.speaker].id for _, turn in self.messages),
-            answered_at=position_of(self.messages[-1][0]).time,
+            answered_at=parse_position(self.messages[-1][0]).time,
             guild_id=GuildId(GUILD),
             channel_id=ChannelId(CHANNEL),
         )
@@ -79,7 +79,7 @@ class Taught(NamedTuple):
                     channel_id=ChannelId(CHANNEL),
                     author=_AUTHORS[turn.speaker],
                     text=turn.text,
-                    at=position_of(message_id).time,
+                    at=parse_position(message_id).time,
                 )
                 for message_id, turn in self.messages
             ),
@@ -153,7 +153,7 @@ class Told:
     def block(self, conversation: ConversationId) -> tuple[Turn, ...]:
         """What a topic holds of a conversation in the end: nothing without a question or without an answer."""
         known = self.messages.get(conversation, {})
-        turns = tuple(known[each] for each in sorted(known, key=position_of) if each not in self.deleted)
+        turns = tuple(known[each] for each in sorted(known, key=parse_position) if each not in self.deleted)
         return turns if {turn.speaker for turn in turns} == {"User", "Team"} else ()
 
     def also(self, act: Act | None) -> Told:
@@ -226,18 +226,18 @@ def faults(settings: Settings, told: Told, maybe: Act | None = None) -> list[str
     """
     paths = settings.paths
     found = [f"half written: {each}" for each in _damaged(paths)]
-    archive, knowledge = Archive(paths.raw), Knowledge(at_rest(settings))
-    pairs = {time_of(pair.qa_id): pair for pair in archive.after(None)}
+    archive, knowledge = Archive(paths.raw), KnowledgeStore(open_read_only(settings))
+    pairs = {qa_id_time(pair.qa_id): pair for pair in archive.pairs_after(None)}
     found += _captured(pairs.values(), told, maybe)
-    last = {time: decision for decision in knowledge.all() if (time := _time(decision)) is not None}
-    for name in knowledge.names():
-        for block in knowledge.read(name):
-            pair, decision = pairs.get(time_of(block.qa_id)), last.get(time_of(block.qa_id))
+    last = {time: decision for decision in knowledge.read_decisions() if (time := _time(decision)) is not None}
+    for name in knowledge.topic_names():
+        for block in knowledge.read_topic(name):
+            pair, decision = pairs.get(qa_id_time(block.qa_id)), last.get(qa_id_time(block.qa_id))
             if pair is None:
                 found.append(f"{name} holds {block.qa_id}, which was never archived")
             elif not set(block.turns) <= set(pair.turns):
                 found.append(f"{name} holds {block.qa_id} with a text of its own")
-            if not isinstance(decision, Filed | Moved) or decision.topic != name:
+            if not isinstance(decision, PairFiled | PairMoved) or decision.topic != name:
                 found.append(f"{name} holds {block.qa_id}, and it was decided: {decision}")
     found += [f"{decision} is about no pair" for time, decision in last.items() if time not in pairs]
     return found + _in_database(paths)
@@ -246,19 +246,19 @@ def faults(settings: Settings, told: Told, maybe: Act | None = None) -> list[str
 def faults_in_the_end(settings: Settings, told: Told) -> list[str]:
     """What is amiss once somebody has caught up with everything: besides, what is missing or stands twice."""
     found = faults(settings, told)
-    archive, knowledge = Archive(settings.paths.raw), Knowledge(at_rest(settings))
-    blocks = [(name, block) for name in knowledge.names() for block in knowledge.read(name)]
+    archive, knowledge = Archive(settings.paths.raw), KnowledgeStore(open_read_only(settings))
+    blocks = [(name, block) for name in knowledge.topic_names() for block in knowledge.read_topic(name)]
     standing = Counter[Version]((block.conversation_id, block.turns) for _, block in blocks)
     owed = Counter[Version](
         {(conversation, block): 1 for conversation in told.messages if (block := told.block(conversation))}
     )
     found += [f"no topic holds {conversation}: {_brief(turns)}" for conversation, turns in owed - standing]
     found += [f"too many topics hold {conversation}: {_brief(turns)}" for conversation, turns in standing - owed]
-    filed = {time_of(block.qa_id): name for name, block in blocks}
-    for pair in archive.after(None):
-        decision, place = knowledge.of(pair.qa_id), filed.get(time_of(pair.qa_id))
-        topic = decision.topic if isinstance(decision, Filed | Moved) else None
-        if decision is None or isinstance(decision, Parked) or topic != place:
+    filed = {qa_id_time(block.qa_id): name for name, block in blocks}
+    for pair in archive.pairs_after(None):
+        decision, place = knowledge.last_decision(pair.qa_id), filed.get(qa_id_time(pair.qa_id))
+        topic = decision.topic if isinstance(decision, PairFiled | PairMoved) else None
+        if decision is None or isinstance(decision, PairParked) or topic != place:
             found.append(f"{pair.qa_id} stands in {place}, and it was decided: {decision}")
     return found + [f"{path} is not as the database has it" for path in _outdated(settings.paths, knowledge)]
 
@@ -266,7 +266,7 @@ def faults_in_the_end(settings: Settings, told: Told) -> list[str]:
 def _damaged(paths: Paths) -> Iterator[str]:
     """Name the text files that hold anything but whole records. A torn line of decisions was never acknowledged."""
     for path in paths.topics.glob("[!.]*.txt"):
-        yield from map(str, parse_blocks(path.read_bytes(), file=path.name).warnings)
+        yield from map(str, parse_topic_file(path.read_bytes(), file=path.name).warnings)
     for path, kind in ((paths.team_index_cache, IndexCache), (paths.state, dict)):
         try:
             msgspec.json.decode(path.read_bytes(), type=kind)
@@ -276,11 +276,11 @@ def _damaged(paths: Paths) -> Iterator[str]:
             yield f"{path.name}: {error}"
 
 
-def _outdated(paths: Paths, knowledge: Knowledge) -> Iterator[Path]:
+def _outdated(paths: Paths, knowledge: KnowledgeStore) -> Iterator[Path]:
     """List the text files that are not what the database says."""
-    names, entries = knowledge.names(), Catalogue(knowledge, "team").entries().values()
-    wanted = {paths.topics / f"{name}.txt": knowledge.data(name) for name in names}
-    wanted[paths.decisions] = b"".join(map(decision_line, knowledge.all()))
+    names, entries = knowledge.topic_names(), Catalogue(knowledge, "team").entries().values()
+    wanted = {paths.topics / f"{name}.txt": knowledge.read_topic_file(name) for name in names}
+    wanted[paths.decisions] = b"".join(map(encode_decision, knowledge.read_decisions()))
     wanted[paths.team_index] = format_index(entries).encode()
     if (cursor := knowledge.cursor()) is not None:
         wanted[paths.state] = msgspec.json.encode({"last_processed_qa_id": cursor}) + b"\n"
@@ -321,4 +321,4 @@ def _in_database(paths: Paths) -> list[str]:
 
 def _time(decision: Decision) -> datetime | None:
     qa_id: QAId | None = getattr(decision, "qa_id", None)
-    return None if qa_id is None else time_of(qa_id)
+    return None if qa_id is None else qa_id_time(qa_id)

@@ -15,7 +15,7 @@ from intern.core.clock import Clock
 from intern.core.ids import TopicName
 from intern.core.records import CapturedPair, Decision, TopicBlock
 from intern.stores.database import DEFAULT_COMMUNITY
-from intern.stores.sqlite.knowledge import Change, Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
 from tests.engines import open_database
 from tests.fakes import HandClock
 
@@ -25,13 +25,13 @@ T = TypeVar("T")
 @asynccontextmanager
 async def knowledge_in(
     folder: Path, clock: Clock | None = None, *, community: str = DEFAULT_COMMUNITY
-) -> AsyncGenerator[Knowledge]:
+) -> AsyncGenerator[KnowledgeStore]:
     """The knowledge in a folder, until the block ends."""
     async with await open_database(folder / "intern.db") as db:
-        yield await run_sync(partial(Knowledge, db.of(community), clock=clock or HandClock()))
+        yield await run_sync(partial(KnowledgeStore, db.for_community(community), clock=clock or HandClock()))
 
 
-def known(folder: Path, work: Callable[[Knowledge], T]) -> T:
+def known(folder: Path, work: Callable[[KnowledgeStore], T]) -> T:
     """Ask the knowledge in a folder, where no event loop runs."""
 
     async def run() -> T:
@@ -41,7 +41,7 @@ def known(folder: Path, work: Callable[[Knowledge], T]) -> T:
     return anyio.run(run)
 
 
-def change(folder: Path, work: Callable[[Change], None]) -> None:
+def change(folder: Path, work: Callable[[KnowledgeChange], None]) -> None:
     """Change the knowledge in a folder, where no event loop runs."""
 
     async def run() -> None:
@@ -58,7 +58,7 @@ def decide(folder: Path, *decisions: Decision) -> None:
 
 def put(folder: Path, topic: TopicName, *pairs: CapturedPair) -> None:
     """Put pairs into a topic, where no event loop runs."""
-    change(folder, lambda db: db.put(topic, *map(block_of, pairs)))
+    change(folder, lambda db: db.file_blocks(topic, *map(block_of, pairs)))
 
 
 def block_of(pair: CapturedPair) -> TopicBlock:

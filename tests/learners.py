@@ -15,14 +15,14 @@ from anyio.streams.memory import MemoryObjectSendStream
 from anyio.to_thread import run_sync
 
 from intern.actors.capturer import capturer
-from intern.actors.events import Events
-from intern.actors.extractor import Extractor
+from intern.actors.events import ActivityReporter
+from intern.actors.extractor import ExtractionWorker
 from intern.actors.filing import Classifier, Integrator
-from intern.actors.job_worker import do_all, job_worker
+from intern.actors.job_worker import do_all_jobs, job_worker
 from intern.actors.pipeline import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
 from intern.actors.upkeep import indexer
 from intern.core.clock import Clock, SystemClock
-from intern.core.flow import CaptureRequest, Withdrawal
+from intern.core.flow import CaptureRequest, MessageWithdrawal
 from intern.core.ids import ChannelId, MessageId
 from intern.models.prompt import Model
 from intern.service.databases import open_database
@@ -41,7 +41,7 @@ class Learners:
 
     writer: Writer
     captures: MemoryObjectSendStream[CaptureRequest]
-    withdrawals: MemoryObjectSendStream[Withdrawal]
+    withdrawals: MemoryObjectSendStream[MessageWithdrawal]
 
 
 class NoPictures:
@@ -68,15 +68,15 @@ async def learners(
     model: Model,
     *,
     settled: Callable[[Sequence[MessageId]], None] = lambda _: None,
-    events: Events | None = None,
+    events: ActivityReporter | None = None,
     clock: Clock | None = None,
     files: FileLayer | None = None,
 ) -> AsyncGenerator[Learners]:
     """At work until the block ends; then all that was told and asked for is done to its end."""
-    events = events or Events()
+    events = events or ActivityReporter()
     with FolderLock(settings.data.dir):
         async with await open_database(settings) as db:
-            await db.hold()
+            await db.lock_community()
             writer = await run_sync(Writer, settings, db, model, clock or SystemClock(), files)
             await writer.stores.jobs.reclaim()
             captures, to_capture = CAPTURES.open()
@@ -106,9 +106,9 @@ async def learners(
                 )
                 start(
                     Classifier(
-                        archive=writer.learning.after,
-                        after=writer.stores.archived_until(),
-                        again=writer.learning.due,
+                        archive=writer.learning.read_pairs_after,
+                        after=writer.stores.find_last_decided(),
+                        again=writer.learning.find_next_due,
                         choose=writer.learning.choose_topic,
                         attempts=writer.stores.attempts,
                         events=events,
@@ -124,11 +124,11 @@ async def learners(
                     decided,
                 )
                 start(
-                    Extractor(
-                        decisions=writer.extraction.after,
+                    ExtractionWorker(
+                        decisions=writer.extraction.read_steps_after,
                         after=await writer.extraction.position(),
                         extraction=writer.extraction,
-                        again=writer.extraction.due,
+                        again=writer.extraction.find_next_due,
                         attempts=writer.stores.attempts,
                         events=events,
                     ).run,
@@ -145,12 +145,12 @@ async def learners(
                 )
                 async with create_task_group() as takers, captures, withdrawals:
                     takers.start_soon(_project, writer.stores.files)
-                    commanded = partial(job_worker, jobs=writer.stores.jobs, do=writer.do)
+                    commanded = partial(job_worker, jobs=writer.stores.jobs, do=writer.run_job)
                     takers.start_soon(commanded, archived.clone(), decided.clone(), changed.clone())
                     yield Learners(writer, captures, withdrawals)
                     takers.cancel_scope.cancel()
             await writer.stores.jobs.reclaim()
-            await do_all(writer.stores.jobs, writer.do)
+            await do_all_jobs(writer.stores.jobs, writer.run_job)
             await writer.indexing.refresh()
             await writer.stores.files.catch_up()
 

@@ -16,15 +16,15 @@ from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatUnavailableError
 from intern.core.flow import (
     APPROVES,
-    Approval,
-    ChannelSeen,
+    ApprovalReaction,
+    ChannelSnapshot,
     GatewayEvent,
     Interaction,
     MessageCreated,
     MessagesDeleted,
     SessionStarted,
 )
-from intern.core.ids import ChannelId, GuildId, MessageId, position_of
+from intern.core.ids import ChannelId, GuildId, MessageId, parse_position
 from intern.core.messages import Author, Channel, ChatMessage
 from intern.core.text.words import add_title
 from intern.platforms import memory
@@ -86,18 +86,20 @@ class Sandbox(memory.Sandbox):
         for message_id in message_ids:
             del self._messages[channel_id][self._locate(channel_id, message_id)[0]]
         guild_id = self._channels[channel_id].guild_id
-        self._happened(MessagesDeleted(guild_id=guild_id, channel_id=channel_id, message_ids=tuple(message_ids)))
+        self._deliver_event(MessagesDeleted(guild_id=guild_id, channel_id=channel_id, message_ids=tuple(message_ids)))
 
     def react(self, who: Author | str, message: ChatMessage, emoji: str = APPROVES) -> None:
         """Put an emoji on a message. Only the team's approval is an event."""
         reacting = self.author(who) if isinstance(who, str) else who
         if emoji == APPROVES and reacting.type == "team_member" and message.guild_id is not None:
             place = message.channel_id
-            self._happened(Approval(guild_id=message.guild_id, channel_id=place, message_id=message.id, by=reacting.id))
+            self._deliver_event(
+                ApprovalReaction(guild_id=message.guild_id, channel_id=place, message_id=message.id, by=reacting.id)
+            )
 
     def interact(self, interaction: Interaction) -> None:
         """Use a command or press a button."""
-        self._happened(interaction)
+        self._deliver_event(interaction)
 
     # What the connection does.
 
@@ -115,15 +117,15 @@ class Sandbox(memory.Sandbox):
             missed, self._missed, self._told_private = self._missed, None, frozenset(self._private)
             for deliver in tuple(self._listeners):
                 # Only who was there before has anything to resume.
-                for event in missed if deliver in connected else (self._session(),):
+                for event in missed if deliver in connected else (self._build_session_start(),):
                     deliver(event)
-            self._tell()
+            self._notify_waiters()
 
     def lose_session(self) -> None:
         """Start a new session right now."""
         for deliver in tuple(self._listeners):
-            deliver(self._session())
-        self._tell()
+            deliver(self._build_session_start())
+        self._notify_waiters()
 
     # What there is to see.
 
@@ -151,7 +153,7 @@ class Sandbox(memory.Sandbox):
             return True
         return super().admits(channel) and self._told_private.isdisjoint(places)
 
-    async def told(self, guild_id: GuildId | None) -> None:
+    async def wait_for_permissions(self, guild_id: GuildId | None) -> None:
         """Wait until the gateway is open. Raises ChatUnavailableError where nobody listens."""
         while guild_id is not None and self._missed is not None:
             if not self._listeners:
@@ -163,19 +165,21 @@ class Sandbox(memory.Sandbox):
         try:
             await super().listen(deliver)
         finally:
-            self._tell()
+            self._notify_waiters()
 
-    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
+    async def list_archived_threads(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSnapshot]:
         """List the channel's public archived threads whose newest message is newer than `after`."""
 
-        def work() -> Sequence[ChannelSeen]:
-            here = [thread for thread in self.threads(self._place(channel_id).id) if thread.id in self._archived]
-            seen = [self._seen(thread) for thread in here if not thread.private]
+        def work() -> Sequence[ChannelSnapshot]:
+            here = [thread for thread in self.threads(self._find_channel(channel_id).id) if thread.id in self._archived]
+            seen = [self._build_channel_seen(thread) for thread in here if not thread.private]
             return [
-                one for one in seen if one.last_message_id and position_of(one.last_message_id) > position_of(after)
+                one
+                for one in seen
+                if one.last_message_id and parse_position(one.last_message_id) > parse_position(after)
             ]
 
-        return await self._call("archived_since", work)
+        return await self._call("list_archived_threads", work)
 
     async def _call(self, call: Call, work: Callable[[], _T]) -> _T:
         await checkpoint()
@@ -188,11 +192,11 @@ class Sandbox(memory.Sandbox):
         if error:
             raise error
         if call in _SHOWING:
-            await self.told(self.guild_id)
+            await self.wait_for_permissions(self.guild_id)
         return result
 
-    def _session(self) -> SessionStarted:
-        session = super()._session()
+    def _build_session_start(self) -> SessionStarted:
+        session = super()._build_session_start()
         there = tuple(seen for seen in session.channels if seen.channel.id not in self._archived)
         return structs.replace(session, channels=there)
 
@@ -200,11 +204,11 @@ class Sandbox(memory.Sandbox):
         if self._missed is None:
             super()._greet(deliver)
 
-    def _happened(self, event: GatewayEvent) -> None:
+    def _deliver_event(self, event: GatewayEvent) -> None:
         if isinstance(event, MessageCreated):
             self._archived.discard(event.message.channel_id)
         if self._missed is None:
-            super()._happened(event)
+            super()._deliver_event(event)
         else:
             self._missed.append(event)
-            self._tell()
+            self._notify_waiters()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from intern.sources.addresses import GuardedBackend, Policy
+from intern.sources.addresses import DialPolicy, GuardedBackend
 from intern.sources.fetching import PageFetcher
 from intern.sources.options import WebOptions
 
@@ -61,8 +61,8 @@ class SiteDouble:
         return [request.path for request in self.requests if request.path != "/robots.txt"]
 
     @property
-    def policy(self) -> Policy:
-        return Policy(also=[(ADDRESS, self.port)])
+    def policy(self) -> DialPolicy:
+        return DialPolicy(also=[(ADDRESS, self.port)])
 
     def fetcher(self, **options: object) -> PageFetcher:
         async def resolve(host: str, port: int) -> Sequence[str]:

@@ -15,8 +15,8 @@ SETTINGS = frozenset({"discord", "DiscordOptions", "_discord", "_discord_ids"})
 """The table `[discord]` keeps its name."""
 KNOWN: dict[str, frozenset[str]] = {
     # The start of the program chooses the platform.
-    "runtime/bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "parts_on_discord", "run_on_discord"}),
-    "runtime/hosted_bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "hosting_on_discord"}),
+    "runtime/bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "open_discord_parts", "run_on_discord"}),
+    "runtime/hosted_bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "open_hosting_on_discord"}),
     "sources/library.py": frozenset({"DISCORD"}),
     "answering/learned.py": frozenset({"DISCORD"}),
 }

@@ -30,7 +30,7 @@ from intern.core.errors import ConfigError
 from intern.core.records import Decision
 from intern.frontends.cli import COMMANDS, cli
 from intern.models.prompt import Prompt
-from intern.models.templates import Templates
+from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
 from intern.settings.loading import Settings, load_settings
 from tests.newcomer import steps
@@ -421,7 +421,7 @@ def test_every_prompt_has_a_template_and_every_template_a_prompt() -> None:
 
 
 def test_every_template_is_sound() -> None:
-    Templates().check(PROMPTS)
+    PromptTemplates().check(PROMPTS)
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)

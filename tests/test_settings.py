@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from intern.answering.prompts import AnsweringOptions
 from intern.core.errors import ConfigError, ModelBudgetTooSmallError
 from intern.core.text.masking import Secret
-from intern.models.limits import Limits
+from intern.models.limits import EndpointLimits
 from intern.models.options import LlmOptions
-from intern.models.usage import Usage
-from intern.service.databases import at_rest
+from intern.models.usage import UsageCounter
+from intern.service.databases import open_read_only
 from intern.settings.loading import Settings, load_settings
 from tests.examples import examples
 
@@ -285,8 +285,8 @@ def test_prices_are_a_list_and_hold_for_the_model_that_they_name() -> None:
         model = "small"
         """
     )
-    assert settings.llm.price.of(1_000_000, 100_000, 500_000) == 1.5 + 0.15 + 1.5
-    assert settings.kb_model.price.of(1_000_000, 100_000, 500_000) == 0.1
+    assert settings.llm.price.compute_cost(1_000_000, 100_000, 500_000) == 1.5 + 0.15 + 1.5
+    assert settings.kb_model.price.compute_cost(1_000_000, 100_000, 500_000) == 0.1
     assert (settings.kb_model.daily_cost_budget, settings.kb_model.currency) == (2.5, "EUR")
 
 
@@ -318,7 +318,7 @@ def test_a_model_that_writes_needs_the_price_of_what_it_writes_and_one_that_embe
         provider = "endpoint"
         model = "vectors"
         """
-    assert loaded(text).llm.price.of(1_000_000, 1_000_000) == 3, "0, and said so"
+    assert loaded(text).llm.price.compute_cost(1_000_000, 1_000_000) == 3, "0, and said so"
     told = "llm.prices: has no output for the model of [llm]: set it, to 0 where replies are free"
     for half in (text.replace(", output = 0", ""), text.replace(", output = 0", "").replace("daily_cost_budget", "#")):
         assert refused(half) == f"given.toml: {told}"
@@ -384,7 +384,7 @@ def test_a_setting_that_the_chosen_steps_do_not_read_is_warned_of() -> None:
 
 async def has_room_for_learning(llm: LlmOptions) -> bool:
     """Whether the least that capture may ask for fits into a new day."""
-    limits = Limits(llm, Usage())
+    limits = EndpointLimits(llm, UsageCounter())
     try:
         async with limits.background().reserve(1, reply_tokens=llm.max_tokens, what="classify"):
             return True
@@ -819,4 +819,4 @@ def test_a_database_on_a_server_needs_its_extra(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delattr("intern.stores.postgres.database", raising=False)
     with pytest.raises(ConfigError, match=r"PostgreSQL, which cannot be used .*\[postgres\]"):
-        at_rest(load_settings(environ={"INTERN__DATA__URL": "postgresql://db/intern"}))
+        open_read_only(load_settings(environ={"INTERN__DATA__URL": "postgresql://db/intern"}))

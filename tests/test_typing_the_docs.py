@@ -18,7 +18,7 @@ from intern.core.records import Capture, Turn
 from intern.service.doctor import WANTED
 from intern.stores.archive import Archive
 from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble
 from tests.fakes import HandClock
@@ -76,8 +76,8 @@ def _two_communities(folder: Path) -> None:
 
 def _hosted(folder: Path) -> None:
     async def joined() -> None:
-        async with await Database.open(folder / "data" / "intern.db") as db:
-            await CommunityStore(db).join(GuildId("1"), "Rust")
+        async with await SqliteDatabase.open(folder / "data" / "intern.db") as db:
+            await CommunityStore(db).add_server(GuildId("1"), "Rust")
 
     in_a_loop = Thread(target=anyio.run, args=(joined,))
     in_a_loop.start()

@@ -38,7 +38,7 @@ class Town(Sandbox):
             self._greet(deliver)
 
     def session_of(self, guild_id: GuildId) -> SessionStarted:
-        there = [self._seen(place) for place in self._channels.values() if place.guild_id == guild_id]
+        there = [self._build_channel_seen(place) for place in self._channels.values() if place.guild_id == guild_id]
         return SessionStarted(guild_id=guild_id, channels=tuple(there))
 
     def open_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:

@@ -17,9 +17,9 @@ from anyio import create_memory_object_stream, current_time, sleep, sleep_until
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
-from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, listen_beside, surviving, wake
-from intern.chat.checkpoints import Checkpoints, Listing
-from intern.chat.platform import PAGE, Deliver, Gateway, Pages
+from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, listen_with_task, surviving, wake
+from intern.chat.checkpoints import Checkpoints, PendingThreadListing
+from intern.chat.platform import PAGE, Deliver, Gateway, PagedHistory
 from intern.core import flow
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
@@ -36,7 +36,7 @@ _Step = Callable[[], Awaitable[None]]
 
 
 @dataclass
-class _Course:
+class _BackfillProgress:
     """How far the reading of a channel has come."""
 
     channel_id: ChannelId
@@ -51,10 +51,10 @@ class Backfill:
     """Reads what is behind, several channels at once and each in order."""
 
     checkpoints: Checkpoints
-    pages: Pages
+    pages: PagedHistory
     backoff: Backoff = exponential_backoff
 
-    async def run(self, inbox: Receiver[flow.FellBehind], events: Sender[flow.Heard]) -> None:
+    async def run(self, inbox: Receiver[flow.CatchUpNeeded], events: Sender[flow.Heard]) -> None:
         """After each wakeup, read what is behind, until cancelled."""
         self._events = events
         self._channels: set[ChannelId] = set()
@@ -63,31 +63,31 @@ class Backfill:
         self._at_work = 0
         async with inbox, events, open_task_group() as self._tg:
             async for _ in inbox:
-                self._look()
+                self._queue_unread()
 
-    def _look(self) -> None:
+    def _queue_unread(self) -> None:
         """Begin with the channels and listings that are not in work yet."""
-        for channel_id in self.checkpoints.behind():
+        for channel_id in self.checkpoints.channels_behind():
             if channel_id not in self._channels:
                 self._channels.add(channel_id)
-                self._take_in_turn(partial(self._read, _Course(channel_id, self.backoff())))
-        for listing in self.checkpoints.unlisted():
+                self._queue_step(partial(self._read_next_page, _BackfillProgress(channel_id, self.backoff())))
+        for listing in self.checkpoints.find_unlisted():
             if listing.channel_id not in self._listings:
                 self._listings.add(listing.channel_id)
-                self._take_in_turn(partial(self._list, listing, self.backoff()))
+                self._queue_step(partial(self._list_threads, listing, self.backoff()))
 
-    def _take_in_turn(self, step: _Step) -> None:
+    def _queue_step(self, step: _Step) -> None:
         # Hundreds of threads fall behind at once where a session was lost: a waiting step is no task.
         self._steps.append(step)
         if self._at_work < AT_ONCE:
             self._at_work += 1
-            self._tg.start_soon(self._work)
+            self._tg.start_soon(self._run_steps)
 
-    async def _take_after(self, pause: float, step: _Step) -> None:
+    async def _queue_step_after(self, pause: float, step: _Step) -> None:
         await sleep(pause)
-        self._take_in_turn(step)
+        self._queue_step(step)
 
-    async def _work(self) -> None:
+    async def _run_steps(self) -> None:
         try:
             while self._steps:
                 await self._steps.popleft()()
@@ -95,9 +95,9 @@ class Backfill:
         finally:
             self._at_work -= 1
 
-    async def _read(self, course: _Course) -> None:
+    async def _read_next_page(self, course: _BackfillProgress) -> None:
         """Read a page, and see to it that the next one is read."""
-        channel_id, again = course.channel_id, partial(self._read, course)
+        channel_id, again = course.channel_id, partial(self._read_next_page, course)
         try:
             course.count += await self._read_page(channel_id)
             course.backoff, course.refused = self.backoff(), 0.0
@@ -106,16 +106,16 @@ class Backfill:
                 pause = next(course.backoff)
                 course.refused += pause if isinstance(error, ChatRefusedError) else 0.0
                 _log.warning("page_delayed", channel_id=channel_id, reason=str(error), again_in_seconds=pause)
-                self._tg.start_soon(self._take_after, pause, again)
+                self._tg.start_soon(self._queue_step_after, pause, again)
                 return
             self._give_up(channel_id, error)
         if self.checkpoints.is_behind(channel_id):
-            self._take_in_turn(again)
+            self._queue_step(again)
             return
         # Nothing waits between the last look and this, so a channel that falls behind again begins anew.
         self._channels.discard(channel_id)
         _log.info("channel_read", channel_id=channel_id, messages=course.count)
-        await self._events.send(flow.ChannelRead(channel_id=channel_id))
+        await self._events.send(flow.ChannelCaughtUp(channel_id=channel_id))
 
     def _give_up(self, channel_id: ChannelId, error: ChatError) -> None:
         gone = isinstance(error, ChatNotFoundError)
@@ -127,34 +127,34 @@ class Backfill:
         if not self.checkpoints.is_behind(channel_id):  # it was closed to us while it waited for its turn
             return 0
         count = 0
-        with self.checkpoints.reading(channel_id) as reading:
+        with self.checkpoints.open_page(channel_id) as reading:
             page = await self.pages.page(channel_id, reading.after, limit=PAGE)
-            reading.received(page)
+            reading.accept_page(page)
             for message in page.messages:
                 if reading.is_stale(message):
                     return count
                 # Begun before it is sent: else it could be settled before it is begun.
                 if self.checkpoints.begin(message):
-                    await self._events.send(flow.MessageRead(message=message))
+                    await self._events.send(flow.MessageBackfilled(message=message))
                     count += 1
-            self.checkpoints.caught_up(reading)
+            self.checkpoints.finish_page(reading)
         return count
 
-    async def _list(self, listing: Listing, backoff: Iterator[float]) -> None:
+    async def _list_threads(self, listing: PendingThreadListing, backoff: Iterator[float]) -> None:
         """List a channel's archived threads; those with missed messages are behind then."""
-        threads: Sequence[flow.ChannelSeen] = ()
+        threads: Sequence[flow.ChannelSnapshot] = ()
         try:
-            threads = await self.pages.archived_since(listing.channel_id, listing.after)
+            threads = await self.pages.list_archived_threads(listing.channel_id, listing.after)
         except ChatRefusedError as refusal:
             _log.info("archived_threads_refused", channel_id=listing.channel_id, reason=str(refusal))
         except ChatError as error:
             place, pause = listing.channel_id, next(backoff)
             _log.warning("archived_threads_delayed", channel_id=place, reason=str(error), again_in_seconds=pause)
-            self._tg.start_soon(self._take_after, pause, partial(self._list, listing, backoff))
+            self._tg.start_soon(self._queue_step_after, pause, partial(self._list_threads, listing, backoff))
             return
-        self.checkpoints.listed(listing, threads)
+        self.checkpoints.record_threads(listing, threads)
         self._listings.discard(listing.channel_id)
-        self._look()
+        self._queue_unread()
 
 
 SETTLES = 30.0
@@ -167,7 +167,7 @@ Look = Callable[[datetime, Callable[[flow.LateChange], object]], Awaitable[int]]
 """Reports changes to captures of before an outage; returns the number of requests. Raises KnowledgeError."""
 
 
-class Rereading:
+class CatchUpGateway:
     """A gateway that also delivers changes missed before its sessions began, as if they had just happened."""
 
     def __init__(self, gateway: Gateway, look: Look, *, attended: datetime, clock: Clock) -> None:
@@ -181,44 +181,44 @@ class Rereading:
         """Listen to the gateway, and look for missed changes after each new session."""
         begun, to_look = create_memory_object_stream[flow.SessionStarted](1)
 
-        def hear(event: flow.GatewayEvent) -> None:
+        def receive(event: flow.GatewayEvent) -> None:
             deliver(event)
             match event:
                 case flow.SessionStarted(continues=False):
                     wake(begun, event)
                 case flow.MessageEdited() | flow.MessagesDeleted() if self._live is not None:
-                    self._live.update(_ids_of(event))
+                    self._live.update(_message_ids(event))
                 case _:
                     pass
 
         async with begun:
-            await listen_beside(self._gateway, hear, partial(self._look_after_each, to_look, deliver))
+            await listen_with_task(self._gateway, receive, partial(self._check_after_sessions, to_look, deliver))
 
-    async def _look_after_each(self, begun: Receiver[flow.SessionStarted], deliver: Deliver) -> None:
+    async def _check_after_sessions(self, begun: Receiver[flow.SessionStarted], deliver: Deliver) -> None:
         async with begun:
             async for _ in begun:
                 self._outage = self._outage or self._clock.now()
                 await sleep(SETTLES)
                 began = current_time()
                 with surviving("rereading"):
-                    requests = await self._look_since(self._outage, deliver)
+                    requests = await self._check_since(self._outage, deliver)
                     self._outage = None
                     _log.info("missed_changes_looked_for", requests=requests)
                 await sleep_until(began + SHORTEST_WAIT)
 
-    async def _look_since(self, outage: datetime, deliver: Deliver) -> int:
+    async def _check_since(self, outage: datetime, deliver: Deliver) -> int:
         live = self._live = set()
 
-        def tell(change: flow.LateChange) -> None:
-            if live.isdisjoint(_ids_of(change)):
-                _log.info("missed_change_found", change=type(change).__name__, message_ids=_ids_of(change))
+        def report(change: flow.LateChange) -> None:
+            if live.isdisjoint(_message_ids(change)):
+                _log.info("missed_change_found", change=type(change).__name__, message_ids=_message_ids(change))
                 deliver(change)
 
         try:
-            return await self._look(outage, tell)
+            return await self._look(outage, report)
         finally:
             self._live = None
 
 
-def _ids_of(change: flow.LateChange) -> tuple[MessageId, ...]:
+def _message_ids(change: flow.LateChange) -> tuple[MessageId, ...]:
     return (change.message.id,) if isinstance(change, flow.MessageEdited) else change.message_ids

@@ -13,16 +13,16 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 from msgspec.structs import replace
 
 from intern.actors.checkpointer import Settle
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.loops import Backoff, exponential_backoff, wake
-from intern.chat.conversations import capture_of
+from intern.chat.conversations import build_capture
 from intern.core.errors import ChatError, ChatRefusedError, LinkExpiredError, ModelError, ModelUnavailableError
-from intern.core.flow import Archived, CapturePending, CaptureRequest
+from intern.core.flow import CaptureArchived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, MessageId
-from intern.core.log import get_logger, traced
+from intern.core.log import bind_trace_id, get_logger
 from intern.core.messages import ChatMessage
 from intern.core.records import Capture, CapturedPair
-from intern.learning.archiving import Captioning
+from intern.learning.archiving import AttachmentCaptioner
 from intern.stores.sqlite.work import AttachmentTexts, PendingCapture, PendingCaptures
 
 _log = get_logger(__name__)
@@ -34,14 +34,14 @@ Keep = Callable[[Capture], Awaitable[CapturedPair | None]]
 
 async def capturer(
     inbox: Receiver[CaptureRequest],
-    archived: Sender[Archived],
+    archived: Sender[CaptureArchived],
     waiting: Sender[CapturePending],
     *,
     keep: Keep,
     known: Callable[[CaptureRequest], Awaitable[AttachmentTexts | None]],
     pending: PendingCaptures,
     settle: Settle,
-    events: Events,
+    events: ActivityReporter,
 ) -> None:
     """Archive each capture, in order, until the inbox ends; let those wait whose attachments are unread.
 
@@ -52,18 +52,18 @@ async def capturer(
     """
     async with inbox, archived, waiting:
         async for request in inbox:
-            with traced((request.settles or [message.id for message in request.messages])[-1]):
+            with bind_trace_id((request.settles or [message.id for message in request.messages])[-1]):
                 texts = await known(request)
                 if texts is None:
                     await pending.add(request)
                     wake(waiting, CapturePending())
-                elif await pending.join(request):
+                elif await pending.join_waiting(request):
                     wake(waiting, CapturePending())
                 else:
-                    pair = await keep(capture_of(request, texts))
+                    pair = await keep(build_capture(request, texts))
                     if pair is not None:
-                        events.captured(pair)
-                        wake(archived, Archived())
+                        events.report_capture(pair)
+                        wake(archived, CaptureArchived())
             if request.settles:
                 settle(request.channel_id, request.settles)
 
@@ -83,14 +83,14 @@ class Captioner:
     """Archives captures once their attachments are in words."""
 
     pending: PendingCaptures
-    captions: Captioning
+    captions: AttachmentCaptioner
     keep: Keep
     look_up: LookUp
-    events: Events
+    events: ActivityReporter
     backoff: Backoff = exponential_backoff
     pauses_of_one: Backoff = _pauses_of_one
 
-    async def run(self, inbox: Receiver[CapturePending], archived: Sender[Archived]) -> None:
+    async def run(self, inbox: Receiver[CapturePending], archived: Sender[CaptureArchived]) -> None:
         """See to each pending capture: at the start, when one is added, and after growing pauses, until cancelled.
 
         A capture that fails lets the others pass; a model that is away holds them all, for `backoff`. Once the inbox
@@ -106,17 +106,17 @@ class Captioner:
         self._shut_until = 0.0
         async with inbox, archived:
             while True:
-                seconds = await self._work_off()
+                seconds = await self._process_due()
                 with move_on_after(seconds):
                     try:
                         await inbox.receive()
                     except EndOfStream:
-                        await self._work_off()
+                        await self._process_due()
                         return
 
-    async def _work_off(self) -> float | None:
+    async def _process_due(self) -> float | None:
         """Try all captures that are due; return the seconds until the next is due, None if none waits."""
-        due = await self.pending.waiting()
+        due = await self.pending.list_waiting()
         if self._old is None:
             self._old = set(due)
         for rid in due:
@@ -124,9 +124,9 @@ class Captioner:
                 break
             if self._due.get(rid, 0.0) <= current_time():
                 waits = await self.pending.get(rid)
-                with traced(waits.request.messages[-1].id) if waits else nullcontext():
-                    await self._try(rid, waits)
-        waiting = await self.pending.waiting()
+                with bind_trace_id(waits.request.messages[-1].id) if waits else nullcontext():
+                    await self._try_capture(rid, waits)
+        waiting = await self.pending.list_waiting()
         self._old &= set(waiting)
         self._due = {rid: moment for rid, moment in self._due.items() if rid in waiting}
         self._waits = {rid: waits for rid, waits in self._waits.items() if rid in waiting}
@@ -135,10 +135,10 @@ class Captioner:
         soonest = min(self._due.get(rid, 0.0) for rid in waiting)
         return max(soonest, self._shut_until) - current_time()
 
-    async def _try(self, rid: int, waits: PendingCapture | None) -> None:
+    async def _try_capture(self, rid: int, waits: PendingCapture | None) -> None:
         wait = next(self._waits.setdefault(rid, self.pauses_of_one()))
         try:
-            await self._see_to(rid, waits)
+            await self._caption_and_archive(rid, waits)
         except (ModelError, ChatError) as error:
             away = isinstance(error, ModelUnavailableError)
             if away:
@@ -146,7 +146,7 @@ class Captioner:
                 self._shut_until = current_time() + next(self._away)
                 self._turned_away.add(rid)
             by_model = isinstance(error, ModelError) and not away
-            await self.pending.failed(rid, str(error), again_in=timedelta(seconds=wait), by_model=by_model)
+            await self.pending.save_failure(rid, str(error), again_in=timedelta(seconds=wait), by_model=by_model)
             _log.warning("capture_pending", pending_id=rid, reason=str(error), again_in_seconds=wait)
         else:
             self._away = None
@@ -157,17 +157,17 @@ class Captioner:
             self._due.update(dict.fromkeys(self._turned_away - {rid}, 0.0))
             self._turned_away.clear()
 
-    async def _see_to(self, rid: int, waits: PendingCapture | None) -> None:
+    async def _caption_and_archive(self, rid: int, waits: PendingCapture | None) -> None:
         """Look, and archive, as often as the capture changes meanwhile."""
         fresh = rid in self._due or rid in (self._old or ())
         while waits is not None:
             if fresh:
-                waits = await self._renewed(waits)
+                waits = await self._renew_links(waits)
                 if waits is None:
                     return
             last_try = waits.attempts >= LAST_TRY - 1
             try:
-                await self.captions.look(waits.request, fresh=fresh, last_try=last_try)
+                await self.captions.caption_missing(waits.request, fresh=fresh, last_try=last_try)
             except LinkExpiredError:
                 fresh = True
                 continue
@@ -176,9 +176,9 @@ class Captioner:
                 await self._archive(waits)
                 waits = await self.pending.get(rid)
 
-    async def _renewed(self, waits: PendingCapture) -> PendingCapture | None:
+    async def _renew_links(self, waits: PendingCapture) -> PendingCapture | None:
         """Return the capture with fresh links, without messages that are gone from Discord."""
-        wanted = await self.captions.missing(waits.request)
+        wanted = await self.captions.find_uncaptioned(waits.request)
         found: list[ChatMessage] = []
         gone: list[MessageId] = []
         for message in waits.request.messages:
@@ -196,15 +196,15 @@ class Captioner:
         if gone:
             _log.info("pending_messages_gone", pending_id=waits.id, message_ids=gone)
             await self.pending.forget(gone)
-        await self.pending.renew(waits.id, found)
+        await self.pending.update_messages(waits.id, found)
         return await self.pending.get(waits.id)
 
     async def _archive(self, waits: PendingCapture) -> None:
-        texts = await self.captions.known(waits.request)
+        texts = await self.captions.read_captions(waits.request)
         if texts is None:
             return  # more messages joined meanwhile, and come next
-        pair = await self.keep(capture_of(waits.request, texts))
+        pair = await self.keep(build_capture(waits.request, texts))
         await self.pending.finish(waits.id, waits.version)
         if pair is not None:
-            self.events.captured(pair)
-            wake(self._archived, Archived())
+            self.events.report_capture(pair)
+            wake(self._archived, CaptureArchived())

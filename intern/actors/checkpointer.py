@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from anyio import move_on_after, sleep
 
-from intern.actors.loops import exponential_backoff, persistently, surviving, tell_delay
+from intern.actors.loops import exponential_backoff, make_delay_logger, retry, surviving
 from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import InternError
 from intern.core.ids import ChannelId, MessageId
@@ -26,16 +26,16 @@ async def checkpointer(keep: Callable[[StoredCheckpoints], Awaitable[None]], *, 
 
     async def keep_moved() -> None:
         nonlocal moved
-        moved = moved.then(checkpoints.moved())
+        moved = moved.merge(checkpoints.collect_moved())
         await keep(moved)
         moved = StoredCheckpoints()
 
-    delayed = tell_delay(_log, "checkpoints_delayed")
+    delayed = make_delay_logger(_log, "checkpoints_delayed")
     try:
         while True:
             await sleep(_PAUSE)
             backoff = exponential_backoff(2 * _PAUSE, _LONGEST_PAUSE)
-            await persistently(keep_moved, InternError, backoff=backoff, delayed=delayed)
+            await retry(keep_moved, InternError, backoff=backoff, delayed=delayed)
     finally:
         with move_on_after(_LAST_SECONDS, shield=True), surviving("checkpointer"):
             await keep_moved()
@@ -45,7 +45,7 @@ Settle = Callable[[ChannelId, Sequence[MessageId]], object]
 """Takes messages of a channel that need not be handled again after a restart."""
 
 
-class Settling:
+class MessageSettler:
     """Settles messages that are both asked and captured only once both came to their end.
 
     Else a restart could read on behind a message that was answered, and not archived yet.
@@ -57,7 +57,7 @@ class Settling:
         self._capturing: set[MessageId] = set()
         self._answered: set[MessageId] = set()
 
-    def capturing(self, message_ids: Collection[MessageId]) -> None:
+    def expect_capture(self, message_ids: Collection[MessageId]) -> None:
         """Note that these messages go to the capturer as well as to the responder."""
         self._capturing.update(message_ids)
 
@@ -68,7 +68,7 @@ class Settling:
         self._tell(message_ids)
         self._settle(channel_id, [each for each in message_ids if each not in waiting])
 
-    def captured(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
+    def settle_captured(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
         """Settle these messages, which are safe on disk, except those that are still to be answered."""
         waiting = self._capturing.intersection(message_ids) - self._answered
         self._capturing.difference_update(message_ids)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from intern.core.flow import DECLINED, AnswerRequest, Batch, Declined, DeclineReason, Filing, Reply
+from intern.core.flow import DECLINED, AnswerRequest, Batch, DeclineReason, FilingDecision, QuestionDeclined, Reply
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.log import get_logger
-from intern.core.messages import AIResult
+from intern.core.messages import AnswerResult
 from intern.core.records import CapturedPair, Decision
 from intern.facts.extracting import Came
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 
 _log = get_logger("intern.actors")
 
@@ -19,26 +19,26 @@ ASKED: Final = ("questions_answered", "questions_silent", "messages_without_ques
 """The counters of what went to a model."""
 
 
-class Tally(Protocol):
+class ActivityCounters(Protocol):
     """Counts for a monitoring system; it neither waits nor raises. See `intern.frontends.http.metrics`."""
 
-    def answered(self, result: AIResult, /) -> None:
+    def count_answer(self, result: AnswerResult, /) -> None:
         """Count a question that was answered, or got silence."""
 
-    def declined(self, reason: DeclineReason, /) -> None:
+    def count_decline(self, reason: DeclineReason, /) -> None:
         """Count a question that was declined."""
 
-    def posted(self, outcome: str, /) -> None:
+    def count_post(self, outcome: str, /) -> None:
         """Count a reply that was posted, withheld or failed."""
 
-    def captured(self, pair: CapturedPair, /) -> None:
+    def count_capture(self, pair: CapturedPair, /) -> None:
         """Count a team answer in the archive."""
 
-    def decided(self, decision: Decision, /) -> None:
+    def count_decision(self, decision: Decision, /) -> None:
         """Count a decision about a capture."""
 
 
-class Events:
+class ActivityReporter:
     """Logs and counts what happens, with ids rather than text.
 
     A subclass may look on too; it must neither wait nor raise.
@@ -51,71 +51,71 @@ class Events:
             None
         )
         """Hears of a question, why there is no answer (or ""), and the steps; it must neither wait nor raise."""
-        self.tally: Tally | None = None
+        self.tally: ActivityCounters | None = None
         """The counters of `/metrics`, if that is served."""
 
-    def ignored(self, batch: Batch) -> None:
+    def report_ignored_batch(self, batch: Batch) -> None:
         """Report a batch that concerns no actor."""
         _log.debug("batch_ignored", channel_id=batch.channel_id, message_id=batch.last.id)
 
-    def answered(self, request: AnswerRequest, result: AIResult) -> None:
+    def report_answer(self, request: AnswerRequest, result: AnswerResult) -> None:
         """Report the answer to a question, or silence with a reason."""
-        self.asked(result)
+        self.report_private_answer(result)
         self.question(request, result.reason, result.debug or {})
 
-    def asked(self, result: AIResult) -> None:
+    def report_private_answer(self, result: AnswerResult) -> None:
         """Report the same for a question that only its asker sees, as with `/ask`: its words are never kept."""
         silent = "messages_without_question" if result.reason == "not_a_question" else "questions_silent"
         self.count("questions_answered" if result.should_reply else silent)
         if self.tally:
-            self.tally.answered(result)
+            self.tally.count_answer(result)
 
-    def declined(self, declined: Declined) -> None:
+    def report_decline(self, declined: QuestionDeclined) -> None:
         """Report a declined question: too many wait already, a limit is reached, or it is too old or spoken."""
         batch = declined.request.batch
-        self.turned_away(declined.reason)
+        self.report_private_decline(declined.reason)
         if declined.reason != "voice":  # it has no words that could be a gap
             self.question(declined.request, declined.reason, {})
         _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
 
-    def unsaid(self, request: AnswerRequest) -> None:
+    def report_no_reply(self, request: AnswerRequest) -> None:
         """Report that no reply follows, after the question was answered with silence or declined."""
 
-    def turned_away(self, reason: DeclineReason) -> None:
+    def report_private_decline(self, reason: DeclineReason) -> None:
         """Report the same for a question that only its asker sees, as with `/ask`."""
         self.count(f"questions_{DECLINED[reason]}")
         if self.tally:
-            self.tally.declined(reason)
+            self.tally.count_decline(reason)
 
-    def posted(self, reply: Reply, outcome: str) -> None:
+    def report_post(self, reply: Reply, outcome: str) -> None:
         """Report that a reply was posted, or withheld for a reason, or failed until the next start."""
-        self.resumed(reply.question.id, reply.question.channel_id, outcome)
+        self.report_resumed_post(reply.question.id, reply.question.channel_id, outcome)
 
-    def resumed(self, question_id: MessageId, channel_id: ChannelId, outcome: str) -> None:
+    def report_resumed_post(self, question_id: MessageId, channel_id: ChannelId, outcome: str) -> None:
         """Report the same for a reply that an earlier run left half posted."""
         if self.tally:
-            self.tally.posted(outcome)
+            self.tally.count_post(outcome)
         _log.info("reply_posted", message_id=question_id, channel_id=channel_id, outcome=outcome)
 
-    def captured(self, pair: CapturedPair) -> None:
+    def report_capture(self, pair: CapturedPair) -> None:
         """Report a team answer that is safe in the archive."""
         if self.tally:
-            self.tally.captured(pair)
+            self.tally.count_capture(pair)
         _log.info("qa_pair_captured", qa_id=pair.qa_id, conversation_id=pair.conversation_id, turns=len(pair.turns))
 
-    def classified(self, filing: Filing) -> None:
+    def report_classification(self, filing: FilingDecision) -> None:
         """Report that a pair has a topic, or is skipped, or that the decision failed."""
 
-    def decided(self, decision: Decision) -> None:
+    def report_decision(self, decision: Decision) -> None:
         """Report a decision about a pair, which is on disk."""
         if self.tally:
-            self.tally.decided(decision)
+            self.tally.count_decision(decision)
 
-    def extracted(self, conversation_id: ConversationId, came: Came) -> None:
+    def report_extraction(self, conversation_id: ConversationId, came: Came) -> None:
         """Report that a conversation was read for nuggets and facts."""
         if came in {"extracted", "failed"}:
             self.count(f"extractions_{came}")
         _log.debug("conversation_looked_at", conversation_id=conversation_id, came=came)
 
-    def indexed(self, refreshed: Refreshed) -> None:
+    def report_index_refresh(self, refreshed: RefreshReport) -> None:
         """Report that the indices are up to date again."""

@@ -15,21 +15,21 @@ from typing import Protocol
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 
 from intern.actors import loops
-from intern.actors.events import Events
-from intern.actors.filing import forget_attempts, forgotten_after
+from intern.actors.events import ActivityReporter
+from intern.actors.filing import forget_attempts, forget_attempts_on_error
 from intern.core.errors import InternError, KnowledgeError, ModelUnavailableError
-from intern.core.flow import Decided
+from intern.core.flow import DecisionRecorded
 from intern.core.ids import ConversationId, QAId
 from intern.core.log import get_logger
 from intern.facts.extracting import Came
-from intern.learning.classifying import MOST_ATTEMPTS, Attempts
+from intern.learning.classifying import MOST_ATTEMPTS, AttemptCounter
 from intern.stores.sqlite.store import save_record
 
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class ExtractionStep:
     """Conversations to read, because of a decision about them or for a retry."""
 
     conversations: tuple[ConversationId, ...]
@@ -37,7 +37,7 @@ class Step:
     """Where the decision ends in its log; None for a retry."""
 
 
-class Extraction(Protocol):
+class ConversationLearner(Protocol):
     """Learns from one conversation at a time."""
 
     async def extract(self, conversation_id: ConversationId, /) -> Came:
@@ -47,60 +47,60 @@ class Extraction(Protocol):
     async def park(self, conversation_id: ConversationId, why: str, /) -> None:
         """Leave it alone until it changes. Raises KnowledgeError."""
 
-    async def followed(self, position: int, /) -> None:
+    async def save_position(self, position: int, /) -> None:
         """Note that all decisions up to there were followed. Raises KnowledgeError."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extractor:
+class ExtractionWorker:
     """Follows the decisions, and has each conversation read that they are about."""
 
-    decisions: loops.Log[int, Step]
+    decisions: loops.Log[int, ExtractionStep]
     after: int | None
     """How far the decisions were followed."""
-    extraction: Extraction
-    again: loops.DueLog[Step]
-    attempts: Attempts
-    events: Events
+    extraction: ConversationLearner
+    again: loops.DueLog[ExtractionStep]
+    attempts: AttemptCounter
+    events: ActivityReporter
     backoff: loops.Backoff = loops.exponential_backoff
 
-    async def run(self, wakeups: Receiver[Decided]) -> None:
+    async def run(self, wakeups: Receiver[DecisionRecorded]) -> None:
         """Follow the decisions after `after`, in order, and conversations due `again`, until the wakeups end.
 
         A conversation that ended the process MOST_ATTEMPTS times is parked.
         """
-        due = loops.patient(self.again, "extraction_retries_delayed")
+        due = loops.tolerate_read_errors(self.again, "extraction_retries_delayed")
         steps = loops.follow(
-            self._some_after, wakeups, after=self.after, position_of=lambda it: it.position or 0, again=due
+            self._read_steps_after, wakeups, after=self.after, position_of=lambda it: it.position or 0, again=due
         )
         async with wakeups, aclosing(steps) as followed:
             async for step in followed:
                 for conversation_id in step.conversations:
-                    await self._look_at(conversation_id)
+                    await self._extract_conversation(conversation_id)
                 if step.position is not None:
                     # Lost, it costs a replay, in which nothing has changed.
-                    await save_record(partial(self.extraction.followed, step.position))
+                    await save_record(partial(self.extraction.save_position, step.position))
 
-    async def _some_after(self, position: int | None) -> Sequence[Step]:
-        delayed = loops.tell_delay(_log, "extraction_delayed")
+    async def _read_steps_after(self, position: int | None) -> Sequence[ExtractionStep]:
+        delayed = loops.make_delay_logger(_log, "extraction_delayed")
         act = partial(self.decisions, position)
-        return await loops.persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
+        return await loops.retry(act, InternError, backoff=self.backoff(), delayed=delayed)
 
-    async def _look_at(self, conversation_id: ConversationId) -> None:
+    async def _extract_conversation(self, conversation_id: ConversationId) -> None:
         # Counted under a name of its own: the pair of the same conversation has its own attempts.
         key = QAId(f"extract {conversation_id}")
         # The conversations behind would fail in the same way; the log holds them all until it works again.
         survived = (ModelUnavailableError, KnowledgeError)
 
         async def act() -> Came:
-            async with forgotten_after(self.attempts, key, *survived):
+            async with forget_attempts_on_error(self.attempts, key, *survived):
                 if await self.attempts.begin(key) <= MOST_ATTEMPTS:
                     return await self.extraction.extract(conversation_id)
                 why = f"{MOST_ATTEMPTS} attempts to read it did not finish: the process ended each time"
                 await self.extraction.park(conversation_id, why)
                 return "failed"
 
-        delayed = loops.tell_delay(_log, "extraction_delayed", conversation_id=conversation_id)
-        came = await loops.persistently(act, *survived, backoff=self.backoff(), delayed=delayed)
+        delayed = loops.make_delay_logger(_log, "extraction_delayed", conversation_id=conversation_id)
+        came = await loops.retry(act, *survived, backoff=self.backoff(), delayed=delayed)
         await forget_attempts(self.attempts, key)
-        self.events.extracted(conversation_id, came)
+        self.events.report_extraction(conversation_id, came)

@@ -14,21 +14,30 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 from structlog.contextvars import bound_contextvars
 
 from intern.actors import loops
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.errors import InternError, KnowledgeError, ModelError, ModelUnavailableError
-from intern.core.flow import Archived, Decided, Failed, Filing, Skip, SourceChanged, Topic, Withdrawal
+from intern.core.flow import (
+    CaptureArchived,
+    DecisionRecorded,
+    FailedChoice,
+    FilingDecision,
+    MessageWithdrawal,
+    SkipChoice,
+    SourceChanged,
+    TopicChoice,
+)
 from intern.core.ids import MessageId, QAId
-from intern.core.log import get_logger, level_of
+from intern.core.log import failure_level, get_logger
 from intern.core.records import CapturedPair, PairDecision
 from intern.core.tasks import open_task_group
-from intern.learning.classifying import Attempts, GivenUp, begun, failed
-from intern.learning.filing import Cleared
+from intern.learning.classifying import AttemptCounter, AttemptsExhausted, count_attempt, describe_failure
+from intern.learning.filing import MessageRemoval
 from intern.learning.prompts import CLASSIFY
 from intern.stores.sqlite.store import save_record
 
 _log = get_logger(__name__)
 
-Choose = Callable[[CapturedPair], Awaitable[Topic | Skip | Failed]]
+Choose = Callable[[CapturedPair], Awaitable[TopicChoice | SkipChoice | FailedChoice]]
 """Returns the topic of a pair, or why there is none. Raises the ModelError and KnowledgeError families."""
 
 
@@ -44,20 +53,20 @@ class Classifier:
     after: QAId | None
     """The newest pair that was decided."""
     choose: Choose
-    attempts: Attempts
-    events: Events
+    attempts: AttemptCounter
+    events: ActivityReporter
     again: loops.DueLog[CapturedPair] | None = None
     """Older pairs that are due in between: approved, or parked a while ago."""
     backoff: loops.Backoff = loops.exponential_backoff
 
-    async def run(self, wakeups: Receiver[Archived], filings: Sender[Filing]) -> None:
+    async def run(self, wakeups: Receiver[CaptureArchived], filings: Sender[FilingDecision]) -> None:
         """Classify each pair after `after`, in order, until the wakeups end; then let the integrator finish too."""
         followed = loops.follow(
             self.archive,
             wakeups,
             after=self.after,
             position_of=lambda pair: pair.qa_id,
-            again=loops.patient(self.again, "retries_delayed") if self.again else None,
+            again=loops.tolerate_read_errors(self.again, "retries_delayed") if self.again else None,
         )
         async with wakeups, filings, aclosing(followed) as pairs:
             given_up = False
@@ -65,39 +74,41 @@ class Classifier:
                 if given_up:
                     # Each crash also hit this pair, which was in work beside that one.
                     await forget_attempts(self.attempts, pair.qa_id)
-                async with forgotten_after(self.attempts, pair.qa_id):
+                async with forget_attempts_on_error(self.attempts, pair.qa_id):
                     with bound_contextvars(qa_id=pair.qa_id):  # for the calls of the model, which know of no pair
-                        filing = Filing(pair=pair, choice=await self._choice(pair))
-                    given_up = isinstance(filing.choice, GivenUp)
-                    self.events.classified(filing)
+                        filing = FilingDecision(pair=pair, choice=await self._choose_topic(pair))
+                    given_up = isinstance(filing.choice, AttemptsExhausted)
+                    self.events.report_classification(filing)
                     await filings.send(filing)
 
-    async def _choice(self, pair: CapturedPair) -> Topic | Skip | Failed:
-        async def act() -> Topic | Skip | Failed:
+    async def _choose_topic(self, pair: CapturedPair) -> TopicChoice | SkipChoice | FailedChoice:
+        async def act() -> TopicChoice | SkipChoice | FailedChoice:
             # The pairs behind would fail in the same way; the archive holds them all until it works again.
-            async with forgotten_after(self.attempts, pair.qa_id, InternError):
+            async with forget_attempts_on_error(self.attempts, pair.qa_id, InternError):
                 try:
-                    return await begun(self.attempts, pair.qa_id) or await self.choose(pair)
+                    return await count_attempt(self.attempts, pair.qa_id) or await self.choose(pair)
                 except ModelUnavailableError:
                     raise
                 except ModelError as error:
                     _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
-                    return failed(CLASSIFY.name, error)
+                    return describe_failure(CLASSIFY.name, error)
 
-        def delayed(error: InternError, pause: float) -> None:
+        def log_delay(error: InternError, pause: float) -> None:
             event = "llm_classification_failed" if isinstance(error, ModelError) else "classification_delayed"
             _log.warning(event, qa_id=pair.qa_id, reason=str(error), again_in_seconds=pause)
 
-        return await loops.persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
+        return await loops.retry(act, InternError, backoff=self.backoff(), delayed=log_delay)
 
 
-async def forget_attempts(attempts: Attempts, qa_id: QAId) -> None:
+async def forget_attempts(attempts: AttemptCounter, qa_id: QAId) -> None:
     """Note that the work on a pair ended, and not by a crash."""
     await save_record(partial(attempts.clear, qa_id), qa_id=qa_id)
 
 
 @asynccontextmanager
-async def forgotten_after(attempts: Attempts, qa_id: QAId, *errors: type[InternError]) -> AsyncGenerator[None]:
+async def forget_attempts_on_error(
+    attempts: AttemptCounter, qa_id: QAId, *errors: type[InternError]
+) -> AsyncGenerator[None]:
     """Forget the attempts where the block is cancelled or fails with one of `errors`: that is no fault of the pair."""
     try:
         yield
@@ -107,10 +118,10 @@ async def forgotten_after(attempts: Attempts, qa_id: QAId, *errors: type[InternE
         raise
 
 
-class Filer(Protocol):
+class PairFiler(Protocol):
     """Files pairs and withdraws messages, and records both."""
 
-    async def file(self, filing: Filing, /) -> PairDecision:
+    async def file(self, filing: FilingDecision, /) -> PairDecision:
         """File the pair, and return the decision, which is on disk already.
 
         Raises ModelUnavailableError while the model is away, KnowledgeError where the disk fails; nothing is decided
@@ -118,7 +129,7 @@ class Filer(Protocol):
         """
         ...
 
-    async def withdraw(self, message_ids: Sequence[MessageId], /) -> Cleared | None:
+    async def withdraw(self, message_ids: Sequence[MessageId], /) -> MessageRemoval | None:
         """Note that nothing is learned from these messages, and take them out of topics; None if that is known.
 
         Nothing that is filed afterwards holds them. Raises KnowledgeError.
@@ -132,14 +143,18 @@ class Integrator:
     No filing is passed over: the cursor would pass it, too, and no later start would look for it again.
     """
 
-    filer: Filer
-    attempts: Attempts
+    filer: PairFiler
+    attempts: AttemptCounter
     """Those that the classifier began."""
-    events: Events
+    events: ActivityReporter
     backoff: loops.Backoff = loops.exponential_backoff
 
     async def run(
-        self, inbox: Receiver[Filing], gone: Receiver[Withdrawal], changed: Sender[SourceChanged], done: Sender[Decided]
+        self,
+        inbox: Receiver[FilingDecision],
+        gone: Receiver[MessageWithdrawal],
+        changed: Sender[SourceChanged],
+        done: Sender[DecisionRecorded],
     ) -> None:
         """Carry out each filing, in order, and each withdrawal, until both inboxes end.
 
@@ -148,53 +163,53 @@ class Integrator:
         """
         self._changed, self._decided = changed, done
         async with inbox, gone, changed, done, open_task_group() as tg:
-            tg.start_soon(self._withdraw, gone)
+            tg.start_soon(self._withdraw_messages, gone)
             async for filing in inbox:
                 qa_id = filing.pair.qa_id
-                async with forgotten_after(self.attempts, qa_id):
+                async with forget_attempts_on_error(self.attempts, qa_id):
                     with bound_contextvars(qa_id=qa_id):
-                        decision = await self._file(filing)
-                self.events.decided(decision)
-                loops.wake(done, Decided())
+                        decision = await self._file_pair(filing)
+                self.events.report_decision(decision)
+                loops.wake(done, DecisionRecorded())
                 loops.wake(changed, SourceChanged())
 
-    async def _file(self, filing: Filing) -> PairDecision:
+    async def _file_pair(self, filing: FilingDecision) -> PairDecision:
         qa_id = filing.pair.qa_id
         is_counted = True  # by the classifier
 
         async def act() -> PairDecision:
             nonlocal is_counted
-            async with forgotten_after(self.attempts, qa_id, InternError):
+            async with forget_attempts_on_error(self.attempts, qa_id, InternError):
                 if not is_counted:
                     await self.attempts.begin(qa_id)
                 is_counted = False
                 return await self.filer.file(filing)
 
-        def delayed(error: InternError, pause: float) -> None:
+        def log_delay(error: InternError, pause: float) -> None:
             event = "llm_integration_failed" if isinstance(error, ModelError) else "filing_delayed"
-            _log.log(level_of(error), event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
+            _log.log(failure_level(error), event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
 
-        decision = await loops.persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
+        decision = await loops.retry(act, InternError, backoff=self.backoff(), delayed=log_delay)
         with loops.surviving("attempts", qa_id=qa_id):  # once: to end a parked pair twice counts two tries
-            await self.attempts.end(decision, again=not isinstance(filing.choice, GivenUp))
+            await self.attempts.end(decision, again=not isinstance(filing.choice, AttemptsExhausted))
         return decision
 
-    async def _withdraw(self, withdrawals: Receiver[Withdrawal]) -> None:
-        delayed = loops.tell_delay(_log, "withdrawal_delayed", level=logging.ERROR)
+    async def _withdraw_messages(self, withdrawals: Receiver[MessageWithdrawal]) -> None:
+        delayed = loops.make_delay_logger(_log, "withdrawal_delayed", level=logging.ERROR)
         try:
             async for withdrawal in withdrawals:
-                act = partial(self._note, withdrawal)
-                await loops.persistently(act, KnowledgeError, backoff=self.backoff(), delayed=delayed)
+                act = partial(self._record_withdrawal, withdrawal)
+                await loops.retry(act, KnowledgeError, backoff=self.backoff(), delayed=delayed)
         finally:
             with loops.surviving("integrator"), suppress(WouldBlock, EndOfStream):
                 while True:
-                    await self._note(withdrawals.receive_nowait())
+                    await self._record_withdrawal(withdrawals.receive_nowait())
 
-    async def _note(self, withdrawal: Withdrawal) -> None:
+    async def _record_withdrawal(self, withdrawal: MessageWithdrawal) -> None:
         cleared = None
         with CancelScope(shield=True):  # one transaction, so it is soon done
             if (cleared := await self.filer.withdraw(withdrawal.message_ids)) is not None:
-                self.events.decided(cleared.decision)
-                loops.wake(self._decided, Decided())
+                self.events.report_decision(cleared.decision)
+                loops.wake(self._decided, DecisionRecorded())
                 if cleared.topics:
                     loops.wake(self._changed, SourceChanged())

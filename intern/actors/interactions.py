@@ -11,19 +11,19 @@ from typing import Protocol
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
-from intern.actors.events import Events
-from intern.actors.loops import Backoff, exponential_backoff, persistently, surviving, tell_delay, wake
-from intern.answering.slash_commands import Said, language_of_interaction, said
-from intern.chat.phrases import Phrases, phrases
+from intern.actors.events import ActivityReporter
+from intern.actors.loops import Backoff, exponential_backoff, make_delay_logger, retry, surviving, wake
+from intern.answering.slash_commands import InteractionReply, language_of_interaction, make_text_reply
+from intern.chat.phrases import Phrases, get_phrases
 from intern.chat.platform import Interactions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, ConfigError, InternError
-from intern.core.flow import Approval, Archived, AskCommand, ButtonPressed, CaptureRequest, Interaction
+from intern.core.flow import ApprovalReaction, AskCommand, ButtonPressed, CaptureArchived, CaptureRequest, Interaction
 from intern.core.ids import ChannelId, MessageId
-from intern.core.log import get_logger, traced
+from intern.core.log import bind_trace_id, get_logger
 from intern.core.messages import Button
 from intern.core.records import CapturedPair, PairDecision
 from intern.core.tasks import open_task_group
-from intern.learning.review import Approvals, Held, Review
+from intern.learning.review import ApprovalQueue, HeldApproval, Review
 
 AT_ONCE = 64  # in work, waiting for Discord's REST mostly; more wait in the stream
 ANSWERS_AT_ONCE = 16  # questions that wait on the model; further ones get BUSY at once
@@ -32,7 +32,7 @@ LAST_WORDS_SECONDS = 2.0  # at a shutdown, to answer those that still wait
 
 _log = get_logger(__name__)
 
-Handle = Callable[[Interaction], Awaitable[Said]]
+Handle = Callable[[Interaction], Awaitable[InteractionReply]]
 """Handles an interaction, and returns the reply to the member. Raises the InternError family."""
 
 
@@ -56,30 +56,30 @@ class InteractionWorker:
             async with open_task_group() as tg:
                 async for interaction in inbox:
                     await self._places.acquire()
-                    tg.start_soon(self._work, interaction)
+                    tg.start_soon(self._process_interaction, interaction)
             background.cancel_scope.cancel()
 
-    async def _work(self, interaction: Interaction) -> None:
+    async def _process_interaction(self, interaction: Interaction) -> None:
         ticket_id = interaction.interaction.id
         try:
-            with traced(ticket_id), surviving("interactions", interaction_id=ticket_id):
-                await self._serve(interaction)
+            with bind_trace_id(ticket_id), surviving("interactions", interaction_id=ticket_id):
+                await self._serve_interaction(interaction)
         finally:
             self._places.release()
 
-    async def _serve(self, interaction: Interaction) -> None:
+    async def _serve_interaction(self, interaction: Interaction) -> None:
         heard = await self._defer(interaction)
         if not heard and not isinstance(interaction, ButtonPressed):
             return  # an answer could not be seen; a vote counts all the same
         try:
-            answer = await self._handled(interaction)
+            answer = await self._run_handler(interaction)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(deadline=anyio.current_time() + LAST_WORDS_SECONDS, shield=True):
                 with surviving("interactions", interaction_id=interaction.interaction.id):
-                    await self._say(interaction, _words(interaction).restarting, first=True)
+                    await self._send_part(interaction, _choose_phrases(interaction).restarting, first=True)
             raise
         if heard:
-            await self._tell(interaction, answer)
+            await self._send_answer(interaction, answer)
         kind = type(interaction).__name__
         _log.info("interaction_done", interaction_id=interaction.interaction.id, interaction_kind=kind)
 
@@ -96,24 +96,24 @@ class InteractionWorker:
             _log.warning("interaction_unsure", interaction_id=ticket.id, reason=str(error))
         return True
 
-    async def _handled(self, interaction: Interaction) -> Said:
+    async def _run_handler(self, interaction: Interaction) -> InteractionReply:
         try:
             if not isinstance(interaction, AskCommand):
-                return await self._done(interaction)
+                return await self._handle_and_capture(interaction)
             try:
                 self._answering.acquire_nowait()
             except anyio.WouldBlock:
-                return said(_words(interaction).busy)
+                return make_text_reply(_choose_phrases(interaction).busy)
             try:
-                return await self._done(interaction)
+                return await self._handle_and_capture(interaction)
             finally:
                 self._answering.release()
         except InternError as error:
             ids = {"interaction_id": interaction.interaction.id}
             _log.error("interaction_failed", error=type(error).__name__, reason=str(error), **ids)
-            return said(_words(interaction).failed)
+            return make_text_reply(_choose_phrases(interaction).failed)
 
-    async def _done(self, interaction: Interaction) -> Said:
+    async def _handle_and_capture(self, interaction: Interaction) -> InteractionReply:
         answer = await self.handle(interaction)
         for request in answer.captures:
             self.teaches(request)
@@ -121,17 +121,19 @@ class InteractionWorker:
             try:
                 await self._captures.send(request)
             except anyio.BrokenResourceError:
-                return said(_words(interaction).restarting)
+                return make_text_reply(_choose_phrases(interaction).restarting)
         return answer
 
-    async def _tell(self, interaction: Interaction, answer: Said) -> None:
+    async def _send_answer(self, interaction: Interaction, answer: InteractionReply) -> None:
         *_, last = range(len(answer.parts))
         for n, part in enumerate(answer.parts):
             buttons = answer.buttons if n == last else ()
-            act = partial(self._say, interaction, part, first=n == 0, buttons=buttons)
-            await _persistently(act, islice(self.backoff(), TRIES - 1), "interaction_delayed")
+            act = partial(self._send_part, interaction, part, first=n == 0, buttons=buttons)
+            await _retry(act, islice(self.backoff(), TRIES - 1), "interaction_delayed")
 
-    async def _say(self, interaction: Interaction, text: str, *, first: bool, buttons: Sequence[Button] = ()) -> None:
+    async def _send_part(
+        self, interaction: Interaction, text: str, *, first: bool, buttons: Sequence[Button] = ()
+    ) -> None:
         # The original response to a button is the message that holds it: never write over that.
         instead = first and not isinstance(interaction, ButtonPressed)
         speak = self.responses.reply if instead else self.responses.follow_up
@@ -141,28 +143,28 @@ class InteractionWorker:
 async def register_commands(register: Callable[[], Awaitable[None]], backoff: Backoff = exponential_backoff) -> None:
     """Make our commands known, unless the platform refuses them."""
     try:
-        await _persistently(register, backoff(), "commands_not_registered")
+        await _retry(register, backoff(), "commands_not_registered")
     except ChatRefusedError as refusal:
         _log.error("commands_refused", reason=str(refusal))
 
 
-async def _persistently(act: Callable[[], Awaitable[None]], pauses: Iterator[float], event: str) -> None:
+async def _retry(act: Callable[[], Awaitable[None]], pauses: Iterator[float], event: str) -> None:
     """Try until it works; the last failure passes through. What arrives twice is harmless."""
-    delayed = tell_delay(_log, event)
-    await persistently(act, ChatUnavailableError, ChatUnknownOutcomeError, backoff=pauses, delayed=delayed)
+    delayed = make_delay_logger(_log, event)
+    await retry(act, ChatUnavailableError, ChatUnknownOutcomeError, backoff=pauses, delayed=delayed)
 
 
-def _words(interaction: Interaction) -> Phrases:
-    return phrases(language_of_interaction(interaction))
+def _choose_phrases(interaction: Interaction) -> Phrases:
+    return get_phrases(language_of_interaction(interaction))
 
 
 LOOK_AGAIN_SECONDS = 2.0  # at approvals without a capture
 
 
-class Reviews(Protocol):
+class CaptureReviews(Protocol):
     """Knows the captures that wait for the team, and records decisions. Both raise KnowledgeError."""
 
-    async def waiting_with(self, message_id: MessageId, /) -> Sequence[CapturedPair]:
+    async def find_waiting_pairs(self, message_id: MessageId, /) -> Sequence[CapturedPair]:
         """Return the pairs with this message that wait for the team, newest first."""
         ...
 
@@ -179,47 +181,47 @@ class Reviewer:
     counts for nothing.
     """
 
-    approvals: Approvals
-    reviews: Reviews
+    approvals: ApprovalQueue
+    reviews: CaptureReviews
     admits: Callable[[ChannelId], Awaitable[bool]]
-    events: Events
+    events: ActivityReporter
 
-    async def run(self, approved: Receiver[Approval], archived: Sender[Archived]) -> None:
+    async def run(self, approved: Receiver[ApprovalReaction], archived: Sender[CaptureArchived]) -> None:
         """Approve the newest capture that each approval covers, until the wakeups end."""
         async with approved, archived:
             while True:
-                for held in self.approvals.held():
-                    if await self._is_approved(held):
-                        wake(archived, Archived())
+                for held in self.approvals.list_waiting():
+                    if await self._try_approve(held):
+                        wake(archived, CaptureArchived())
                 try:
-                    with anyio.move_on_after(LOOK_AGAIN_SECONDS if self.approvals.held() else None):
+                    with anyio.move_on_after(LOOK_AGAIN_SECONDS if self.approvals.list_waiting() else None):
                         await approved.receive()
                 except anyio.EndOfStream:
                     return
 
-    async def _is_approved(self, held: Held) -> bool:
+    async def _try_approve(self, held: HeldApproval) -> bool:
         """Return whether there is something to file now."""
         ids = {"message_id": held.approval.message_id, "channel_id": held.approval.channel_id}
         try:
             return await self._approve(held)
         except (ConfigError, ChatRefusedError) as error:  # decided otherwise meanwhile, or the channel is gone
             _log.info("approval_dropped", reason=str(error), **ids)
-            self.approvals.let_go(held)
+            self.approvals.discard(held)
         except InternError as error:
             _log.warning("approval_delayed", reason=str(error), again_in_seconds=LOOK_AGAIN_SECONDS, **ids)
         return False
 
-    async def _approve(self, held: Held) -> bool:
+    async def _approve(self, held: HeldApproval) -> bool:
         word = held.approval
-        waiting = await self.reviews.waiting_with(word.message_id)
+        waiting = await self.reviews.find_waiting_pairs(word.message_id)
         pair = next((each for each in waiting if self.approvals.covers(held, each)), None)
         if pair is None:
             return False
         if not await self.admits(word.channel_id):
             raise ChatRefusedError(f"channel {word.channel_id} is closed to us")
         decisions = await self.reviews.review(Review(action="approve", qa_ids=(pair.qa_id,), by=word.by))
-        self.approvals.let_go(held)
+        self.approvals.discard(held)
         for decision in decisions:
             _log.info("capture_approved", qa_id=decision.qa_id, user_id=word.by)
-            self.events.decided(decision)
+            self.events.report_decision(decision)
         return True

@@ -15,10 +15,10 @@ from anyio.streams.memory import MemoryObjectSendStream as Sender
 from intern.actors.loops import surviving, wake
 from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, InternError
-from intern.core.flow import Archived, Decided, SourceChanged
-from intern.core.log import get_logger, redacted
+from intern.core.flow import CaptureArchived, DecisionRecorded, SourceChanged
+from intern.core.log import get_logger, redact_text
 from intern.core.tasks import open_task_group
-from intern.stores.sqlite.work import Job, Jobs
+from intern.stores.sqlite.work import Job, JobQueue
 
 POLL_SECONDS = 0.5  # a person waits at the other end; one indexed SELECT each time costs nothing
 
@@ -29,26 +29,26 @@ _log = get_logger(__name__)
 
 
 async def job_worker(
-    archived: Sender[Archived],
-    decided: Sender[Decided],
+    archived: Sender[CaptureArchived],
+    decided: Sender[DecisionRecorded],
     changed: Sender[SourceChanged],
     *,
-    jobs: Jobs,
+    jobs: JobQueue,
     do: Callable[[Job, Callable[[], None]], Awaitable[bytes]],
     came: Wakeup | None = None,
 ) -> None:
     """Do jobs until cancelled; `do` calls what it is given after it changed the archive or a topic."""
 
-    def look() -> None:
-        wake(archived, Archived())
-        wake(decided, Decided())
+    def wake_followers() -> None:
+        wake(archived, CaptureArchived())
+        wake(decided, DecisionRecorded())
         wake(changed, SourceChanged())
 
     async with archived, decided, changed:
-        await do_forever(jobs, lambda job: do(job, look), came)
+        await do_jobs_forever(jobs, lambda job: do(job, wake_followers), came)
 
 
-async def do_forever(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]], came: Wakeup | None = None) -> None:
+async def do_jobs_forever(jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]], came: Wakeup | None = None) -> None:
     """Do each waiting job until cancelled; a job cut short is done again at the next start.
 
     Look for jobs twice a second, or whenever one `came`: a process with many communities looks for all at once.
@@ -56,16 +56,16 @@ async def do_forever(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]], came: Wa
     Jobs of one kind run one after the other. Jobs of different kinds run side by side, so that a forget job does not
     wait for a regeneration; the jobs themselves lock where they must.
     """
-    work = _Work(jobs, do)
+    work = _RunningJobs(jobs, do)
 
-    async def look_again(came: Wakeup) -> None:
+    async def watch_for_jobs(came: Wakeup) -> None:
         while True:
             await came.wait()
             work.ended.set()
 
     async with open_task_group() as tg:
         if came is not None:
-            tg.start_soon(look_again, came)
+            tg.start_soon(watch_for_jobs, came)
         while True:
             with surviving("job_worker"):
                 await work.begin_all(tg)
@@ -73,9 +73,9 @@ async def do_forever(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]], came: Wa
                 await work.ended.wait()
 
 
-async def do_all(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
+async def do_all_jobs(jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -> None:
     """Do each job that waits now, as the job worker does. Raises KnowledgeError where the queue cannot be used."""
-    work, trouble = _Work(jobs, do), list[InternError]()
+    work, trouble = _RunningJobs(jobs, do), list[InternError]()
     async with open_task_group() as tg:
         try:
             while await work.begin_all(tg) or work.busy.total() or work.ended.is_set():
@@ -88,10 +88,10 @@ async def do_all(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
 
 
 @dataclass
-class _Work:
+class _RunningJobs:
     """Jobs in work, of most kinds one at a time."""
 
-    jobs: Jobs
+    jobs: JobQueue
     do: Callable[[Job], Awaitable[bytes]]
     busy: Counter[str] = field(default_factory=Counter[str])
     ended: Event = field(default_factory=Event)
@@ -103,45 +103,45 @@ class _Work:
         """Begin the waiting jobs that may begin, and return whether there were any. Raises KnowledgeError."""
         self.ended, begun = Event(), False
         # Jobs that may not begin stay unclaimed: they count no attempt, and the same request may still join them.
-        while (job := await self.jobs.claim(but=self._full())) is not None:
+        while (job := await self.jobs.claim(but=self._busy_kinds())) is not None:
             self.busy[job.kind] += 1
-            tg.start_soon(self._work, job)
+            tg.start_soon(self._run_job, job)
             begun = True
         return begun
 
-    def _full(self) -> frozenset[str]:
+    def _busy_kinds(self) -> frozenset[str]:
         return frozenset(kind for kind, number in self.busy.items() if number >= _AT_ONCE.get(kind, 1))
 
-    async def _work(self, job: Job) -> None:
+    async def _run_job(self, job: Job) -> None:
         try:
             with surviving("job_worker", job_kind=job.kind):
-                await self._to_its_end(job)
+                await self._finish_job(job)
         finally:
             self.busy[job.kind] -= 1
             self.ended.set()
 
-    async def _to_its_end(self, job: Job) -> None:
+    async def _finish_job(self, job: Job) -> None:
         try:
-            await _do(job, self.jobs, self.do)
+            await _do_job(job, self.jobs, self.do)
         except InternError as error:
             self.failed = [*self.failed, error][:1]
             raise
 
 
-async def _do(job: Job, jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
+async def _do_job(job: Job, jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -> None:
     _log.info("job_started", job_id=job.id, job_kind=job.kind)
     try:
         result = await do(job)
     except InternError as error:
-        await _fail(job, jobs, str(error), error.exit_code)
+        await _store_failure(job, jobs, str(error), error.exit_code)
     except msgspec.DecodeError as error:
         # Stores raise their own errors, so this is about the payload, which may come from any program.
-        await _fail(job, jobs, f"this {job.kind} job cannot be understood: {error}", ConfigError.exit_code)
+        await _store_failure(job, jobs, f"this {job.kind} job cannot be understood: {error}", ConfigError.exit_code)
     else:
         await jobs.finish(job.id, result=result)
         _log.info("job_finished", job_id=job.id, job_kind=job.kind)
 
 
-async def _fail(job: Job, jobs: Jobs, reason: str, exit_code: int) -> None:
-    await jobs.finish(job.id, error=redacted(reason), exit_code=exit_code)
+async def _store_failure(job: Job, jobs: JobQueue, reason: str, exit_code: int) -> None:
+    await jobs.finish(job.id, error=redact_text(reason), exit_code=exit_code)
     _log.warning("job_failed", job_id=job.id, job_kind=job.kind, reason=reason)

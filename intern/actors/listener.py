@@ -17,15 +17,15 @@ from anyio import CancelScope, EndOfStream, Event, WouldBlock, current_time, sle
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.actors.checkpointer import Settle
-from intern.actors.loops import listen_beside, wake
-from intern.chat.batching import Batches
-from intern.chat.checkpoints import Checkpoints, everywhere
+from intern.actors.loops import listen_with_task, wake
+from intern.chat.batching import OpenBatches
+from intern.chat.checkpoints import Checkpoints, admit_every_channel
 from intern.chat.platform import Gateway
 from intern.core import flow
 from intern.core.clock import Clock
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage
-from intern.learning.review import Approvals
+from intern.learning.review import ApprovalQueue
 
 WAITING_CHANGES = 1000  # edits and deletions that found no room; a message that fell behind needs none
 
@@ -33,46 +33,46 @@ _log = get_logger(__name__)
 
 
 @dataclass(kw_only=True)
-class Listener:
+class GatewayListener:
     """Hands on what the gateway delivers, without waiting."""
 
     gateway: Gateway
     checkpoints: Checkpoints
-    approvals: Approvals
-    admits: Callable[[Channel], bool] = everywhere
+    approvals: ApprovalQueue
+    admits: Callable[[Channel], bool] = admit_every_channel
     """Messages that were missed in a channel that it refuses when a session starts are not read."""
 
     async def run(
         self,
         events: Sender[flow.Heard],
         interactions: Sender[flow.Interaction],
-        behind: Sender[flow.FellBehind],
-        approved: Sender[flow.Approval],
+        behind: Sender[flow.CatchUpNeeded],
+        approved: Sender[flow.ApprovalReaction],
     ) -> None:
         """Hand on each event until cancelled; then close the streams, so that the actors behind can finish."""
         self._events, self._interactions, self._behind, self._approved = events, interactions, behind, approved
         self._changes: deque[flow.LateChange] = deque()
         self._waiting = Event()
         async with events, interactions, behind, approved:
-            await listen_beside(self.gateway, self._hear, self._send_changes)
+            await listen_with_task(self.gateway, self._receive, self._send_changes)
 
-    def _hear(self, event: flow.GatewayEvent) -> None:
-        self.approvals.hear(event)
+    def _receive(self, event: flow.GatewayEvent) -> None:
+        self.approvals.receive(event)
         match event:
             case flow.MessageCreated(message=message):
-                self._created(message)
+                self._hand_on_message(message)
             case flow.MessageEdited(message=message):
-                if not self.checkpoints.will_read(message.channel_id, message.id):
-                    self._changed(event)
+                if not self.checkpoints.note_change(message.channel_id, message.id):
+                    self._hand_on_change(event)
             case flow.MessagesDeleted(channel_id=channel_id, message_ids=ids):
                 for each in ids:
-                    self.checkpoints.will_read(channel_id, each)  # a page in work is read again then
+                    self.checkpoints.note_change(channel_id, each)  # a page in work is read again then
                 # Also messages still to be read: they may be archived already, and REST does not show them any more.
-                self._changed(event)
+                self._hand_on_change(event)
             case flow.SessionStarted():
-                self.checkpoints.session(event, self.admits)
-                wake(self._behind, flow.FellBehind())
-            case flow.Approval():
+                self.checkpoints.begin_session(event, self.admits)
+                wake(self._behind, flow.CatchUpNeeded())
+            case flow.ApprovalReaction():
                 wake(self._approved, event)
             case flow.GuildJoined() | flow.GuildLeft():
                 pass  # a matter of the process that hosts communities
@@ -91,7 +91,7 @@ class Listener:
                 self._changes.popleft()
             self._waiting = Event()
 
-    def _created(self, message: ChatMessage) -> None:
+    def _hand_on_message(self, message: ChatMessage) -> None:
         if not self.checkpoints.is_live(message):
             self._fall_behind(message)
         elif not self.checkpoints.knows(message):
@@ -105,9 +105,9 @@ class Listener:
     def _fall_behind(self, message: ChatMessage) -> None:
         if self.checkpoints.fall_behind(message):
             _log.info("channel_fell_behind", channel_id=message.channel_id, message_id=message.id)
-            wake(self._behind, flow.FellBehind())
+            wake(self._behind, flow.CatchUpNeeded())
 
-    def _changed(self, event: flow.LateChange) -> None:
+    def _hand_on_change(self, event: flow.LateChange) -> None:
         if not self._changes:
             with suppress(WouldBlock):
                 self._events.send_nowait(event)
@@ -124,7 +124,7 @@ async def batcher(
     inbox: Receiver[flow.Heard],
     batches: Sender[flow.Batch | flow.LateChange],
     *,
-    open_batches: Batches,
+    open_batches: OpenBatches,
     settle: Settle,
     clock: Clock,
     flush: bool,
@@ -135,10 +135,10 @@ async def batcher(
     the inbox are sent too if `flush` is set; else they stay unsettled, and come back from history.
     """
 
-    async def take(event: flow.Heard) -> None:
+    async def add_event(event: flow.Heard) -> None:
         # How long ago, by the message's own time; only for those that the gateway did not deliver just now, because our
         # clock and Discord's need not agree.
-        age = (clock.now() - event.message.at).total_seconds() if isinstance(event, flow.MessageRead) else 0.0
+        age = (clock.now() - event.message.at).total_seconds() if isinstance(event, flow.MessageBackfilled) else 0.0
         late = open_batches.add(event, current_time(), max(0.0, age))
         if isinstance(event, flow.MessagesDeleted):
             left = late.message_ids if isinstance(late, flow.MessagesDeleted) else ()
@@ -156,18 +156,18 @@ async def batcher(
                 await sleep_until(min(open_batches.next_deadline(), current_time() + 1))
             else:
                 try:
-                    event = await _next(inbox, open_batches.next_deadline())
+                    event = await _receive_until(inbox, open_batches.next_deadline())
                 except EndOfStream:
                     ended = True
             if event is not None:
-                await take(event)
-            for batch in open_batches.due(current_time()):
+                await add_event(event)
+            for batch in open_batches.take_due(current_time()):
                 await batches.send(batch)
         for batch in open_batches.flush() if flush else ():
             await batches.send(batch)
 
 
-async def _next(inbox: Receiver[flow.Heard], deadline: float) -> flow.Heard | None:
+async def _receive_until(inbox: Receiver[flow.Heard], deadline: float) -> flow.Heard | None:
     """Return the next event, or None at the deadline. An event that waits already, as in a burst, costs no timer."""
     with suppress(WouldBlock):
         return inbox.receive_nowait()

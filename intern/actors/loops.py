@@ -28,7 +28,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 
 from intern.chat.platform import Deliver, Gateway
 from intern.core.errors import InternError
-from intern.core.log import Logger, get_logger, level_of
+from intern.core.log import Logger, failure_level, get_logger
 from intern.core.tasks import open_task_group
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def surviving(actor: str, **ids: str) -> Generator[None]:
         yield
     except InternError as error:
         fields = {"actor": actor, "error": type(error).__name__, "reason": str(error), **ids}
-        _log.log(level_of(error, logging.ERROR), "message_failed", **fields)
+        _log.log(failure_level(error, logging.ERROR), "message_failed", **fields)
 
 
 FIRST_PAUSE = 1.0
@@ -65,7 +65,7 @@ def exponential_backoff(
         pause = min(pause * factor, longest)
 
 
-async def persistently(
+async def retry(
     act: Callable[[], Awaitable[T]],
     *survived: type[InternError],
     backoff: Iterator[float],
@@ -94,7 +94,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Due(Generic[T_co]):
+class DueRecord(Generic[T_co]):
     """An older record that is to be worked on again, if there is one now."""
 
     record: T_co | None = None
@@ -106,21 +106,21 @@ class Due(Generic[T_co]):
 
 Log = Callable[[P | None], Awaitable[Sequence[T]]]
 """Reads records on disk, in a fixed order, oldest first: some of those after a position (None: from the start)."""
-DueLog = Callable[[AbstractSet[Hashable]], Awaitable[Due[T]]]
+DueLog = Callable[[AbstractSet[Hashable]], Awaitable[DueRecord[T]]]
 """Returns the next older record to be worked on again whose key is not among those handed on already."""
 
 
-def patient(again: DueLog[T], event: str) -> DueLog[T]:
+def tolerate_read_errors(again: DueLog[T], event: str) -> DueLog[T]:
     """Return nothing due for a while if the look fails, so that no newer record waits; log `event`."""
 
-    async def due(handed: AbstractSet[Hashable]) -> Due[T]:
+    async def find_due(handed: AbstractSet[Hashable]) -> DueRecord[T]:
         try:
             return await again(handed)
         except InternError as error:
             _log.warning(event, reason=str(error), again_in_seconds=LOOK_AGAIN_SECONDS)
-            return Due(seconds=LOOK_AGAIN_SECONDS)
+            return DueRecord(seconds=LOOK_AGAIN_SECONDS)
 
-    return due
+    return find_due
 
 
 def wake(stream: Sender[T], message: T) -> None:
@@ -151,7 +151,7 @@ async def follow(
             for record in records:
                 yield record
                 position = position_of(record)
-        found = Due[T]() if again is None else await again(handed)
+        found = DueRecord[T]() if again is None else await again(handed)
         if found.record is not None:
             handed.add(found.key)
             yield found.record
@@ -165,18 +165,18 @@ async def follow(
             ended = True
 
 
-def tell_delay(
+def make_delay_logger(
     log: Logger, event: str, *, level: int = logging.WARNING, **ids: str
 ) -> Callable[[InternError, float], None]:
     """Return what logs each delay of `persistently`."""
 
-    def delayed(error: InternError, pause: float) -> None:
-        log.log(level_of(error, level), event, reason=str(error), again_in_seconds=pause, **ids)
+    def log_delay(error: InternError, pause: float) -> None:
+        log.log(failure_level(error, level), event, reason=str(error), again_in_seconds=pause, **ids)
 
-    return delayed
+    return log_delay
 
 
-async def listen_beside(gateway: Gateway, hear: Deliver, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def listen_with_task(gateway: Gateway, hear: Deliver, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Listen until cancelled or the gateway ends, and run the task meanwhile. An InternError comes out unwrapped."""
     failure: InternError | None = None
     async with open_task_group() as tg:

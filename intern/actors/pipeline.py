@@ -36,7 +36,7 @@ T = TypeVar("T")
 Taking = Literal["waits", "busy", "gone"]
 
 
-class Fill:
+class StreamMonitor:
     """How full each stream is; nothing before the pipeline was opened."""
 
     def __init__(self) -> None:
@@ -47,12 +47,12 @@ class Fill:
         # A clone of its own would keep the stream open: only its statistics are ever read, closed or not.
         self._streams[stream.name] = (stream, sends)
 
-    def now(self) -> tuple[StreamFill, ...]:
+    def read_fills(self) -> tuple[StreamFill, ...]:
         """Return every stream, in the order of `STREAMS`."""
-        return tuple(_filled(stream, sends.statistics()) for stream, sends in self._streams.values())
+        return tuple(_measure_stream(stream, sends.statistics()) for stream, sends in self._streams.values())
 
 
-def _filled(it: Stream[Any], seen: MemoryObjectStreamStatistics) -> StreamFill:
+def _measure_stream(it: Stream[Any], seen: MemoryObjectStreamStatistics) -> StreamFill:
     taking: Taking = "waits" if seen.tasks_waiting_receive else "busy" if seen.open_receive_streams else "gone"
     waiting = seen.current_buffer_used
     return StreamFill(name=it.name, kinds=it.kinds, waiting=waiting, size=it.size, to=it.to, taking=taking)
@@ -92,7 +92,7 @@ class Stream(Generic[T]):
         kinds: tuple[Any, ...] = get_args(self.carries) or (self.carries,)
         return tuple(each.__name__ for each in kinds)
 
-    def open(self, fill: Fill | None = None) -> tuple[Sender[T], Receiver[T]]:
+    def open(self, fill: StreamMonitor | None = None) -> tuple[Sender[T], Receiver[T]]:
         """Open a stream, and let `fill` watch it."""
         sends, receives = create_memory_object_stream[T](self.size)
         if fill is not None:
@@ -102,29 +102,33 @@ class Stream(Generic[T]):
 
 EVENTS = Stream[flow.Heard](flow.Heard, ("listener", "backfill"), "batcher", 1000)
 """A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind."""
-BEHIND = Stream[flow.FellBehind](flow.FellBehind, ("listener",), "backfill", 1)
+BEHIND = Stream[flow.CatchUpNeeded](flow.CatchUpNeeded, ("listener",), "backfill", 1)
 """A wakeup: checkpoints holds which channels are behind."""
 INTERACTIONS = Stream[flow.Interaction](flow.Interaction, ("listener",), "interactions", 64)
 """Discord waits 3 s for a sign; as many as are in work may queue, more could not be served in time."""
-APPROVED = Stream[flow.Approval](flow.Approval, ("listener",), "reviewer", 1)
+APPROVED = Stream[flow.ApprovalReaction](flow.ApprovalReaction, ("listener",), "reviewer", 1)
 """A wakeup: `Approvals` holds what was approved."""
 BATCHES = Stream[flow.Batch | flow.LateChange](flow.Batch | flow.LateChange, ("batcher",), "router", 16)
 """The router works on several at once; batches here would otherwise wait in a quiet window."""
-ANSWERS = Stream[flow.AnswerRequest | flow.Revision](flow.AnswerRequest | flow.Revision, ("router",), "responder", 16)
+ANSWERS = Stream[flow.AnswerRequest | flow.MessageRevisions](
+    flow.AnswerRequest | flow.MessageRevisions, ("router",), "responder", 16
+)
 """A late answer is useless: questions beyond this are shed, named and counted."""
 CAPTURES = Stream[flow.CaptureRequest](flow.CaptureRequest, ("router", "interactions"), "capturer", 16)
 """An append takes a millisecond; the router waits when the disk is slower."""
 PENDING = Stream[flow.CapturePending](flow.CapturePending, ("capturer",), "captioner", 1)
 """A wakeup: the table of pending captures holds the rest."""
-WITHDRAWALS = Stream[flow.Withdrawal](flow.Withdrawal, ("router",), "integrator", 16)
+WITHDRAWALS = Stream[flow.MessageWithdrawal](flow.MessageWithdrawal, ("router",), "integrator", 16)
 """Written down at once, even while a model is busy."""
-ARCHIVED = Stream[flow.Archived](flow.Archived, ("capturer", "captioner", "reviewer", "job_worker"), "classifier", 1)
+ARCHIVED = Stream[flow.CaptureArchived](
+    flow.CaptureArchived, ("capturer", "captioner", "reviewer", "job_worker"), "classifier", 1
+)
 """A wakeup: the archive holds the rest."""
-FILINGS = Stream[flow.Filing](flow.Filing, ("classifier",), "integrator", 0)
+FILINGS = Stream[flow.FilingDecision](flow.FilingDecision, ("classifier",), "integrator", 0)
 """None ahead: a pair is classified knowing the topics that those before it opened."""
 CHANGES = Stream[flow.SourceChanged](flow.SourceChanged, ("integrator", "scout", "job_worker"), "indexer", 1)
 """A wakeup: files, topics and the index cache hold the rest."""
-DECIDED = Stream[flow.Decided](flow.Decided, ("integrator", "job_worker"), "extractor", 1)
+DECIDED = Stream[flow.DecisionRecorded](flow.DecisionRecorded, ("integrator", "job_worker"), "extractor", 1)
 """A wakeup: the decisions hold the rest."""
 REPLIES = Stream[flow.Reply](flow.Reply, ("responder", "router"), "poster", 16)
 """Replies are few and small; one that waits for Discord must not hold up a model call that is done."""
@@ -179,7 +183,7 @@ ACTORS: Mapping[str, Actor] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class PipelineParts:
     """The actors, each with what it works with, and what the pipeline itself needs."""
 
     actors: Mapping[str, Start]
@@ -192,10 +196,10 @@ class Parts:
     """Has the job worker look for jobs; None where it looks by itself."""
     wait_for_database: Callable[[Event], object] = lambda _: None
     """Lets work wait for a database that is away, until the event is set."""
-    fill: Fill = field(default_factory=Fill)
+    fill: StreamMonitor = field(default_factory=StreamMonitor)
 
 
-async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> None:
+async def run_pipeline(parts: PipelineParts, *, stop: Event, drain: bool = False) -> None:
     """Run all actors until `stop` is set or the gateway ends by itself.
 
     Then calmly, from the source: the listener stops taking, captures reach the archive and replies Discord, within
@@ -203,7 +207,7 @@ async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> Non
     cancelled, for they continue where they were. With `drain` (where no start follows: `intern try`, tests) open
     batches are flushed, and followers read to the end.
     """
-    ends = _opened(parts.fill)
+    ends = _open_streams(parts.fill)
     parts.wait_for_database(stop)
 
     async def listener(*streams: object) -> None:
@@ -240,7 +244,7 @@ async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> Non
     _log.info("shutdown_finished")
 
 
-def _opened(fill: Fill) -> Mapping[tuple[str, str], Any]:
+def _open_streams(fill: StreamMonitor) -> Mapping[tuple[str, str], Any]:
     """Return each end of each stream, by its actor's name and the stream's."""
     ends: dict[tuple[str, str], Any] = {}
     for stream in STREAMS:

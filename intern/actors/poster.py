@@ -18,13 +18,13 @@ from anyio import Lock, Semaphore, current_time, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 
 from intern.actors.checkpointer import Settle
-from intern.actors.events import Events
-from intern.actors.loops import Backoff, exponential_backoff, persistently, surviving
-from intern.chat.outbox import NO_LONGER, Ended, Outgoing, PostOutcome
+from intern.actors.events import ActivityReporter
+from intern.actors.loops import Backoff, exponential_backoff, retry, surviving
+from intern.chat.outbox import NO_LONGER, Ended, PostOutcome, RecallableReplies
 from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutcomeError, InternError, KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId
-from intern.core.log import get_logger, traced
+from intern.core.log import bind_trace_id, get_logger
 from intern.core.tasks import open_task_group
 from intern.stores.sqlite.outbox import Post
 from intern.stores.sqlite.store import save_record
@@ -42,7 +42,7 @@ HOLDS = 2  # an asker who keeps writing gets an answer to the beginning
 _log = get_logger(__name__)
 
 
-class Posts(Protocol):
+class ReplyDelivery(Protocol):
     """Posts replies by way of the outbox: doing it again is harmless."""
 
     async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
@@ -59,7 +59,7 @@ class Posts(Protocol):
         ...
 
 
-class Stuck(NamedTuple):
+class StuckReplies(NamedTuple):
     """Replies that Discord does not take."""
 
     replies: int
@@ -69,7 +69,7 @@ class Stuck(NamedTuple):
     """The last failure; empty if nothing failed, and the first answer is still to come."""
 
 
-class Waiting:
+class WaitingReplies:
     """Replies that are on their way to Discord, and when the last one got through."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Waiting:
         self._problem = ""
 
     @contextmanager
-    def one(self) -> Generator[None]:
+    def track_reply(self) -> Generator[None]:
         """Count a reply as waiting within the block."""
         me = object()
         self._since[me] = current_time()
@@ -87,34 +87,34 @@ class Waiting:
         finally:
             del self._since[me]
 
-    def through(self) -> None:
+    def record_success(self) -> None:
         """Note that Discord took a reply, or refused it."""
         self._through, self._problem = current_time(), ""
 
-    def failed(self, error: Exception) -> None:
+    def record_failure(self, error: Exception) -> None:
         """Note why a reply has to wait longer."""
         self._problem = str(error)
 
-    def stuck(self) -> Stuck | None:
+    def find_stuck(self) -> StuckReplies | None:
         """Return what waits, and since when nothing got through; None where nothing waits."""
         if not self._since:
             return None
-        return Stuck(len(self._since), max(self._through, min(self._since.values())), self._problem)
+        return StuckReplies(len(self._since), max(self._through, min(self._since.values())), self._problem)
 
 
 @dataclass(kw_only=True)
 class Poster:
     """Posts replies, each thread's in order."""
 
-    posts: Posts
-    outgoing: Outgoing
+    posts: ReplyDelivery
+    outgoing: RecallableReplies
     traces: TraceStore
     settle: Settle
-    events: Events
+    events: ActivityReporter
     hold_seconds: float
     """How long after the asker's newest message it has become a question, or will not: the batch wait, and some."""
     backoff: Backoff = exponential_backoff
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: WaitingReplies = field(default_factory=WaitingReplies)
 
     async def run(self, inbox: Receiver[Reply]) -> None:
         """Finish the replies that an earlier run left half posted, then post each reply until the inbox ends."""
@@ -122,78 +122,78 @@ class Poster:
         self._turns: dict[ChannelId, Lock] = {}
         self._in_line: Counter[ChannelId] = Counter()
         async with inbox, open_task_group() as tg:
-            with surviving("poster"), self.outgoing.resuming(), self.waiting.one():
-                resumed = await self._persistently(partial(self.posts.resume, self._resumed), RESUME_TRIES)
+            with surviving("poster"), self.outgoing.resuming(), self.waiting.track_reply():
+                resumed = await self._retry(partial(self.posts.resume, self._record_resumed), RESUME_TRIES)
                 if resumed:
                     _log.info("posts_resumed", count=resumed)
             async for reply in inbox:
                 await self._room.acquire()
-                tg.start_soon(self._work, reply)
+                tg.start_soon(self._process_reply, reply)
             # The actors that take replies back are gone.
             self.outgoing.close()
 
-    async def _work(self, reply: Reply) -> None:
+    async def _process_reply(self, reply: Reply) -> None:
         """Post a reply, and settle its question."""
         question_id = reply.question.id
         try:
-            with traced(question_id), surviving("poster", message_id=question_id):
-                await self._see_to(reply)
+            with bind_trace_id(question_id), surviving("poster", message_id=question_id):
+                await self._deliver_and_record(reply)
         finally:
-            self.outgoing.done(question_id)
+            self.outgoing.remove_reply(question_id)
             self._room.release()
 
-    async def _see_to(self, reply: Reply) -> None:
+    async def _deliver_and_record(self, reply: Reply) -> None:
         try:
-            outcome = await self._bring(reply)
+            outcome = await self._post_when_complete(reply)
         except ChatError:
             self._settle_all(reply)  # the outbox holds it, and the next start takes it up
-            await self._failed(reply)
+            await self._record_failure(reply)
             raise
         except KnowledgeError:
             # As after a crash: if the outbox holds the reply, the next start finishes it; if not, nothing was posted,
             # and the question is asked again.
-            await self._failed(reply)
+            await self._record_failure(reply)
             raise
         if outcome.status != "recalled":
             self._settle_all(reply)
-        await self._keep(reply.notice or outcome.notice, reply.question.id, outcome.status, outcome.reason)
-        self.events.posted(reply, _came_to(outcome))
+        await self._record_outcome(reply.notice or outcome.notice, reply.question.id, outcome.status, outcome.reason)
+        self.events.report_post(reply, _describe_outcome(outcome))
 
-    async def _resumed(self, entry: Post, outcome: PostOutcome) -> None:
+    async def _record_resumed(self, entry: Post, outcome: PostOutcome) -> None:
         """Record the end of a reply of an earlier run."""
-        await self._keep(entry.notice or outcome.notice, entry.question_id, outcome.status, outcome.reason)
-        self.events.resumed(entry.question_id, entry.channel_id, _came_to(outcome))
+        await self._record_outcome(entry.notice or outcome.notice, entry.question_id, outcome.status, outcome.reason)
+        self.events.report_resumed_post(entry.question_id, entry.channel_id, _describe_outcome(outcome))
 
-    async def _failed(self, reply: Reply) -> None:
-        await self._keep(reply.notice, reply.question.id, "failed")
-        self.events.posted(reply, "failed")
+    async def _record_failure(self, reply: Reply) -> None:
+        await self._record_outcome(reply.notice, reply.question.id, "failed")
+        self.events.report_post(reply, "failed")
 
-    async def _bring(self, reply: Reply) -> PostOutcome:
+    async def _post_when_complete(self, reply: Reply) -> PostOutcome:
         waited_for: MessageId | None = None
         for _ in range(HOLDS):
-            outcome = await self._post(reply, waited_for)
+            outcome = await self._post_in_turn(reply, waited_for)
             if outcome.status != "held":
                 return outcome
             waited_for = outcome.newest
             _log.info("reply_held", message_id=reply.question.id, reason=outcome.reason)
             with move_on_after(self.hold_seconds):
-                await self.outgoing.hold(reply.question.id)
-        return await self._post(reply, NO_LONGER)
+                await self.outgoing.wait_for_recall(reply.question.id)
+        return await self._post_in_turn(reply, NO_LONGER)
 
-    async def _post(self, reply: Reply, waited_for: MessageId | None) -> PostOutcome:
+    async def _post_in_turn(self, reply: Reply, waited_for: MessageId | None) -> PostOutcome:
         async def act() -> PostOutcome:
             async with self._places:
                 return await self.posts.post(reply, waited_for=waited_for)
 
-        with self.waiting.one():
-            async with self._turn(_thread_of(reply)):
-                outcome = await self._persistently(act, TRIES, message_id=reply.question.id)
+        with self.waiting.track_reply():
+            async with self._take_turn(_target_thread(reply)):
+                outcome = await self._retry(act, TRIES, message_id=reply.question.id)
             if outcome.status == "posted" or outcome.reason == "refused":
-                self.waiting.through()
+                self.waiting.record_success()
         return outcome
 
     @asynccontextmanager
-    async def _turn(self, thread: ChannelId) -> AsyncGenerator[None]:
+    async def _take_turn(self, thread: ChannelId) -> AsyncGenerator[None]:
         """One reply at a time, first in first out."""
         turn = self._turns.setdefault(thread, Lock())
         self._in_line[thread] += 1
@@ -208,32 +208,34 @@ class Poster:
     def _settle_all(self, reply: Reply) -> None:
         self.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
 
-    async def _persistently(self, act: Callable[[], Awaitable[T]], tries: int, **ids: str) -> T:
+    async def _retry(self, act: Callable[[], Awaitable[T]], tries: int, **ids: str) -> T:
         """Try until it works, for Discord comes back and a full disk gets room; the last failure passes through."""
         refused = 0
 
-        def delayed(error: InternError, pause: float) -> None:
+        def log_delay(error: InternError, pause: float) -> None:
             nonlocal refused
-            self.waiting.failed(error)
+            self.waiting.record_failure(error)
             refused += isinstance(error, KnowledgeError)
             if refused == DISK_TRIES:
                 raise error
             _log.warning("post_delayed", reason=str(error), again_in_seconds=pause, **ids)
 
         survived = (ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError)
-        return await persistently(act, *survived, backoff=islice(self.backoff(), tries - 1), delayed=delayed)
+        return await retry(act, *survived, backoff=islice(self.backoff(), tries - 1), delayed=log_delay)
 
-    async def _keep(self, notice: bool, question_id: MessageId, status: str, reason: str = "") -> None:  # noqa: FBT001 told apart by its type
+    async def _record_outcome(self, notice: bool, question_id: MessageId, status: str, reason: str = "") -> None:  # noqa: FBT001 told apart by its type
         kind = "notice" if notice else "answer"
-        keep = partial(self.traces.ended, question_id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason)
+        keep = partial(
+            self.traces.save_outcome, question_id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason
+        )
         await save_record(keep, message_id=question_id)
 
 
-def _came_to(outcome: PostOutcome) -> str:
+def _describe_outcome(outcome: PostOutcome) -> str:
     # The reason of a recall is about the question, which is asked anew or gone.
     return outcome.status if outcome.status == "recalled" else outcome.reason or outcome.status
 
 
-def _thread_of(reply: Reply) -> ChannelId:
+def _target_thread(reply: Reply) -> ChannelId:
     """Return where the reply goes: a thread that hangs on a message has the message's id."""
     return reply.question.channel_id if reply.target == "in_place" else ChannelId(reply.question.id)

@@ -18,17 +18,17 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 from msgspec import structs
 
 from intern.actors.checkpointer import Settle
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.loops import surviving
-from intern.answering.replying import Replying
-from intern.answering.workflow import Answers
-from intern.chat.conversations import joined, revise
-from intern.chat.outbox import Outgoing
+from intern.answering.replying import ReplyBuilder
+from intern.answering.workflow import QuestionAnswerer
+from intern.chat.conversations import merge_questions, revise_question
+from intern.chat.outbox import RecallableReplies
 from intern.core.errors import ChatError, ChatRefusedError
-from intern.core.flow import AnswerRequest, Reply, Revision
+from intern.core.flow import AnswerRequest, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId, UserId
-from intern.core.log import get_logger, traced
-from intern.core.messages import AIResult
+from intern.core.log import bind_trace_id, get_logger
+from intern.core.messages import AnswerResult
 from intern.core.tasks import open_task_group
 from intern.stores.sqlite.store import save_record
 from intern.stores.sqlite.traces import TraceStore
@@ -43,7 +43,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(eq=False)
-class _Job:
+class _AnswerJob:
     request: AnswerRequest
     scope: CancelScope | None = None
     withdrawn: bool = False
@@ -55,95 +55,95 @@ class _Job:
 class Responder:
     """Answers questions, each place's in order; it settles those without a reply, the poster the rest."""
 
-    answers: Answers
-    replying: Replying
-    outgoing: Outgoing
+    answers: QuestionAnswerer
+    replying: ReplyBuilder
+    outgoing: RecallableReplies
     done_with: Callable[[MessageId], Awaitable[bool]]
     """Whether the reply to a message was posted or dropped before. Raises KnowledgeError."""
     typing: Callable[[ChannelId], Awaitable[object]]
     """Shows for ten seconds that a reply is being written. Raises the ChatError family."""
     traces: TraceStore
     settle: Settle
-    events: Events
+    events: ActivityReporter
 
-    async def run(self, inbox: Receiver[AnswerRequest | Revision], replies: Sender[Reply]) -> None:
+    async def run(self, inbox: Receiver[AnswerRequest | MessageRevisions], replies: Sender[Reply]) -> None:
         """Answer each question until the inbox ends and the last one in work is done."""
         async with inbox, replies, open_task_group() as self._tg:
             self._replies = replies
-            self._lines: dict[_Place, deque[_Job]] = {}
+            self._lines: dict[_Place, deque[_AnswerJob]] = {}
             self._left = Event()
             self._at_once = Semaphore(AT_ONCE)
             async for item in inbox:
                 if isinstance(item, AnswerRequest):
-                    self._take(item)
+                    self._add_question(item)
                 else:
-                    self._revise(item)
-                while len(self._jobs()) > ROOM:
+                    self._apply_revision(item)
+                while len(self._list_jobs()) > ROOM:
                     self._left = Event()
                     await self._left.wait()
 
-    def _jobs(self) -> list[_Job]:
+    def _list_jobs(self) -> list[_AnswerJob]:
         return [job for line in self._lines.values() for job in line]
 
-    def _take(self, request: AnswerRequest) -> None:
+    def _add_question(self, request: AnswerRequest) -> None:
         """Begin with a question, or put it in line, at once: what comes next must find it there."""
-        place = _place_of(request)
+        place = _line_key(request)
         # History brings at once what its asker wrote minutes apart: that adds to no other question.
         same = None if request.batch.from_history else (place, request.batch.author.id)
         for job in reversed(self._lines.get(place, ())):
             if (place, job.request.batch.author.id) == same and not (job.over or job.withdrawn):
-                self._change(job, joined(job.request, request, self.replying.options))
+                self._replace_question(job, merge_questions(job.request, request, self.replying.options))
                 return
-        for older in self.outgoing.take_back("superseded", lambda it: (_place_of(it), it.batch.author.id) == same):
-            request = joined(older, request, self.replying.options)
+        for older in self.outgoing.recall("superseded", lambda it: (_line_key(it), it.batch.author.id) == same):
+            request = merge_questions(older, request, self.replying.options)
         line = self._lines.setdefault(place, deque())
-        line.append(_Job(request))
+        line.append(_AnswerJob(request))
         if len(line) == 1:
-            self._tg.start_soon(self._work_off, place, line)
+            self._tg.start_soon(self._run_line, place, line)
 
-    def _revise(self, revision: Revision) -> None:
+    def _apply_revision(self, revision: MessageRevisions) -> None:
         """Give up deleted questions; ask edited ones, and the rest of others, again. Posted replies stay."""
-        newest = partial(revise, versions=revision.versions, options=self.replying.options)
-        for job in self._jobs():
+        newest = partial(revise_question, versions=revision.versions, options=self.replying.options)
+        for job in self._list_jobs():
             if not (job.over or job.withdrawn) and (left := newest(job.request)) != job.request:
-                self._change(job, left)
-        for request in self.outgoing.take_back("withdrawn", lambda each: newest(each) != each):
+                self._replace_question(job, left)
+        for request in self.outgoing.recall("withdrawn", lambda each: newest(each) != each):
             left = newest(request)
-            self._settle_gone(request, left)
+            self._settle_removed(request, left)
             if left:
-                self._take(left)
+                self._add_question(left)
 
-    def _change(self, job: _Job, newer: AnswerRequest | None) -> None:
+    def _replace_question(self, job: _AnswerJob, newer: AnswerRequest | None) -> None:
         """Ask the newer question in place of the one in work; with none, give it up."""
         _log.info("question_changed", message_id=job.request.batch.last.id, by=newer and newer.batch.last.id)
-        self._settle_gone(job.request, newer)
+        self._settle_removed(job.request, newer)
         job.withdrawn, job.request = newer is None, newer or job.request
         if job.scope:
             job.scope.cancel()
 
-    async def _work_off(self, place: _Place, line: deque[_Job]) -> None:
+    async def _run_line(self, place: _Place, line: deque[_AnswerJob]) -> None:
         while line:
             async with self._at_once:
-                await self._do(line[0])
+                await self._run_job(line[0])
             line.popleft()
             self._left.set()
         del self._lines[place]
 
-    async def _do(self, job: _Job) -> None:
+    async def _run_job(self, job: _AnswerJob) -> None:
         while not (job.over or job.withdrawn):
             request = job.request
             question = request.batch.last.id
-            with traced(question), CancelScope() as job.scope, surviving("responder", message_id=question):
+            with bind_trace_id(question), CancelScope() as job.scope, surviving("responder", message_id=question):
                 await self._answer(job, request)
             if job.request is request:
                 break
         job.over = True
         if job.withdrawn:
-            await self._keep(job.request, "withdrawn")
+            await self._record_outcome(job.request, "withdrawn")
 
-    async def _answer(self, job: _Job, request: AnswerRequest) -> None:
+    async def _answer(self, job: _AnswerJob, request: AnswerRequest) -> None:
         if len(request.batch.messages) > 1:  # a part of it may be just about to be answered
-            await self.outgoing.resumed()
+            await self.outgoing.wait_until_resumed()
         done = [each.id for each in request.batch.messages if await self.done_with(each.id)]
         if done:  # a part that was answered before a crash came back, and was joined: it is context now
             self.settle(request.batch.channel_id, done)
@@ -152,32 +152,32 @@ class Responder:
                 _log.info("question_done_before", message_id=request.batch.last.id)
                 return
             request = structs.replace(request, batch=structs.replace(request.batch, messages=left))
-        result = await self._thought_over(request)
+        result = await self._call_answerer(request)
         await checkpoint_if_cancelled()  # the model may be faster than a newer part of the question, by a hair
-        reply = self.replying.reply_of(request, result)
+        reply = self.replying.build_reply(request, result)
         outcome = "silent" if reply is None else "notice" if reply.notice else "answer"
-        await self._keep(request, outcome, result)
-        await self.outgoing.make_way(request)
+        await self._record_outcome(request, outcome, result)
+        await self.outgoing.wait_for_recalled_parts(request)
         await checkpoint_if_cancelled()
         job.over = True
-        self.events.answered(request, result)
+        self.events.report_answer(request, result)
         if reply is None:
-            self._settle_gone(request, None)
-            self.events.unsaid(request)
+            self._settle_removed(request, None)
+            self.events.report_no_reply(request)
             return
-        self.outgoing.hand_over(request)
+        self.outgoing.add_reply(request)
         await self._replies.send(reply)
 
-    async def _thought_over(self, request: AnswerRequest) -> AIResult:
+    async def _call_answerer(self, request: AnswerRequest) -> AnswerResult:
         # No task group around the call: what it raises would come out wrapped.
         typing = CancelScope()
-        self._tg.start_soon(self._type, request, typing)
+        self._tg.start_soon(self._show_typing, request, typing)
         try:
             return await self.answers.answer(request.conversation, request.context, addressed=request.addressed)
         finally:
             typing.cancel()
 
-    async def _type(self, request: AnswerRequest, scope: CancelScope) -> None:
+    async def _show_typing(self, request: AnswerRequest, scope: CancelScope) -> None:
         with scope:
             if not _seems_to_ask(request):
                 # Most messages are found to be no question before this is over.
@@ -191,9 +191,9 @@ class Responder:
                     _log.debug("typing_failed", channel_id=request.channel.id, reason=str(error))
                 await sleep(TYPING_SECONDS)
 
-    async def _keep(self, request: AnswerRequest, outcome: str, result: AIResult | None = None) -> None:
+    async def _record_outcome(self, request: AnswerRequest, outcome: str, result: AnswerResult | None = None) -> None:
         keep = partial(
-            self.traces.keep,
+            self.traces.save,
             [message.id for message in request.batch.messages],
             request.batch.channel_id,
             outcome=outcome,
@@ -202,14 +202,14 @@ class Responder:
         )
         await save_record(keep, message_id=request.batch.last.id)
 
-    def _settle_gone(self, request: AnswerRequest, left: AnswerRequest | None) -> None:
+    def _settle_removed(self, request: AnswerRequest, left: AnswerRequest | None) -> None:
         """Settle the messages of a question that are not in what is left of it."""
         kept = {message.id for message in left.batch.messages} if left else ()
         ids = [message.id for message in request.batch.messages if message.id not in kept]
         self.settle(request.batch.channel_id, ids)
 
 
-def _place_of(request: AnswerRequest) -> _Place:
+def _line_key(request: AnswerRequest) -> _Place:
     """Return the line of a question: one for a whole thread; in a channel, one for each asker."""
     return request.channel.id, None if request.channel.is_thread else request.batch.author.id
 

@@ -17,19 +17,19 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 from msgspec.structs import replace
 
 from intern.actors.checkpointer import Settle
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, surviving
-from intern.answering.replying import Declining
-from intern.chat.outbox import Outgoing
+from intern.answering.replying import Decliner
+from intern.chat.outbox import RecallableReplies
 from intern.core import flow
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, ChatUnavailableError
 from intern.core.ids import ChannelId, MessageId
-from intern.core.log import get_logger, traced
+from intern.core.log import bind_trace_id, get_logger
 from intern.core.messages import ChatMessage
 from intern.core.tasks import open_task_group
-from intern.learning.message_changes import Meanwhile, MessageChanges
+from intern.learning.message_changes import BatchChanges, MessageChanges
 
-Requests = Sequence[flow.AnswerRequest | flow.CaptureRequest | flow.Declined]
+Requests = Sequence[flow.AnswerRequest | flow.CaptureRequest | flow.QuestionDeclined]
 
 AT_ONCE = 8  # Discord allows 50 requests a second over all; a batch waits for a handful, one after the other
 ASIDE = 500  # batches that Discord refuses to show, or that wait for the responder; some KB each
@@ -43,37 +43,37 @@ Dispatch = Callable[[flow.Batch], Awaitable[Requests]]
 """Returns what follows from a batch; nothing if it concerns no actor. Raises the ChatError family."""
 
 
-class _Turn:
+class _ChannelTurn:
     """Work is begun at once, but handed on only after what came before it in its channel."""
 
-    def __init__(self, channel_id: ChannelId, before: _Turn | None) -> None:
+    def __init__(self, channel_id: ChannelId, before: _ChannelTurn | None) -> None:
         self.channel_id = channel_id
         self.done = Event()
         self._before = before.done if before else None
 
-    async def come(self) -> None:
+    async def wait_for_turn(self) -> None:
         if self._before is not None:
             await self._before.wait()
 
 
-class _Turns:
+class _ChannelOrder:
     """First in, first out in each channel; several channels, and several of a channel's batches, in work at once."""
 
     def __init__(self) -> None:
         self._places = Semaphore(AT_ONCE)
-        self._last_of: dict[ChannelId, _Turn] = {}
+        self._last_of: dict[ChannelId, _ChannelTurn] = {}
 
-    async def begin(self, channel_id: ChannelId) -> _Turn:
+    async def begin(self, channel_id: ChannelId) -> _ChannelTurn:
         await self._places.acquire()
-        turn = self._last_of[channel_id] = _Turn(channel_id, self._last_of.get(channel_id))
+        turn = self._last_of[channel_id] = _ChannelTurn(channel_id, self._last_of.get(channel_id))
         return turn
 
-    async def step_aside(self, turn: _Turn) -> None:
+    async def step_aside(self, turn: _ChannelTurn) -> None:
         """Let later items of the channel pass, though this one is not done."""
-        await turn.come()
+        await turn.wait_for_turn()
         self.end(turn)
 
-    def end(self, turn: _Turn) -> None:
+    def end(self, turn: _ChannelTurn) -> None:
         if turn.done.is_set():
             return
         turn.done.set()
@@ -83,7 +83,7 @@ class _Turns:
 
 
 @dataclass(kw_only=True)
-class _Reader:
+class _RoutingRetry:
     """Reads the context of an item, however long Discord takes."""
 
     dispatch: Dispatch
@@ -94,13 +94,13 @@ class _Reader:
     aside: int = 0
     """Items that Discord refuses to show."""
 
-    async def read(self, item: _Item, meanwhile: Meanwhile, *, step_aside: _Aside) -> Requests:
-        message_id, backoff = _message_of(item).id, self.backoff()
+    async def route(self, item: _Item, meanwhile: BatchChanges, *, step_aside: _Aside) -> Requests:
+        message_id, backoff = _item_message(item).id, self.backoff()
         while True:
             try:
-                return await self._look(item, meanwhile)
+                return await self._route_once(item, meanwhile)
             except ChatRefusedError as refusal:
-                return await self._read_aside(item, meanwhile, refusal, step_aside)
+                return await self._route_aside(item, meanwhile, refusal, step_aside)
             except ChatUnavailableError as error:
                 if self.closing.is_set():
                     raise
@@ -109,17 +109,17 @@ class _Reader:
                 with move_on_after(pause):
                     await self.closing.wait()
 
-    async def _read_aside(self, item: _Item, at: Meanwhile, refusal: ChatError, step_aside: _Aside) -> Requests:
+    async def _route_aside(self, item: _Item, at: BatchChanges, refusal: ChatError, step_aside: _Aside) -> Requests:
         if self.aside >= ASIDE:
-            return self._lost(item, refusal)
+            return self._give_up(item, refusal)
         self.aside += 1
         try:
             await step_aside()
-            return await self._look_again(item, at, refusal)
+            return await self._retry_refused(item, at, refusal)
         finally:
             self.aside -= 1
 
-    async def _look_again(self, item: _Item, meanwhile: Meanwhile, error: ChatError) -> Requests:
+    async def _retry_refused(self, item: _Item, meanwhile: BatchChanges, error: ChatError) -> Requests:
         messages = item.messages if isinstance(item, flow.Batch) else (item.message,)
         waited = 0.0
         for pause in self.backoff():
@@ -127,45 +127,45 @@ class _Reader:
                 raise error
             if waited > REFUSED_FOR_SECONDS:
                 break
-            _log.warning("batch_refused", message_id=_message_of(item).id, reason=str(error), again_in_seconds=pause)
+            _log.warning("batch_refused", message_id=_item_message(item).id, reason=str(error), again_in_seconds=pause)
             meanwhile.pause(messages)
             with move_on_after(pause):
                 await self.closing.wait()
             waited += pause
             meanwhile.resume()
             try:
-                return await self._look(item, meanwhile)
+                return await self._route_once(item, meanwhile)
             except (ChatRefusedError, ChatUnavailableError) as again:
                 error = again
-        return self._lost(item, error)
+        return self._give_up(item, error)
 
-    def _lost(self, item: _Item, error: ChatError) -> Requests:
-        message = _message_of(item)
+    def _give_up(self, item: _Item, error: ChatError) -> Requests:
+        message = _item_message(item)
         _log.error("batch_given_up", channel_id=message.channel_id, message_id=message.id, reason=str(error))
         return ()
 
-    async def _look(self, item: _Item, meanwhile: Meanwhile) -> Requests:
+    async def _route_once(self, item: _Item, meanwhile: BatchChanges) -> Requests:
         try:
             if isinstance(item, flow.MessageEdited):
                 question = await self.late.ask_again(item)
-                return await self.dispatch(question) if question else await self.late.captured_anew(item)
-            messages = meanwhile.now(item.messages)
+                return await self.dispatch(question) if question else await self.late.capture_again(item)
+            messages = meanwhile.apply_changes(item.messages)
             return await self.dispatch(replace(item, messages=messages)) if messages else ()
         except ChatNotFoundError as gone:
-            _log.warning("batch_unreadable", message_id=_message_of(item).id, reason=str(gone))
+            _log.warning("batch_unreadable", message_id=_item_message(item).id, reason=str(gone))
             return ()
 
 
 @dataclass(kw_only=True)
-class Router:
+class Sequencer:
     """Routes batches and late changes, and settles what no other actor gets."""
 
     dispatch: Dispatch
-    declines: Declining
-    outgoing: Outgoing
+    declines: Decliner
+    outgoing: RecallableReplies
     late: MessageChanges
     settle: Settle
-    events: Events
+    events: ActivityReporter
     capturing: Callable[[Collection[MessageId]], object] = lambda _: None
     """Hears of messages that are both asked and captured: they are settled twice."""
     backoff: Backoff = exponential_backoff
@@ -173,9 +173,9 @@ class Router:
     async def run(
         self,
         inbox: Receiver[flow.Batch | flow.MessageEdited | flow.MessagesDeleted],
-        answers: Sender[flow.AnswerRequest | flow.Revision],
+        answers: Sender[flow.AnswerRequest | flow.MessageRevisions],
         captures: Sender[flow.CaptureRequest],
-        withdrawals: Sender[flow.Withdrawal],
+        withdrawals: Sender[flow.MessageWithdrawal],
         words: Sender[flow.Reply],
     ) -> None:
         """Route each batch, and what follows from late changes, until the inbox ends.
@@ -186,66 +186,70 @@ class Router:
         """
         self._answers, self._captures, self._words = answers, captures, words
         self._owed: dict[MessageId, ChatMessage | None] = {}
-        self._turns, self._in_line = _Turns(), Lock()
-        self._reader = _Reader(dispatch=self.dispatch, late=self.late, backoff=self.backoff)
+        self._turns, self._in_line = _ChannelOrder(), Lock()
+        self._reader = _RoutingRetry(dispatch=self.dispatch, late=self.late, backoff=self.backoff)
         async with inbox, answers, captures, withdrawals, words, open_task_group() as self._tg:
             async for item in inbox:
                 if isinstance(item, flow.MessagesDeleted):
-                    gone = self.late.deleted(item)
-                    self._revise(dict.fromkeys(gone.asked))
+                    gone = self.late.record_deletion(item)
+                    self._queue_revisions(dict.fromkeys(gone.asked))
                     if gone.taught:
-                        await withdrawals.send(flow.Withdrawal(message_ids=gone.taught))
+                        await withdrawals.send(flow.MessageWithdrawal(message_ids=gone.taught))
                     continue
                 if isinstance(item, flow.MessageEdited) and self.late.is_asked(item.message.id):
-                    self._revise({item.message.id: item.message})
-                if isinstance(item, flow.Batch) or self.late.edited(item):
-                    turn = await self._turns.begin(_message_of(item).channel_id)
+                    self._queue_revisions({item.message.id: item.message})
+                if isinstance(item, flow.Batch) or self.late.record_edit(item):
+                    turn = await self._turns.begin(_item_message(item).channel_id)
                     # From here on, not from when the task gets to run: nothing may change unnoticed.
-                    self._tg.start_soon(self._work, item, turn, self.late.begin())
+                    self._tg.start_soon(self._process_item, item, turn, self.late.start_collecting())
             self._reader.closing.set()
 
-    async def _work(self, item: _Item, turn: _Turn, meanwhile: Meanwhile) -> None:
-        message = _message_of(item)
+    async def _process_item(self, item: _Item, turn: _ChannelTurn, meanwhile: BatchChanges) -> None:
+        message = _item_message(item)
         found: list[Requests] = []
         step_aside = partial(self._turns.step_aside, turn)
         try:
-            with traced(message.id):
+            with bind_trace_id(message.id):
                 if isinstance(item, flow.Batch):
                     _log.debug("batch_taken", message_ids=[message.id for message in item.messages])
                 with surviving("router", channel_id=message.channel_id, message_id=message.id):
-                    found.append(await self._reader.read(item, meanwhile, step_aside=step_aside))
-                await turn.come()
+                    found.append(await self._reader.route(item, meanwhile, step_aside=step_aside))
+                await turn.wait_for_turn()
                 # A batch that could not be read stays unsettled: after a restart it is read again.
                 for requests in found:
-                    await self._hand_on(item, requests, turn, meanwhile)
+                    await self._send_requests(item, requests, turn, meanwhile)
         finally:
-            self.late.end(meanwhile)
+            self.late.stop_collecting(meanwhile)
             self._turns.end(turn)
 
-    async def _hand_on(self, item: _Item, requests: Requests, turn: _Turn, meanwhile: Meanwhile) -> None:
+    async def _send_requests(
+        self, item: _Item, requests: Requests, turn: _ChannelTurn, meanwhile: BatchChanges
+    ) -> None:
         questions = [request for request in requests if isinstance(request, flow.AnswerRequest)]
-        declined = [request for request in requests if isinstance(request, flow.Declined)]
-        current = (meanwhile.captured_now(request) for request in requests if isinstance(request, flow.CaptureRequest))
+        declined = [request for request in requests if isinstance(request, flow.QuestionDeclined)]
+        current = (
+            meanwhile.update_capture(request) for request in requests if isinstance(request, flow.CaptureRequest)
+        )
         taught = [request for request in current if request is not None]
         if isinstance(item, flow.Batch):
             if not requests:
-                self.events.ignored(item)
+                self.events.report_ignored_batch(item)
             self._settle_rest(item, [*questions, *(each.request for each in declined)], taught)
         for request in taught:
             # All of them before the first is sent: what changes while we wait for room concerns each.
-            self.late.teaches(request)
+            self.late.record_capture(request)
         waits = any(each.batch.from_history for each in questions) and self._in_line.statistics().tasks_waiting < ASIDE
-        shed = [] if waits else [question for question in questions if not self._ask(question, meanwhile)]
-        for each in (*declined, *(flow.Declined(request=question, reason="shed") for question in shed)):
+        shed = [] if waits else [question for question in questions if not self._send_question(question, meanwhile)]
+        for each in (*declined, *(flow.QuestionDeclined(request=question, reason="shed") for question in shed)):
             await self._decline(each, meanwhile)
         for request in taught:
             await self._captures.send(request)
         if waits:
             self._turns.end(turn)
             for question in questions:
-                await self._ask_later(question, meanwhile)
+                await self._send_question_later(question, meanwhile)
 
-    def _revise(self, versions: Mapping[MessageId, ChatMessage | None]) -> None:
+    def _queue_revisions(self, versions: Mapping[MessageId, ChatMessage | None]) -> None:
         """Tell the responder that questions were edited, or are gone."""
         if versions and not self._owed:
             # The router must not wait until the model gets to it.
@@ -254,7 +258,7 @@ class Router:
 
     async def _send_revisions(self) -> None:
         while versions := dict(self._owed):
-            await self._answers.send(flow.Revision(versions=versions))
+            await self._answers.send(flow.MessageRevisions(versions=versions))
             self._owed = {each: now for each, now in self._owed.items() if versions.get(each, each) is not now}
 
     def _settle_rest(
@@ -272,52 +276,52 @@ class Router:
         if others := [message_id for message_id in ids if message_id not in asked | kept]:
             self.settle(batch.channel_id, others)
 
-    def _ask(self, question: flow.AnswerRequest, meanwhile: Meanwhile) -> bool:
+    def _send_question(self, question: flow.AnswerRequest, meanwhile: BatchChanges) -> bool:
         """Hand it to the responder; return False if that has no room."""
         try:
             self._answers.send_nowait(question)
         except WouldBlock:
             return False
-        self._asked(question, meanwhile)
+        self._track_question(question, meanwhile)
         return True
 
-    async def _ask_later(self, question: flow.AnswerRequest, meanwhile: Meanwhile) -> None:
+    async def _send_question_later(self, question: flow.AnswerRequest, meanwhile: BatchChanges) -> None:
         """Wait for room; live questions need half of it. At the end, it stays unsettled, and is read again."""
         async with self._in_line:
             while (ahead := self._answers.statistics()).current_buffer_used >= ahead.max_buffer_size / 2:
                 with move_on_after(_ROOM_EVERY):
                     await self._reader.closing.wait()
                     return
-            self._ask(question, meanwhile)
+            self._send_question(question, meanwhile)
 
-    async def _decline(self, declined: flow.Declined, meanwhile: Meanwhile) -> None:
-        await self.declines.account_for(declined)
-        self.events.declined(declined)
+    async def _decline(self, declined: flow.QuestionDeclined, meanwhile: BatchChanges) -> None:
+        await self.declines.record_decline(declined)
+        self.events.report_decline(declined)
         question = declined.request
-        if self._say(declined):
-            self._asked(question, meanwhile)
+        if self._send_notice(declined):
+            self._track_question(question, meanwhile)
         else:
             self.settle(question.batch.channel_id, [message.id for message in question.batch.messages])
-            self.events.unsaid(question)
+            self.events.report_no_reply(question)
 
-    def _say(self, declined: flow.Declined) -> bool:
+    def _send_notice(self, declined: flow.QuestionDeclined) -> bool:
         """Tell the asker why there is no answer; return False where there is nothing to say, or no room. Never wait."""
         waiting = self._words.statistics()
         if waiting.current_buffer_used >= waiting.max_buffer_size / 2:  # answers need the rest
             return False
-        reply = self.declines.word(declined)
+        reply = self.declines.build_reply(declined)
         if reply is None:
             return False
         # So its asker's next message takes it back, and so does a deletion.
-        self.outgoing.hand_over(declined.request)
+        self.outgoing.add_reply(declined.request)
         self._words.send_nowait(reply)
         return True
 
-    def _asked(self, question: flow.AnswerRequest, meanwhile: Meanwhile) -> None:
+    def _track_question(self, question: flow.AnswerRequest, meanwhile: BatchChanges) -> None:
         """Note that the responder or poster has the question, so that a change reaches it."""
-        self.late.asks(question)
-        self._revise(meanwhile.versions_of(question.batch.messages))
+        self.late.record_question(question)
+        self._queue_revisions(meanwhile.find_changed(question.batch.messages))
 
 
-def _message_of(item: _Item) -> ChatMessage:
+def _item_message(item: _Item) -> ChatMessage:
     return item.last if isinstance(item, flow.Batch) else item.message

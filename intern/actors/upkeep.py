@@ -8,11 +8,11 @@ from functools import partial
 from anyio import EndOfStream, current_time, move_on_after, move_on_at, sleep, sleep_forever, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.loops import Backoff, exponential_backoff, surviving, wake
 from intern.core.flow import SourceChanged
-from intern.sources.catalogue import unasked
-from intern.sources.refresh import Refreshed
+from intern.sources.catalogue import respect_pauses
+from intern.sources.refresh import RefreshReport
 
 # Seconds between two looks of the explorer: each look costs a model call for a file that changes all the time.
 SHORTEST_WAIT = 60.0
@@ -28,7 +28,7 @@ async def scout(changed: Sender[SourceChanged], *, interval_seconds: float) -> N
             await sleep(interval_seconds)
 
 
-async def regularly(
+async def run_regularly(
     name: str,
     *work: Callable[[], Awaitable[object]],
     interval_seconds: float,
@@ -57,12 +57,12 @@ async def regularly(
         await sleep_until(begun + min(shortest_wait, interval_seconds))
 
 
-async def fetch(refresh: Callable[[], Awaitable[Refreshed]], events: Events) -> None:
+async def refresh_pages(refresh: Callable[[], Awaitable[RefreshReport]], events: ActivityReporter) -> None:
     """Refresh the web pages that are due, except those whose summary failed lately."""
-    with unasked():
+    with respect_pauses():
         refreshed = await refresh()
     if refreshed.changed or refreshed.removed or refreshed.pending:
-        events.indexed(refreshed)
+        events.report_index_refresh(refreshed)
 
 
 # Seconds: under a steady stream of changes the index is never older than this. Each round costs a call for every topic
@@ -76,9 +76,9 @@ _retry_pauses = partial(exponential_backoff, first=10.0)
 async def indexer(
     inbox: Receiver[SourceChanged],
     *,
-    refresh: Callable[[], Awaitable[Refreshed]],
+    refresh: Callable[[], Awaitable[RefreshReport]],
     settle_seconds: float,
-    events: Events,
+    events: ActivityReporter,
     backoff: Backoff = _retry_pauses,
 ) -> None:
     """Refresh once each burst of changes has settled; retry pending sources, with growing pauses.
@@ -92,18 +92,18 @@ async def indexer(
             try:
                 with move_on_after(retry_in):
                     await inbox.receive()
-                    await _settled(inbox, settle_seconds)
+                    await _wait_until_quiet(inbox, settle_seconds)
             except EndOfStream:
                 return
             retry_in = next(retries)
-            with surviving("indexer"), unasked():
+            with surviving("indexer"), respect_pauses():
                 refreshed = await refresh()
-                events.indexed(refreshed)
+                events.report_index_refresh(refreshed)
                 if not refreshed.pending:
                     retries, retry_in = backoff(), None
 
 
-async def _settled(inbox: Receiver[SourceChanged], quiet: float) -> None:
+async def _wait_until_quiet(inbox: Receiver[SourceChanged], quiet: float) -> None:
     latest = current_time() + LONGEST_BURST
     while current_time() < latest:
         with move_on_at(min(current_time() + quiet, latest)) as waiting:

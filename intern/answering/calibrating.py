@@ -33,7 +33,7 @@ _RUN = 1_000  # judged answers to the first false alarm, on average at least
 _WORSE = (2.0, 4.0, 8.0)  # times the bound: what drift is looked for
 
 
-class Judged(Struct, frozen=True):
+class JudgedAnswer(Struct, frozen=True):
     """The score of an answer, and whether it was judged wrong."""
 
     score: float
@@ -48,7 +48,7 @@ class Threshold(Struct, frozen=True, kw_only=True):
     wrong: int
 
 
-class Point(Struct, frozen=True, kw_only=True):
+class ThresholdPoint(Struct, frozen=True, kw_only=True):
     """What a least score comes to: shares of the judged answers, and of these."""
 
     score: float
@@ -56,7 +56,7 @@ class Point(Struct, frozen=True, kw_only=True):
     wrong: float
 
 
-def tail(wrong: int, of: int, share: float) -> float:
+def binomial_tail(wrong: int, of: int, share: float) -> float:
     """Return the probability of at most so many wrong among `of` answers, each wrong with this chance."""
     if share >= 1:
         return float(wrong >= of)
@@ -70,7 +70,7 @@ def tail(wrong: int, of: int, share: float) -> float:
 def least_answers(max_wrong: float, wrong: int = 0, level: float = DELTA) -> int:
     """Return how many answers it takes to show the bound, so many of them wrong; 45 right ones for 5%."""
     least = wrong + 1
-    while tail(wrong, least, max_wrong) > level:
+    while binomial_tail(wrong, least, max_wrong) > level:
         least += 1
     return least
 
@@ -79,24 +79,24 @@ def least_answers(max_wrong: float, wrong: int = 0, level: float = DELTA) -> int
 def enough_answers(max_wrong: float) -> int:
     """Return how many judged answers decide: answers half as often wrong as allowed mostly pass by then."""
     wrong = 0
-    while tail(wrong, least := least_answers(max_wrong, wrong, _ALL), max_wrong / 2) < _POWER:
+    while binomial_tail(wrong, least := least_answers(max_wrong, wrong, _ALL), max_wrong / 2) < _POWER:
         wrong += 1
     return least
 
 
-def none_keeps(judged: Sequence[Judged], max_wrong: float) -> bool:
+def is_bound_unreachable(judged: Sequence[JudgedAnswer], max_wrong: float) -> bool:
     """Whether no threshold was found although enough is judged, or all show that the bound is exceeded."""
-    if len(judged) < least_answers(max_wrong) or threshold_for(judged, max_wrong) is not None:
+    if len(judged) < least_answers(max_wrong) or find_threshold(judged, max_wrong) is not None:
         return False
     wrong = sum(each.wrong for each in judged)
-    return len(judged) >= enough_answers(max_wrong) or 1 - tail(wrong - 1, len(judged), max_wrong) <= DELTA
+    return len(judged) >= enough_answers(max_wrong) or 1 - binomial_tail(wrong - 1, len(judged), max_wrong) <= DELTA
 
 
-def threshold_for(judged: Sequence[Judged], max_wrong: float) -> Threshold | None:
+def find_threshold(judged: Sequence[JudgedAnswer], max_wrong: float) -> Threshold | None:
     """Return the lowest score for which the bound can be shown; None for none."""
-    tested, level = _ranked(judged), DELTA
+    tested, level = _rank_thresholds(judged), DELTA
     if len(judged) >= enough_answers(max_wrong):
-        if tail(tested[-1].wrong, len(judged), max_wrong) <= _ALL:
+        if binomial_tail(tested[-1].wrong, len(judged), max_wrong) <= _ALL:
             return tested[-1]
         level -= _ALL
     start, forgiven = least_answers(max_wrong, 0, level), 0
@@ -107,23 +107,23 @@ def threshold_for(judged: Sequence[Judged], max_wrong: float) -> Threshold | Non
     found, step = None, max(1, len(judged) // _GRID)
     for rank in (*range(start, len(judged), step), len(judged)):
         at = tested[rank - 1]
-        if tail(at.wrong, at.answered, max_wrong) > level:
+        if binomial_tail(at.wrong, at.answered, max_wrong) > level:
             break
         found = at
     return found
 
 
-def curve(judged: Sequence[Judged]) -> tuple[Point, ...]:
+def build_curve(judged: Sequence[JudgedAnswer]) -> tuple[ThresholdPoint, ...]:
     """Return what thresholds come to, the strictest first; without any judged answer, nothing."""
-    tested = list(dict.fromkeys(_ranked(judged)))
+    tested = list(dict.fromkeys(_rank_thresholds(judged)))
     step = -(-len(tested) // _SHOWN) or 1
     return tuple(
-        Point(score=each.score, answered=each.answered / len(judged), wrong=each.wrong / each.answered)
+        ThresholdPoint(score=each.score, answered=each.answered / len(judged), wrong=each.wrong / each.answered)
         for each in (*tested[:-1:step], *tested[-1:])
     )
 
 
-def drifted(wrongs: Iterable[bool], max_wrong: float) -> bool:
+def is_drifting(wrongs: Iterable[bool], max_wrong: float) -> bool:
     """Whether recent answers, oldest first, are wrong more often than the bound allows.
 
     A Shiryaev-Roberts e-detector (Shin, Ramdas, Rinaldo 2022, arXiv:2203.03532): as long as the bound holds, false
@@ -137,7 +137,7 @@ def drifted(wrongs: Iterable[bool], max_wrong: float) -> bool:
     return math.fsum(evidence) / len(evidence) >= _RUN
 
 
-def _ranked(judged: Sequence[Judged]) -> list[Threshold]:
+def _rank_thresholds(judged: Sequence[JudgedAnswer]) -> list[Threshold]:
     """For each judged answer, best first, the threshold at its score; equal scores come together."""
     order = sorted(judged, key=lambda each: -each.score)
     ranked: list[Threshold] = []

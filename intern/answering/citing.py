@@ -15,10 +15,10 @@ from itertools import chain
 
 from intern.answering.prompts import ShownSource
 from intern.core.ids import SourceId
-from intern.core.messages import block_lines, citable, is_team
+from intern.core.messages import block_lines, find_citation_ids, is_team_source
 from intern.core.text.passages import GAP
 from intern.core.text.patterns import regex
-from intern.core.text.words import Rarity, unspaced_runs, word_set
+from intern.core.text.words import WordRarity, find_unspaced_runs, stem_set
 
 # Bullets, numbers and quote marks at the beginning of a line.
 _LINE_START = regex(r"^[ \t]*(?:(?:[-+*]|\d{1,3}[.)])[ \t]+|>[ \t]?)+", re.MULTILINE)
@@ -26,7 +26,7 @@ _MARKUP = {ord(each): None for each in "*_`~#|>[]\\\"'“”„‘’‚«»"} |
 _SPACE = regex(r"[\s\u200b-\u200d\u2060\ufeff]+")
 
 
-def reading(text: str) -> str:
+def normalise_text(text: str) -> str:
     """Return the characters of a text without white space, typography and markup, for comparison.
 
     A part of a text, cut anywhere between words, reads as a part of the whole, and so does a wrapped paragraph on one
@@ -36,7 +36,7 @@ def reading(text: str) -> str:
     return _SPACE.sub("", plain.translate(_MARKUP)).casefold()
 
 
-def digest(read_as: str) -> str:
+def digest_text(read_as: str) -> str:
     """Return a short digest of the result of `reading`."""
     return blake2b(read_as.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -70,47 +70,47 @@ _CLOSING = {")": "(", "]": "[", "}": "{"}
 _TRAILING = ".,;:!?'’”…*_~|。、，；：！？」』）】》"
 
 
-def answer_text(answer: str | None) -> str:
+def clean_answer(answer: str | None) -> str:
     """Strip the answer; return an empty text for the ways in which models say that they have none."""
     text = (answer or "").strip()
     return "" if text.strip(_AROUND_NOTHING).casefold() in _NOTHING else text
 
 
-def cited(citations: Iterable[str], sources: Sequence[ShownSource]) -> tuple[tuple[SourceId, ...], int]:
+def check_citations(citations: Iterable[str], sources: Sequence[ShownSource]) -> tuple[tuple[SourceId, ...], int]:
     """Each citation once, if its source was shown; `team:<topic>.txt#<qa id>` if that block was. And how many were not.
 
     A whole topic is not cited beside one of its answers.
     """
-    known = {each for source in sources for each in citable(source.source_id, source.text)}
+    known = {each for source in sources for each in find_citation_ids(source.source_id, source.text)}
     asked_for = [each.strip() for each in citations]
     kept = dict.fromkeys(each for each in asked_for if each in known)
     dropped = sum(each not in known for each in asked_for)
-    precise = {source_of(citation) for citation in kept if citation != source_of(citation)}
+    precise = {get_source_id(citation) for citation in kept if citation != get_source_id(citation)}
     return tuple(SourceId(citation) for citation in kept if citation not in precise), dropped
 
 
-def quote_of(answer: str, citation: str, source: ShownSource) -> str | None:
+def find_quote(answer: str, citation: str, source: ShownSource) -> str | None:
     """Return the sentence of a cited source that shares most with the answer, by the rarity of its words.
 
     It is cut to MAX_QUOTE from the shown text, word for word; of a topic, from the team's words in the cited block.
     None if they share nothing.
     """
     text = source.said or source.text
-    if is_team(citation):
+    if is_team_source(citation):
         text = "\n".join(block_lines(source.text, citation.partition("#")[2]))
-    return nearest_sentence(answer, text)
+    return find_nearest_sentence(answer, text)
 
 
-def sentences_of(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """Return the sentences of a text, each line by itself."""
     return [each for part in _SENTENCE.split(text) if (each := part.strip())]
 
 
-def nearest_sentence(said: str, text: str) -> str | None:
+def find_nearest_sentence(said: str, text: str) -> str | None:
     """Return the sentence of a text that shares most with `said`, cut to MAX_QUOTE; None if they share nothing."""
-    sentences = sentences_of(text)
-    held = [word_set(each) for each in sentences]
-    wanted, rarity = sorted(word_set(said)), Rarity(held)
+    sentences = split_sentences(text)
+    held = [stem_set(each) for each in sentences]
+    wanted, rarity = sorted(stem_set(said)), WordRarity(held)
     shared = [sum(rarity.weight(word) for word in wanted if word in words) for words in held]
     best = max(range(len(sentences)), key=shared.__getitem__, default=None)
     if best is None or not shared[best]:
@@ -119,37 +119,40 @@ def nearest_sentence(said: str, text: str) -> str | None:
     return quote if len(quote) <= MAX_QUOTE else quote[: MAX_QUOTE + 1].rpartition(" ")[0] or quote[:MAX_QUOTE]
 
 
-def source_of(citation: str) -> SourceId:
+def get_source_id(citation: str) -> SourceId:
     """Return the source of a citation: the topic of a team answer, else the citation itself."""
-    return SourceId(citation.partition("#")[0] if is_team(citation) else citation)
+    return SourceId(citation.partition("#")[0] if is_team_source(citation) else citation)
 
 
-def urls(text: str) -> Iterator[str]:
+def find_urls(text: str) -> Iterator[str]:
     """Yield the addresses in a text, without the Markdown and the punctuation around them."""
     at = 0
     while match := _URL.search(text, at):
-        url = _balanced(match.group())
+        url = _trim_brackets(match.group())
         at = match.start() + len(url)
         yield url.rstrip(_TRAILING)
 
 
-def strange_urls(answer: str, texts: Sequence[str], own: Iterable[str]) -> list[str]:
+def find_strange_urls(answer: str, texts: Sequence[str], own: Iterable[str]) -> list[str]:
     """Return the addresses of an answer that are, byte for byte, in none of the cited texts and not among the `own`.
 
     One without its scheme stands there if it does so with or without, or as the site of another.
     """
-    allowed = {*own, *chain.from_iterable(map(urls, texts))}
-    rests = [_plain(url.partition("://")[2]) for url in allowed]
+    allowed = {*own, *chain.from_iterable(map(find_urls, texts))}
+    rests = [_normalise_address(url.partition("://")[2]) for url in allowed]
     known = {*rests, *(rest.partition("/")[0] for rest in rests)}
-    known.update(_plain(each) for text in texts for each in bare_addresses(text))
-    return sorted({*urls(answer)} - allowed | {each for each in bare_addresses(answer) if _plain(each) not in known})
+    known.update(_normalise_address(each) for text in texts for each in find_bare_addresses(text))
+    return sorted(
+        {*find_urls(answer)} - allowed
+        | {each for each in find_bare_addresses(answer) if _normalise_address(each) not in known}
+    )
 
 
-def bare_addresses(text: str) -> list[str]:
+def find_bare_addresses(text: str) -> list[str]:
     """Sites, pages and mailboxes named without a scheme; placeholders such as `example.com` are no sites."""
     found: list[str] = []
     for match in _BARE.finditer(_URL.sub(" ", text)):
-        address = _balanced(match["bare"]).rstrip(_TRAILING)
+        address = _trim_brackets(match["bare"]).rstrip(_TRAILING)
         end = match["end"].casefold()
         host = address.partition("/")[0].rpartition("@")[2].partition(":")[0].casefold()
         is_one = match["mailbox"] or match["www"] or end in (_SITES_WITH_A_PATH if match["path"] else _SITES)
@@ -158,11 +161,11 @@ def bare_addresses(text: str) -> list[str]:
     return found
 
 
-def _plain(address: str) -> str:
+def _normalise_address(address: str) -> str:
     return address.casefold().rstrip("/").removeprefix("www.")
 
 
-def _balanced(url: str) -> str:
+def _trim_brackets(url: str) -> str:
     """Up to the first bracket that closes what the address did not open: `[label](address)`, `(see address)`."""
     opened: list[str] = []
     for n, char in enumerate(url):
@@ -183,48 +186,48 @@ _LINKED = regex(r"\]\([^)\s]{0,500}\)")
 _AROUND = ".,;:!?()"
 
 
-def line_of(text: str, quote: str) -> str | None:
+def find_quoted_line(text: str, quote: str) -> str | None:
     """Return the line of the text that holds the quote, as it is there; of a long line, the quoted part.
 
     A paragraph that is wrapped is one line.
     """
-    line = _holding(text, quote)
-    return line if line is None or len(line) <= _LONG_LINE else _part(line, plain(quote))
+    line = _find_line(text, quote)
+    return line if line is None or len(line) <= _LONG_LINE else _find_shortest_part(line, normalise_line(quote))
 
 
-def holds(text: str, quote: str) -> bool:
+def has_quote(text: str, quote: str) -> bool:
     """Whether some line of the text holds the quote."""
-    return _holding(text, quote) is not None
+    return _find_line(text, quote) is not None
 
 
-def _holding(text: str, quote: str) -> str | None:
-    wanted = plain(quote)
+def _find_line(text: str, quote: str) -> str | None:
+    wanted = normalise_line(quote)
     # A sign of a script without spaces says as much as two or three letters.
-    signs = len(wanted) + sum(map(len, unspaced_runs(wanted)))
+    signs = len(wanted) + sum(map(len, find_unspaced_runs(wanted)))
     is_long = len(quote.split()) >= _LEAST_WORDS or signs >= _LEAST_CHARS
-    lines = _read(text) if wanted else ()
+    lines = _normalise_lines(text) if wanted else ()
     return next((line for line, said in lines if wanted == said or (is_long and wanted in said)), None)
 
 
 @lru_cache(maxsize=64)  # without a model, each piece of a passage is looked for in it
-def _read(text: str) -> tuple[tuple[str, str], ...]:
+def _normalise_lines(text: str) -> tuple[tuple[str, str], ...]:
     """Each line, and how it reads."""
-    return tuple((line.strip(), plain(line)) for line in unwrapped(text))
+    return tuple((line.strip(), normalise_line(line)) for line in unwrap_lines(text))
 
 
-def _part(line: str, wanted: str) -> str:
+def _find_shortest_part(line: str, wanted: str) -> str:
     """Return the shortest part of a line that holds `wanted`."""
-    end = bisect_left(range(len(line)), True, key=lambda end: wanted in plain(line[:end]))
-    start = bisect_left(range(end), True, key=lambda start: wanted not in plain(line[start:end]))
+    end = bisect_left(range(len(line)), True, key=lambda end: wanted in normalise_line(line[:end]))
+    start = bisect_left(range(end), True, key=lambda start: wanted not in normalise_line(line[start:end]))
     return line[max(start - 1, 0) : end].strip()
 
 
-def around(text: str, lines: Iterable[str], max_chars: int) -> str:
+def excerpt_around(text: str, lines: Iterable[str], max_chars: int) -> str:
     """Return the text; if it is too long, at most `max_chars` of it around each line, with gaps marked."""
     if len(text) <= max_chars:
         return text
     spans: list[tuple[int, int]] = []
-    for span in sorted(_span(text, line, max_chars) for line in lines):
+    for span in sorted(_find_span(text, line, max_chars) for line in lines):
         if spans and span[0] <= spans[-1][1]:
             spans[-1] = (spans[-1][0], max(spans[-1][1], span[1]))
         else:
@@ -232,7 +235,7 @@ def around(text: str, lines: Iterable[str], max_chars: int) -> str:
     return GAP.join(text[start:end].strip() for start, end in spans)
 
 
-def _span(text: str, line: str, max_chars: int) -> tuple[int, int]:
+def _find_span(text: str, line: str, max_chars: int) -> tuple[int, int]:
     """Where a line stands with what is around it, from the beginning of a line where there is one."""
     found = re.search(r"\s+".join(map(re.escape, line.split())), text)
     at = found.start() if found else 0
@@ -240,14 +243,14 @@ def _span(text: str, line: str, max_chars: int) -> tuple[int, int]:
     return max(start, text.find("\n", start, at) + 1 if start else 0), start + max_chars
 
 
-def unwrapped(text: str) -> Iterator[str]:
+def unwrap_lines(text: str) -> Iterator[str]:
     """Yield the lines of a text, those of a wrapped paragraph as one; code stays line by line."""
     held: list[str] = []
     in_code = False
     for line in text.split("\n"):
         fence = line.lstrip().startswith(("```", "~~~"))
         if in_code or fence or not line.strip() or _BREAK.match(line):
-            yield from _joined(held)
+            yield from _join_lines(held)
             held = []
         if fence:
             in_code = not in_code
@@ -255,14 +258,14 @@ def unwrapped(text: str) -> Iterator[str]:
             yield line
         elif line.strip():
             held.append(line.strip())
-    yield from _joined(held)
+    yield from _join_lines(held)
 
 
-def _joined(lines: list[str]) -> Iterator[str]:
+def _join_lines(lines: list[str]) -> Iterator[str]:
     if lines:
         yield " ".join(lines)
 
 
-def plain(line: str) -> str:
+def normalise_line(line: str) -> str:
     """How a line reads, without what begins it, the addresses of its links, and the punctuation around it."""
-    return reading(_LINKED.sub("", _LEAD.sub("", line))).strip(_AROUND)
+    return normalise_text(_LINKED.sub("", _LEAD.sub("", line))).strip(_AROUND)

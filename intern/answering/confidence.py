@@ -14,16 +14,16 @@ from typing import Final
 from msgspec import Struct, structs
 
 from intern.answering.prompts import ShownSource
-from intern.answering.working import Drafted, Work, citation, first_of_each
+from intern.answering.working import AnsweringContext, CheckedDraft, first_per_source, make_citation
 from intern.core.ids import SourceId
-from intern.core.messages import AIResult, Citation, is_distilled, is_team
-from intern.core.text.words import Rarity, word_set
+from intern.core.messages import AnswerResult, Citation, is_distilled, is_team_source
+from intern.core.text.words import WordRarity, stem_set
 
 _MOST_LINKS = 3
 _UNSEEN = 10
 
 
-class Signs(Struct, frozen=True, kw_only=True):
+class ConfidenceSignals(Struct, frozen=True, kw_only=True):
     """What an answer's score is made of; None where it is not known."""
 
     likeness: float | None = None
@@ -70,27 +70,32 @@ likeness alone it is .45. The other signs do not vary with rules, and are set by
 """
 
 
-def score_of(signs: Signs) -> float:
+def compute_score(signs: ConfidenceSignals) -> float:
     """Return the score."""
     given = structs.asdict(signs).items()
     weighed = (WEIGHTS[name][0] * (value - WEIGHTS[name][1]) for name, value in given if value is not None)
     return round(1 / (1 + math.exp(-math.fsum(weighed))), 4)
 
 
-def signs_of(
-    question: str, draft: Drafted, shown: Sequence[ShownSource], likenesses: Iterable[float] = (), *, confirmed: bool
-) -> Signs:
+def collect_signals(
+    question: str,
+    draft: CheckedDraft,
+    shown: Sequence[ShownSource],
+    likenesses: Iterable[float] = (),
+    *,
+    confirmed: bool,
+) -> ConfidenceSignals:
     """Compare an answer with what was shown; `likenesses` are those of the sources that were found. Blocks shortly."""
     cited = {each.source_id for each in draft.cited}
-    texts = [word_set(f"{each.title}\n{each.text}") for each in shown]
-    wanted = word_set(question)
+    texts = [stem_set(f"{each.title}\n{each.text}") for each in shown]
+    wanted = stem_set(question)
     # The question is a text, too, and the empty ones keep a handful of texts from looking like all that could be said.
-    rarity = Rarity([*texts, wanted, *[frozenset[str]()] * _UNSEEN])
-    shares = zip(shown, rarity.shares(wanted, texts), strict=True)
-    said, best = word_set(draft.text), sorted(likenesses, reverse=True)
-    known = word_set("\n".join((question, *(f"{each.title}\n{each.text}" for each in draft.cited))))
+    rarity = WordRarity([*texts, wanted, *[frozenset[str]()] * _UNSEEN])
+    shares = zip(shown, rarity.compute_coverages(wanted, texts), strict=True)
+    said, best = stem_set(draft.text), sorted(likenesses, reverse=True)
+    known = stem_set("\n".join((question, *(f"{each.title}\n{each.text}" for each in draft.cited))))
     others = (text for each, text in zip(shown, texts, strict=True) if each.source_id not in cited)
-    return Signs(
+    return ConfidenceSignals(
         likeness=best[0] if best else None,
         margin=best[0] - best[1] if best[1:] else None,
         covered=max((share for each, share in shares if each.source_id in cited), default=0.0),
@@ -98,23 +103,25 @@ def signs_of(
         quoted=draft.quoted,
         grounded=len(said & known) / max(len(said), 1),
         agreement=max((len(said.intersection(text)) for text in others), default=0) / max(len(said), 1),
-        team=any(map(is_team, cited)),
+        team=any(map(is_team_source, cited)),
         doubts=len(draft.suspicions) + len(draft.unnamed),
         confirmed=confirmed,
     )
 
 
-async def unless_unsure(work: Work, answer: AIResult, signs: Signs, shown: Sequence[ShownSource]) -> AIResult:
+async def withhold_if_unsure(
+    work: AnsweringContext, answer: AnswerResult, signs: ConfidenceSignals, shown: Sequence[ShownSource]
+) -> AnswerResult:
     """Return the answer if its score reaches the calibrated one, or nothing is calibrated; else silence.
 
     Where judged answers show that no score keeps to the bound, each answer is silence.
 
     With `ai.unsure = "links"`, an addressed question gets the best of `shown` to look at, if it reaches the second one.
     """
-    score, bar = score_of(signs), work.calibration
+    score, bar = compute_score(signs), work.calibration
     with work.trace.step("confidence") as fields:
         least = None if bar is None else "no score keeps to the bound" if bar.score is None else bar.score
-        fields.update(score=score, setup=work.setup, threshold=least, **_rounded(signs))
+        fields.update(score=score, setup=work.setup, threshold=least, **_round_signals(signs))
         if bar is None or (bar.score is not None and score >= bar.score):
             return answer
         links: tuple[Citation, ...] = ()
@@ -122,12 +129,12 @@ async def unless_unsure(work: Work, answer: AIResult, signs: Signs, shown: Seque
         if wanted and bar.links is not None and score >= bar.links:
             # What a fact or a nugget says is a claim, and leads nowhere.
             places = [each for each in shown if not is_distilled(each.source_id) and ":" in each.source_id]
-            firsts = first_of_each(places)[:_MOST_LINKS]
-            links = tuple([await citation(work, SourceId(each.source_id), each, None) for each in firsts])
+            firsts = first_per_source(places)[:_MOST_LINKS]
+            links = tuple([await make_citation(work, SourceId(each.source_id), each, None) for each in firsts])
         fields.update(links=tuple(each.source_id for each in links))
-        return AIResult(should_reply=False, reason="unsure", citations=links)
+        return AnswerResult(should_reply=False, reason="unsure", citations=links)
 
 
-def _rounded(signs: Signs) -> dict[str, object]:
+def _round_signals(signs: ConfidenceSignals) -> dict[str, object]:
     given = structs.asdict(signs)
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in given.items()}

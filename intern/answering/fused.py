@@ -15,19 +15,42 @@ import anyio.to_thread
 from msgspec import Struct, structs
 
 from intern.answering import prompts, working
-from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence, source_of
-from intern.answering.confidence import signs_of, unless_unsure
-from intern.answering.nearest import MOST_QUOTED, call_closest, find_closest, unnamed, without_mentions
-from intern.answering.offline import WORTH_A_CALL, is_chatter, worth
-from intern.answering.selecting import distinct, listed, order_hits, shown_passages, whole_sources
-from intern.answering.working import REFUSALS, Drafted, Work, checked, citation, first_of_each, read_each, silence
+from intern.answering.citing import (
+    MAX_QUOTE,
+    clean_answer,
+    excerpt_around,
+    find_nearest_sentence,
+    find_quoted_line,
+    get_source_id,
+    has_quote,
+)
+from intern.answering.confidence import collect_signals, withhold_if_unsure
+from intern.answering.nearest import (
+    MOST_QUOTED,
+    find_closest,
+    find_unknown_names,
+    format_quoted_passage,
+    without_mentions,
+)
+from intern.answering.offline import WORTH_A_CALL, is_chatter, score_message
+from intern.answering.selecting import drop_duplicates, listed, order_hits, select_passages, select_whole_sources
+from intern.answering.working import (
+    REFUSALS,
+    AnsweringContext,
+    CheckedDraft,
+    check_draft,
+    first_per_source,
+    make_citation,
+    make_silence,
+    read_sources,
+)
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.messages import AIResult
-from intern.core.records import Hit, SourceText
-from intern.core.text.passages import best_passages
+from intern.core.messages import AnswerResult
+from intern.core.records import PassageHit, SourceText
+from intern.core.text.passages import select_best_passages
 from intern.core.text.patterns import regex
-from intern.core.text.words import words
+from intern.core.text.words import stem_words
 
 _log = get_logger(__name__)
 
@@ -43,10 +66,10 @@ _MOST_NAMES = 3
 _MOST_EVIDENCE = 350  # characters of a passage that the check is shown
 
 
-class Selected(Struct, frozen=True, kw_only=True):
+class ProposedSources(Struct, frozen=True, kw_only=True):
     """What the search proposes."""
 
-    hits: tuple[Hit, ...]
+    hits: tuple[PassageHit, ...]
     """Best first."""
     others: tuple[SourceId, ...] = ()
     """The rest of a short index, which is shown whole where its texts are short enough, too."""
@@ -60,38 +83,42 @@ class Selected(Struct, frozen=True, kw_only=True):
     """The score by `offline.worth`; None where a model is asked in any case."""
 
 
-async def worked_out(work: Work) -> AIResult:
+async def answer_fused(work: AnsweringContext) -> AnswerResult:
     """Answer a question, or return silence with its reason. Raises `InternError`."""
     if not work.asked.question or not gate(work):
-        return silence("not_a_question")
+        return make_silence("not_a_question")
     selected = await select(work)
     if selected.worth is not None and selected.worth < WORTH_A_CALL:
-        return passed_over(work, selected.worth)
+        return ignore_message(work, selected.worth)
     shown, failed, closest = await load(work, selected)
     if not shown:
-        return silence("sources_unreadable" if failed else "no_sources")
+        return make_silence("sources_unreadable" if failed else "no_sources")
     draft = await generate(work, shown, closest)
     if draft.reason or not await verify(work, draft):
-        return silence(draft.reason or "rejected")
+        return make_silence(draft.reason or "rejected")
     quotes = {passage.source_id: line for passage, line in reversed(draft.quotes)}
-    cited = first_of_each(draft.cited)
-    citations = [await citation(work, SourceId(id_ := each.source_id), each, quotes.get(id_)) for each in cited]
+    cited = first_per_source(draft.cited)
+    citations = [await make_citation(work, SourceId(id_ := each.source_id), each, quotes.get(id_)) for each in cited]
     by_rules = work.nearest is None
-    text = call_closest(closest) if by_rules and closest and draft.text == closest.text else draft.text
-    answer = AIResult(should_reply=True, reply_text=text, citations=tuple(citations))
+    text = format_quoted_passage(closest) if by_rules and closest and draft.text == closest.text else draft.text
+    answer = AnswerResult(should_reply=True, reply_text=text, citations=tuple(citations))
     confirmed = work.trace.steps["verification"]["by"] == "model"
-    sign = partial(signs_of, wanted(work), draft, shown, selected.likenesses, confirmed=confirmed)
-    return await unless_unsure(work, answer, await anyio.to_thread.run_sync(sign), _best_first(draft, selected, shown))
+    sign = partial(collect_signals, build_query(work), draft, shown, selected.likenesses, confirmed=confirmed)
+    return await withhold_if_unsure(
+        work, answer, await anyio.to_thread.run_sync(sign), _order_passages(draft, selected, shown)
+    )
 
 
-def _best_first(draft: Drafted, selected: Selected, shown: Sequence[prompts.Shown]) -> list[prompts.ShownSource]:
+def _order_passages(
+    draft: CheckedDraft, selected: ProposedSources, shown: Sequence[prompts.ShownPassage]
+) -> list[prompts.ShownSource]:
     """Order passages: those that the answer cites, then as the search ranks their sources."""
-    places = {hit.source_id: place for place, hit in enumerate(first_of_each(selected.hits))}
+    places = {hit.source_id: place for place, hit in enumerate(first_per_source(selected.hits))}
     others = [each for each in shown if each not in draft.cited]
-    return [*draft.cited, *sorted(others, key=lambda each: places.get(source_of(each.source_id), len(places)))]
+    return [*draft.cited, *sorted(others, key=lambda each: places.get(get_source_id(each.source_id), len(places)))]
 
 
-def gate(work: Work) -> bool:
+def gate(work: AnsweringContext) -> bool:
     """Return whether a message may be a question; one that is addressed to the bot always may be."""
     with work.trace.step("gate") as fields:
         chatter = not work.asked.addressed and is_chatter(work.asked.question)
@@ -99,42 +126,49 @@ def gate(work: Work) -> bool:
         return not chatter
 
 
-def passed_over(work: Work, score: float) -> AIResult:
+def ignore_message(work: AnsweringContext, score: float) -> AnswerResult:
     """Return silence for an unaddressed message that is not near to any source. The trace has the score."""
     asks = work.asked.looks_like_a_question
     work.trace.steps["gate"].update(by="code", kind="not_covered" if asks else "chatter", score=round(score, 3))
-    return silence("no_sources" if asks else "not_a_question")
+    return make_silence("no_sources" if asks else "not_a_question")
 
 
-async def select(work: Work) -> Selected:
+async def select(work: AnsweringContext) -> ProposedSources:
     """Choose the sources whose passages fit best; if the search cannot tell or finds none, by their descriptions."""
     with work.trace.step("selection") as fields:
         entries = tuple(await work.knowledge.entries())
-        query = wanted(work)
-        hits = await work.knowledge.hits(query, _RANKED) if entries else ()
+        query = build_query(work)
+        hits = await work.knowledge.find_hits(query, _RANKED) if entries else ()
         by_text = hits is not None
         # Who addresses the bot gets a word: a model tells a question that nothing fits from thanks.
         if hits is None or (work.asked.addressed and not hits):
             index = await anyio.to_thread.run_sync(listed, entries)
-            hits = [Hit(source_id=index.entries[n].source_id) for n in islice(index.ranked(query), prompts.MOST_SHOWN)]
-        learned = await work.knowledge.learned(query)
+            hits = [
+                PassageHit(source_id=index.entries[n].source_id)
+                for n in islice(index.rank_entries(query), prompts.MOST_SHOWN)
+            ]
+        learned = await work.knowledge.find_learned(query)
         best = learned.nuggets[:1]
         order = order_hits(hits)
         # What was distilled from conversations is worth a place behind the first few.
         distilled = [each.source_id for each in best] + [each.source_id for each in learned.facts]
-        near = (*order[:_BEFORE_DISTILLED], *(Hit(source_id=each) for each in distilled), *order[_BEFORE_DISTILLED:])
+        near = (
+            *order[:_BEFORE_DISTILLED],
+            *(PassageHit(source_id=each) for each in distilled),
+            *order[_BEFORE_DISTILLED:],
+        )
         known = {hit.source_id for hit in near}
         few = entries if len(entries) <= prompts.MOST_SHOWN else ()
-        told = [Hit(source_id=each.source_id, text=each.description, likeness=learned.likeness) for each in best]
-        judged = by_text and bool(hits) and not learned.facts and may_be_passed_over(work)
-        firsts = first_of_each(hits)
-        selected = Selected(
+        told = [PassageHit(source_id=each.source_id, text=each.description, likeness=learned.likeness) for each in best]
+        judged = by_text and bool(hits) and not learned.facts and can_be_ignored(work)
+        firsts = first_per_source(hits)
+        selected = ProposedSources(
             hits=near,
             others=tuple(entry.source_id for entry in few if entry.source_id not in known),
             is_all=bool(few),
             facts=learned.facts,
             likenesses=tuple(hit.likeness for hit in firsts if hit.likeness is not None),
-            worth=worth(work.asked.question, query, (*told, *firsts)) if judged else None,
+            worth=score_message(work.asked.question, query, (*told, *firsts)) if judged else None,
         )
         fields.update(
             selected_sources_count=len(selected.hits),
@@ -147,22 +181,24 @@ async def select(work: Work) -> Selected:
         return selected
 
 
-def may_be_passed_over(work: Work) -> bool:
+def can_be_ignored(work: AnsweringContext) -> bool:
     """Return whether the score may decide: not if addressed, with a picture or a file, or after words of the bot."""
     asked = work.asked
     return not (asked.addressed or asked.images or asked.telling or asked.begun or _OF_BOT.search(asked.history))
 
 
-def wanted(work: Work) -> str:
+def build_query(work: AnsweringContext) -> str:
     """Return the search text: a short question is joined with the last message of its asker."""
-    question = work.asked.sought()
-    if not work.asked.history or len(words(question)) > _FEW_WORDS:
+    question = work.asked.build_query()
+    if not work.asked.history or len(stem_words(question)) > _FEW_WORDS:
         return question
     lines = [line for line in work.asked.history.split("\n") if line.startswith("asker: ")]
     return "\n".join([*(line.removeprefix("asker: ")[:300] for line in lines[-1:]), question])
 
 
-async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown], int, prompts.Closest | None]:
+async def load(
+    work: AnsweringContext, selected: ProposedSources
+) -> tuple[Sequence[prompts.ShownPassage], int, prompts.ClosestPassage | None]:
     """Read the sources as they are now and cut passages; return these, the number of unreadable sources, and the best.
 
     The best passage is the one that would be quoted without a model.
@@ -171,11 +207,13 @@ async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown],
         facts = {fact.source_id for fact in selected.facts}
         named = dict.fromkeys([*(hit.source_id for hit in selected.hits), *selected.others])
         ids = [each for each in named if each not in facts]
-        sources = await read_each(work.knowledge, ids)
-        texts = {each.source_id: each for each in distinct((*sources, *selected.facts))}
-        shown = working.drop_orders(await anyio.to_thread.run_sync(_cut, work, selected, sources, texts))
+        sources = await read_sources(work.knowledge, ids)
+        texts = {each.source_id: each for each in drop_duplicates((*sources, *selected.facts))}
+        shown = working.drop_orders(await anyio.to_thread.run_sync(_choose_passages, work, selected, sources, texts))
         most = min(MOST_QUOTED, work.options.max_answer_chars)
-        closest = await anyio.to_thread.run_sync(find_closest, work.asked.sought(), selected.hits, shown, texts, most)
+        closest = await anyio.to_thread.run_sync(
+            find_closest, work.asked.build_query(), selected.hits, shown, texts, most
+        )
         fields.update(
             loaded_sources_count=len(sources),
             unreadable_sources_count=len(ids) - len(sources),
@@ -185,21 +223,34 @@ async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown],
         return shown, len(ids) - len(sources), closest
 
 
-def _cut(
-    work: Work, selected: Selected, sources: Sequence[SourceText], texts: Mapping[SourceId, SourceText]
-) -> tuple[prompts.Shown, ...]:
+def _choose_passages(
+    work: AnsweringContext,
+    selected: ProposedSources,
+    sources: Sequence[SourceText],
+    texts: Mapping[SourceId, SourceText],
+) -> tuple[prompts.ShownPassage, ...]:
     room = work.options.max_passage_chars
     read_all = len(sources) + len(selected.facts) == len({*(hit.source_id for hit in selected.hits), *selected.others})
-    if selected.is_all and read_all and (all_of_it := whole_sources(selected.hits, texts, wanted(work), room)):
+    if (
+        selected.is_all
+        and read_all
+        and (all_of_it := select_whole_sources(selected.hits, texts, build_query(work), room))
+    ):
         return all_of_it
-    return shown_passages(selected.hits, texts, wanted(work), room)
+    return select_passages(selected.hits, texts, build_query(work), room)
 
 
-async def generate(work: Work, shown: Sequence[prompts.Shown], closest: prompts.Closest | None) -> Drafted:
+async def generate(
+    work: AnsweringContext, shown: Sequence[prompts.ShownPassage], closest: prompts.ClosestPassage | None
+) -> CheckedDraft:
     """Decide and answer in one call, and hold both against the passages as far as code can."""
     with work.trace.step("generation", prompts.DECIDE) as fields:
         # Small models quote the first line unless they are pointed at the nearest lines.
-        found = await work.nearest.find(without_mentions(wanted(work)), shown) if work.nearest is not None else []
+        found = (
+            await work.nearest.rank_lines(without_mentions(build_query(work)), shown)
+            if work.nearest is not None
+            else []
+        )
         near = [each for each in found if each.rank > 0][:_POINTED_AT]
         given = prompts.DecideIn(
             passages=tuple(shown),
@@ -211,7 +262,7 @@ async def generate(work: Work, shown: Sequence[prompts.Shown], closest: prompts.
         )
         decision = await work.model.ask(prompts.DECIDE, given, images=work.asked.images)
         work.trace.steps["gate"].update(kind=decision.kind)
-        draft = await anyio.to_thread.run_sync(drafted, work, decision, shown, closest)
+        draft = await anyio.to_thread.run_sync(check_decision, work, decision, shown, closest)
         draft = structs.replace(draft, is_near=_is_near(draft, closest))
         fields.update(
             answer_chars=len(draft.text),
@@ -223,59 +274,66 @@ async def generate(work: Work, shown: Sequence[prompts.Shown], closest: prompts.
             unnamed_count=len(draft.unnamed),
         )
         quotes = [quote.line for quote in decision.quotes]
-        work.trace.say("generation", answer=decision.answer or "", quotes=quotes, strange=(*draft.urls, *draft.strange))
+        work.trace.record_texts(
+            "generation", answer=decision.answer or "", quotes=quotes, strange=(*draft.urls, *draft.strange)
+        )
         return draft
 
 
-def _is_near(draft: Drafted, closest: prompts.Closest | None) -> bool:
+def _is_near(draft: CheckedDraft, closest: prompts.ClosestPassage | None) -> bool:
     if closest is None or closest.surplus < 0:
         return False
-    return any(passage == closest.passage and holds(closest.text, line) for passage, line in draft.quotes)
+    return any(passage == closest.passage and has_quote(closest.text, line) for passage, line in draft.quotes)
 
 
-def drafted(
-    work: Work, decision: prompts.Decision, shown: Sequence[prompts.Shown], closest: prompts.Closest | None = None
-) -> Drafted:
+def check_decision(
+    work: AnsweringContext,
+    decision: prompts.AnswerDecision,
+    shown: Sequence[prompts.ShownPassage],
+    closest: prompts.ClosestPassage | None = None,
+) -> CheckedDraft:
     """Check a decision as far as code can. A passage that is read on vouches for itself."""
-    quotes = tuple(_held(decision, shown))
+    quotes = tuple(_match_quotes(decision, shown))
     if decision.kind != "answer":
-        return Drafted(reason=REFUSALS[decision.kind], quotes=quotes)
+        return CheckedDraft(reason=REFUSALS[decision.kind], quotes=quotes)
     named = set(decision.citations)
     of_quotes = {passage.alias for passage, _ in quotes}
     cited = tuple(passage for passage in shown if passage.alias in of_quotes or passage.alias in named)
     vouching = [passage for passage in cited if passage.alias in of_quotes]
     if work.nearest is None and closest is not None and decision.answer == closest.text:
         vouching = [structs.replace(closest.passage, text=closest.text)]
-    check = checked(work, answer_text(decision.answer), cited, vouching, is_cited=bool(quotes))
+    check = check_draft(work, clean_answer(decision.answer), cited, vouching, is_cited=bool(quotes))
     quoted = len(quotes) / max(len(decision.quotes), 1)
-    strange = tuple(unnamed(work.asked.said, shown)[:_MOST_NAMES])
+    strange = tuple(find_unknown_names(work.asked.said, shown)[:_MOST_NAMES])
     return structs.replace(check, quotes=quotes, quoted=quoted, unnamed=strange)
 
 
-def _held(decision: prompts.Decision, shown: Sequence[prompts.Shown]) -> list[tuple[prompts.Shown, str]]:
+def _match_quotes(
+    decision: prompts.AnswerDecision, shown: Sequence[prompts.ShownPassage]
+) -> list[tuple[prompts.ShownPassage, str]]:
     """Return the quoted sentences that were shown, each with its passage, even if the alias of another was given."""
-    found: list[tuple[prompts.Shown, str]] = []
+    found: list[tuple[prompts.ShownPassage, str]] = []
     for quote in decision.quotes:
         order = sorted(shown, key=lambda passage: passage.alias != quote.source)
-        lines = ((passage, line_of(passage.text, quote.line)) for passage in order)
-        found += [(passage, _sentence(line, quote.line)) for passage, line in lines if line is not None][:1]
+        lines = ((passage, find_quoted_line(passage.text, quote.line)) for passage in order)
+        found += [(passage, _extract_sentence(line, quote.line)) for passage, line in lines if line is not None][:1]
     return found
 
 
-def _sentence(line: str, quote: str) -> str:
+def _extract_sentence(line: str, quote: str) -> str:
     """Of a line, which may be a long paragraph, the sentence that is quoted, without who said it."""
     said = _SPEAKER.sub("", line)
-    return nearest_sentence(quote, said) or said[:MAX_QUOTE]
+    return find_nearest_sentence(quote, said) or said[:MAX_QUOTE]
 
 
-async def verify(work: Work, draft: Drafted) -> bool:
+async def verify(work: AnsweringContext, draft: CheckedDraft) -> bool:
     """Check what would be posted: is it about what was asked, and does each claim stand in a quoted passage?"""
     with work.trace.step("verification", prompts.CONFIRM) as fields:
         if work.options.verify == "unsure" and is_sure(work, draft):
             fields.update(by="code", is_good_enough=True, issues_count=0)
             return True
         given = prompts.ConfirmIn(
-            quotes=tuple(evidence(draft)),
+            quotes=tuple(collect_evidence(draft)),
             question=work.asked.question,
             history=work.asked.history,
             answer=draft.text,
@@ -283,7 +341,7 @@ async def verify(work: Work, draft: Drafted) -> bool:
             unnamed=draft.unnamed,
         )
         verdict: prompts.Confirmation = await work.model.ask(prompts.CONFIRM, given)
-        holds, unquoted = verdict.holds(len(given.quotes)), verdict.unquoted(len(given.quotes))
+        holds, unquoted = verdict.is_postable(len(given.quotes)), verdict.list_unsupported(len(given.quotes))
         fields.update(
             by="model",
             is_good_enough=holds,
@@ -291,11 +349,11 @@ async def verify(work: Work, draft: Drafted) -> bool:
             claims_count=len(verdict.claims),
             issues_count=len(unquoted),
         )
-        work.trace.say("verification", asked=verdict.asked, told=verdict.told, issues=unquoted)
+        work.trace.record_texts("verification", asked=verdict.asked, told=verdict.told, issues=unquoted)
         return holds
 
 
-def evidence(draft: Drafted) -> list[prompts.Evidence]:
+def collect_evidence(draft: CheckedDraft) -> list[prompts.Evidence]:
     """Return the quoted passages, each once, cut to the surroundings of the quoted lines.
 
     Passages that are cited without a quote follow, cut to what fits the answer.
@@ -303,19 +361,19 @@ def evidence(draft: Drafted) -> list[prompts.Evidence]:
     quoted: dict[str, list[str]] = {}
     for passage, line in draft.quotes:
         quoted.setdefault(passage.text, []).append(line)
-    cut = [around(text, lines, _MOST_EVIDENCE) for text, lines in quoted.items()]
+    cut = [excerpt_around(text, lines, _MOST_EVIDENCE) for text, lines in quoted.items()]
     others = dict.fromkeys(each.text for each in draft.cited if each.text not in quoted)
-    cut += [best_passages(text, draft.text, _MOST_EVIDENCE) for text in others]
+    cut += [select_best_passages(text, draft.text, _MOST_EVIDENCE) for text in others]
     return [prompts.Evidence(number=number, text=text) for number, text in enumerate(cut, 1)]
 
 
-def is_sure(work: Work, draft: Drafted) -> bool:
+def is_sure(work: AnsweringContext, draft: CheckedDraft) -> bool:
     """Return whether code alone is sure: near to the question, nothing suspicious, few words of its own."""
     if draft.suspicions or draft.unnamed or not draft.is_near:
         return False
     # Who follows a command or an address trusts the very line that holds it.
-    if working.is_strange(draft.text, [line for _, line in draft.quotes]):
+    if working.has_strange_parts(draft.text, [line for _, line in draft.quotes]):
         return False
-    said = set(words(draft.text))
-    quoted = set(words("\n".join((*(passage.text for passage, _ in draft.quotes), work.asked.question))))
+    said = set(stem_words(draft.text))
+    quoted = set(stem_words("\n".join((*(passage.text for passage, _ in draft.quotes), work.asked.question))))
     return bool(said) and len(said & quoted) >= _SURE * len(said)

@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from intern.core.text.language import language_of
+from intern.core.text.language import detect_language
 from intern.core.text.patterns import regex
-from intern.core.text.words import word_set, words
+from intern.core.text.words import stem_set, stem_words
 
 # Wherever a chat shows one: ticks open a block within lists, quotations and lines, too, and end it as freely.
 _FENCED = regex(
@@ -139,25 +139,25 @@ class Grounding(Struct, frozen=True, kw_only=True):
         return (*self.strange_commands, *self.strange_versions)
 
 
-def grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) -> Grounding:
+def check_grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) -> Grounding:
     """Hold an answer against the texts of its cited sources. `conversation`: what the members said.
 
     Case, spacing, Markdown, typography and a shell's prompt make no difference.
     """
-    known, asked, told = _Known(cited), _Known(conversation), _read_lines(answer)
-    commands = [each for each in dict.fromkeys(_commands(answer, told)) if not _is_quoted_trouble(each, asked)]
-    strange = [command for command in commands if not all(map(known.holds, _parts(command, known)))]
+    known, asked, told = _ReferenceTexts(cited), _ReferenceTexts(conversation), _read_lines(answer)
+    commands = [each for each in dict.fromkeys(_find_commands(answer, told)) if not _is_quoted_error(each, asked)]
+    strange = [command for command in commands if not all(map(known.has_code, _list_needed_parts(command, known)))]
     bare = _URL.sub(" ", answer)
     versions = [*dict.fromkeys(found[0] for found in _VERSION.finditer(bare))]
-    codes = [code for code in _codes(answer, told) if code not in commands]
-    suspicious = [code for code in dict.fromkeys(codes) if not (known.holds(code) or asked.holds(code))]
-    numbers = [number for number in dict.fromkeys(_numbers(bare)) if number not in versions]
-    unknown = [number for number in numbers if not known.holds_number(number)]
+    codes = [code for code in _find_code(answer, told) if code not in commands]
+    suspicious = [code for code in dict.fromkeys(codes) if not (known.has_code(code) or asked.has_code(code))]
+    numbers = [number for number in dict.fromkeys(_find_numbers(bare)) if number not in versions]
+    unknown = [number for number in numbers if not known.has_number(number)]
     suspicious += unknown
-    echoed = [number for number in unknown if len(number) >= _LONG_NUMBER and asked.holds_number(number)]
+    echoed = [number for number in unknown if len(number) >= _LONG_NUMBER and asked.has_number(number)]
     return Grounding(
         strange_commands=tuple(strange),
-        strange_versions=(*(version for version in versions if not known.holds_version(version)), *echoed),
+        strange_versions=(*(version for version in versions if not known.has_version(version)), *echoed),
         suspicions=tuple(each[:_LONGEST_SUSPICION] for each in suspicious[:_MOST_SUSPICIONS]),
     )
 
@@ -176,10 +176,10 @@ def is_unfounded(answer: str, cited: Iterable[str], conversation: Sequence[str])
     A sentence may leave a part of the question open. Answers in another language than the texts share too few words.
     """
     texts, asked, told = "\n".join(cited), _collect_terms("\n".join(conversation)), _collect_terms(answer)
-    if (language := language_of(answer)) and language == language_of(conversation[0]) != language_of(texts):
+    if (language := detect_language(answer)) and language == detect_language(conversation[0]) != detect_language(texts):
         return False
     held = _collect_terms("\n".join(part for part in _ENDS.split(texts) if not part.rstrip().endswith("?")))
-    parts = [(word_set(part), part) for part in _ENDS.split(answer) if part]
+    parts = [(stem_set(part), part) for part in _ENDS.split(answer) if part]
     if not (told - asked) & held or any(_ASKS.fullmatch(part) and not said & asked for said, part in parts):
         return True
     foreign = [(said, part) for said, part in parts if len(said) > 1 and not said & held]
@@ -188,54 +188,54 @@ def is_unfounded(answer: str, cited: Iterable[str], conversation: Sequence[str])
 
 def _collect_terms(text: str) -> frozenset[object]:
     """Return the words of a text, and each two in a row: a command may be made of the question's words."""
-    found = words(text)
+    found = stem_words(text)
     return frozenset((*found, *pairwise(found)))
 
 
-class _Known:
+class _ReferenceTexts:
     """Texts to look in."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         held = [*texts]
         whole, outside = "\n".join(held), "\n".join(map(_strip_markup, held))
-        self._flat, self._outside = f" {_flat(whole)} ", f" {_flat(outside)} "
-        self._versions = {_version(found[0]) for found in _VERSION.finditer(whole)}
-        self._numbers = {_number(found[0]) for found in _NUMBER.finditer(whole)}
+        self._flat, self._outside = f" {_normalise_code(whole)} ", f" {_normalise_code(outside)} "
+        self._versions = {_normalise_version(found[0]) for found in _VERSION.finditer(whole)}
+        self._numbers = {_normalise_number(found[0]) for found in _NUMBER.finditer(whole)}
 
-    def holds(self, code: str) -> bool:
+    def has_code(self, code: str) -> bool:
         """Whether a piece of code stands there, not as part of a longer word."""
-        flat = _flat(code)
-        return not flat or _stands(flat, self._flat) or _stands(flat, self._outside)
+        flat = _normalise_code(code)
+        return not flat or _has_whole_word(flat, self._flat) or _has_whole_word(flat, self._outside)
 
-    def holds_version(self, version: str) -> bool:
+    def has_version(self, version: str) -> bool:
         """Whether that very version stands there."""
-        plain = _version(version)
+        plain = _normalise_version(version)
         # "10.000" is ten thousand to many; only as a number that stands there.
         number = plain.replace(".", "") if _THOUSANDS.fullmatch(plain) else plain
         return plain in self._versions or plain in self._numbers or number in self._numbers
 
-    def holds_number(self, number: str) -> bool:
+    def has_number(self, number: str) -> bool:
         """Whether that number stands there, be it within a version or an address."""
-        return _number(number) in self._numbers or _stands(_flat(number), self._flat)
+        return _normalise_number(number) in self._numbers or _has_whole_word(_normalise_code(number), self._flat)
 
 
-def _commands(answer: str, told: _Lines) -> Iterator[str]:
+def _find_commands(answer: str, told: _Lines) -> Iterator[str]:
     """Yield the command lines of an answer, without the shell's prompt."""
-    for language, code in _blocks(answer):
-        for line in _lines(code):
-            if language in _SHELLS or _PROMPT.match(line) or (language in _SESSIONS and _is_run(line)):
-                yield _bare(line)
-    for code in _spans(answer):
-        if _PROMPT.match(code) or _is_run(code.strip()):
-            yield _bare(code)
+    for language, code in _iter_code_blocks(answer):
+        for line in _iter_code_lines(code):
+            if language in _SHELLS or _PROMPT.match(line) or (language in _SESSIONS and _is_runnable(line)):
+                yield _strip_prompt(line)
+    for code in _iter_code_spans(answer):
+        if _PROMPT.match(code) or _is_runnable(code.strip()):
+            yield _strip_prompt(code)
     yield from (command for _, command in told if command)
 
 
-def _codes(answer: str, told: _Lines) -> Iterator[str]:
+def _find_code(answer: str, told: _Lines) -> Iterator[str]:
     """All code of an answer: the lines of its blocks, its spans, and the pieces of commands in its sentences."""
-    for _, code in _blocks(answer):
-        yield from map(_bare, _lines(code))
-    yield from map(_bare, _spans(answer))
+    for _, code in _iter_code_blocks(answer):
+        yield from map(_strip_prompt, _iter_code_lines(code))
+    yield from map(_strip_prompt, _iter_code_spans(answer))
     for line, command in told:
         pieces = (found[0].rstrip(".,;:!?)*_\"'") for found in _PIECE.finditer(line.replace(_CUT, "\n")))
         yield from (piece for piece in pieces if piece not in command)
@@ -260,7 +260,7 @@ def _strip_markup(text: str) -> str:
 
 def _find_command(line: str) -> str:
     """Return the command that a line outside of code begins with, without its prompt; empty if there is none."""
-    command = _bare(line.partition(_CUT)[0].rstrip(" \t\r\\"))
+    command = _strip_prompt(line.partition(_CUT)[0].rstrip(" \t\r\\"))
     if _PROMPTED.match(line):
         return command if _is_command(command) else ""
     unmistakable = max((found.end() for found in _UNMISTAKABLE.finditer(command)), default=0)
@@ -271,7 +271,7 @@ def _find_command(line: str) -> str:
     return command if is_one else ""
 
 
-def _blocks(answer: str) -> Iterator[tuple[str, str]]:
+def _iter_code_blocks(answer: str) -> Iterator[tuple[str, str]]:
     """Language and text of each block of code."""
     for block in _FENCED.finditer(answer):
         if block["line"] is not None:
@@ -283,12 +283,12 @@ def _blocks(answer: str) -> Iterator[tuple[str, str]]:
         yield re.split(r"[\s,:;{}]+", info.lstrip("{. "), maxsplit=1)[0].casefold(), block["code"]
 
 
-def _spans(answer: str) -> Iterator[str]:
+def _iter_code_spans(answer: str) -> Iterator[str]:
     for span in _SPAN.finditer(_FENCED.sub("\n", answer)):
         yield " ".join(span["code"].split("\n"))
 
 
-def _lines(code: str) -> Iterator[str]:
+def _iter_code_lines(code: str) -> Iterator[str]:
     """Yield the lines of a block that are not blank or comments, joined where a backslash does."""
     begun = ""
     for each in [*code.split("\n"), ""]:
@@ -303,11 +303,11 @@ def _lines(code: str) -> Iterator[str]:
         yield begun.strip()
 
 
-def _bare(code: str) -> str:
+def _strip_prompt(code: str) -> str:
     return _PROMPT.sub("", code).strip()
 
 
-def _is_run(code: str) -> bool:
+def _is_runnable(code: str) -> bool:
     """Return whether a line of code is a command, in upper or lower case."""
     return _is_command(code) or bool(_CAPITAL.match(code) and not _PROSE.search(code))
 
@@ -318,22 +318,22 @@ def _is_command(code: str) -> bool:
     return bool(_UNMISTAKABLE.search(code)) or not (_SENTENCE.search(code) or _PROGRAM.match(code))
 
 
-def _is_quoted_trouble(code: str, asked: _Known) -> bool:
+def _is_quoted_error(code: str, asked: _ReferenceTexts) -> bool:
     """Whether it is an error that the asker told of, and nothing that could be run."""
-    return bool(_TROUBLE.search(code)) and not _UNMISTAKABLE.search(code) and asked.holds(code)
+    return bool(_TROUBLE.search(code)) and not _UNMISTAKABLE.search(code) and asked.has_code(code)
 
 
-def _parts(command: str, known: _Known) -> list[str]:
+def _list_needed_parts(command: str, known: _ReferenceTexts) -> list[str]:
     """Return what a source must hold: the whole line, or else each command of a chain, without a comment."""
-    if known.holds(command):
+    if known.has_code(command):
         return [command]
     ends = [command[: found.start()] for found in _COMMENT.finditer(command)]
     # The first comment that begins where all quotation marks are closed.
     said = next((end for end in ends if end.count('"') % 2 == end.count("'") % 2 == 0), command)
-    return [said] if known.holds(said) else [part for part in _CHAINED.split(said) if part.strip()]
+    return [said] if known.has_code(said) else [part for part in _CHAINED.split(said) if part.strip()]
 
 
-def _numbers(bare: str) -> Iterator[str]:
+def _find_numbers(bare: str) -> Iterator[str]:
     return (found[0] for found in _NUMBER.finditer(_ORDINAL.sub("", bare)))
 
 
@@ -347,7 +347,7 @@ _PLAIN = str.maketrans(
 )
 
 
-def _flat(text: str) -> str:
+def _normalise_code(text: str) -> str:
     """Normalise a text: ignore case, spacing, typography, emphasis, code marks and continued lines."""
     plain = text if text.isascii() else unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
     joined = _CONTINUED.sub(" ", plain)
@@ -355,23 +355,23 @@ def _flat(text: str) -> str:
     return " ".join(unmarked.casefold().split())
 
 
-def _version(text: str) -> str:
+def _normalise_version(text: str) -> str:
     return text.casefold().removeprefix("v")
 
 
-def _number(text: str) -> str:
+def _normalise_number(text: str) -> str:
     return re.sub(r"[,']", "", text)
 
 
-def _stands(flat: str, text: str) -> bool:
+def _has_whole_word(flat: str, text: str) -> bool:
     at = text.find(flat)
     while at >= 0:
-        if not (_joins(text[at - 1], flat[0]) or _joins(flat[-1], text[at + len(flat)])):
+        if not (_is_one_word(text[at - 1], flat[0]) or _is_one_word(flat[-1], text[at + len(flat)])):
             return True
         at = text.find(flat, at + 1)
     return False
 
 
-def _joins(left: str, right: str) -> bool:
+def _is_one_word(left: str, right: str) -> bool:
     """Whether two signs belong to one word."""
     return (left.isalnum() or left in "_-") and (right.isalnum() or right in "_-")

@@ -17,16 +17,16 @@ from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import ConversationId, FactId, NuggetId, SourceId
 from intern.core.messages import is_distilled
-from intern.core.text.words import overlap, truncated
-from intern.facts.extracting import ids_of
-from intern.facts.segments import Segment, standing_segment
-from intern.search.finding import Finder, Found, best_found
+from intern.core.text.words import truncate_text, word_overlap
+from intern.facts.extracting import select_item_ids
+from intern.facts.segments import Segment, read_current_segment
+from intern.search.finding import HybridSearch, SearchHit, find_and_rerank
 from intern.sources.library import DISCORD, message_link
 from intern.stores.archive import Archive
 from intern.stores.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 MOST_NUGGETS = 5
@@ -44,10 +44,10 @@ _LIKE_ENOUGH = 0.45
 _WORDS_ENOUGH = 0.5
 
 
-class _Standing(NamedTuple):
+class _CurrentConversation(NamedTuple):
     """What a conversation is by now."""
 
-    read: records.Distilled
+    read: records.DistilledConversation
     """As it was when something was learned from it."""
     segment: Segment | None
     """What stands of it in the archive; None for what was never archived, such as a note."""
@@ -56,14 +56,14 @@ class _Standing(NamedTuple):
 
 
 @dataclass
-class LearnedSources:
+class LearnedSourceFinder:
     """Finds and loads nuggets and facts. All methods raise KnowledgeError."""
 
     db: InitVar[Database]
     search: SqliteSearchStore
-    finder: Finder
+    finder: HybridSearch
     archive: Archive
-    decisions: Knowledge
+    decisions: KnowledgeStore
     clock: Clock
     min_confidence: float = 0.0
     site: str = DISCORD
@@ -74,27 +74,27 @@ class LearnedSources:
         self._facts = FactStore(db, clock=self.clock)
         self._log = ExtractionLog(db, clock=self.clock)
 
-    async def learned(self, query: str, /) -> records.Learned:
+    async def find_learned(self, query: str, /) -> records.LearnedMatches:
         """Return what fits a question; embed nothing if nothing was learned yet."""
-        if not query.strip() or not await self.search.holds(_KINDS):
-            return records.Learned()
+        if not query.strip() or not await self.search.has_kinds(_KINDS):
+            return records.LearnedMatches()
         only = records.SearchFilter(kinds=("nugget",))
-        nuggets = await best_found(self.finder.propose, query, only, MOST_NUGGETS, now=self.clock.now())
+        nuggets = await find_and_rerank(self.finder.find_without_terms, query, only, MOST_NUGGETS, now=self.clock.now())
         wanted = records.SearchFilter(kinds=("fact",), status="active", visibility="shared")
-        proposed = await self.finder.propose(query, wanted, _PROPOSED_FACTS)
-        facts = await self._trusted([each for each in proposed if _fits(each, query)])
+        proposed = await self.finder.find_without_terms(query, wanted, _PROPOSED_FACTS)
+        facts = await self._select_trusted([each for each in proposed if _fits(each, query)])
         ids = [each.document.source_id for each in (*nuggets, *facts)]
-        loaded = await self._loaded(ids)
+        loaded = await self._load_current(ids)
         told = [loaded[each] for each in ids if each in loaded]
-        return records.Learned(
-            nuggets=tuple(_entry(each) for each, _ in told if isinstance(each, records.Nugget)),
+        return records.LearnedMatches(
+            nuggets=tuple(_make_entry(each) for each, _ in told if isinstance(each, records.Nugget)),
             likeness=max((each.likeness for each in nuggets if each.likeness is not None), default=None),
             facts=tuple(text for each, text in told if isinstance(each, records.Fact)),
         )
 
-    async def _trusted(self, found: Sequence[Found]) -> list[Found]:
+    async def _select_trusted(self, found: Sequence[SearchHit]) -> list[SearchHit]:
         """Return the facts that are certain enough, best first: of two that fit about as well, the more certain one."""
-        ids = ids_of("fact", (each.document.source_id for each in found))
+        ids = select_item_ids("fact", (each.document.source_id for each in found))
         facts = await self._facts.by_ids(list(map(FactId, ids)))
         confidence = {f"fact:{fact.id}": fact.confidence for fact in facts}
         trusted = [each for each in found if confidence.get(each.document.source_id, -1) >= self.min_confidence]
@@ -106,74 +106,78 @@ class LearnedSources:
     ) -> Mapping[SourceId, records.SourceText | KnowledgeError]:
         """Those of these that are nuggets or facts, or why they cannot be told."""
         ids = [each for each in source_ids if is_distilled(each)]
-        loaded = await self._loaded(ids)
+        loaded = await self._load_current(ids)
         lost = {each: SourceError(f"{each} is not known any more, or is not public") for each in ids}
         return {**lost, **{each: text for each, (_, text) in loaded.items()}}
 
-    async def _loaded(
+    async def _load_current(
         self, ids: Iterable[SourceId]
     ) -> dict[SourceId, tuple[records.Nugget | records.Fact, records.SourceText]]:
         """Those that may be told, as they stand in the stores: the search may know an older state."""
         loaded: dict[SourceId, tuple[records.Nugget | records.Fact, records.SourceText]] = {}
-        for nugget in await self._nuggets.by_ids(list(map(NuggetId, ids_of("nugget", ids)))):
-            standing = await self._standing(nugget.conversation_id)
+        for nugget in await self._nuggets.by_ids(list(map(NuggetId, select_item_ids("nugget", ids)))):
+            standing = await self._read_current(nugget.conversation_id)
             if standing is not None and _still_says(standing, nugget.source_message_ids):
                 source_id = SourceId(f"nugget:{nugget.id}")
-                loaded[source_id] = (nugget, _text_of_nugget(source_id, nugget, standing))
-        for fact in await self._facts.by_ids(list(map(FactId, ids_of("fact", ids)))):
-            if fact.is_active and fact.visibility == "shared" and (text := await self._text_of_fact(fact)) is not None:
+                loaded[source_id] = (nugget, _render_nugget(source_id, nugget, standing))
+        for fact in await self._facts.by_ids(list(map(FactId, select_item_ids("fact", ids)))):
+            if fact.is_active and fact.visibility == "shared" and (text := await self._render_fact(fact)) is not None:
                 loaded[text.source_id] = (fact, text)
         return loaded
 
-    async def _text_of_fact(self, fact: records.Fact) -> records.SourceText | None:
+    async def _render_fact(self, fact: records.Fact) -> records.SourceText | None:
         """None where no conversation stands in which it was said."""
-        link = next((each for each in await self._facts.history(fact.id) if each.fact.id == fact.id), None)
+        link = next((each for each in await self._facts.read_chain(fact.id) if each.fact.id == fact.id), None)
         said_in = () if link is None else reversed([each for each in link.occurrences if not each.is_withdrawn])
         for occurrence in said_in:
-            standing = await self._standing(occurrence.conversation_id)
+            standing = await self._read_current(occurrence.conversation_id)
             # It is unknown which of its messages said so, so all that were read must stand.
             if standing is not None and _still_says(standing, standing.read.message_ids):
                 known = f"confidence {fact.confidence:.2f}, said last on {fact.last_seen_at:%Y-%m-%d}"
                 return records.SourceText(
                     source_id=SourceId(f"fact:{fact.id}"),
                     text=f"{fact.content}\n({known})",
-                    title=truncated(fact.summary or fact.content, _LONGEST_TITLE),
-                    url=_link(standing, standing.read.message_ids),
-                    said=_team_said(standing),
+                    title=truncate_text(fact.summary or fact.content, _LONGEST_TITLE),
+                    url=_make_link(standing, standing.read.message_ids),
+                    said=_join_team_words(standing),
                 )
         return None
 
-    async def _standing(self, conversation_id: ConversationId) -> _Standing | None:
+    async def _read_current(self, conversation_id: ConversationId) -> _CurrentConversation | None:
         """None where it stands no more."""
-        read = await self._log.conversation(conversation_id)
+        read = await self._log.read_conversation(conversation_id)
         if read is None:
             return None
         if read.origin != "capture":
-            return None if any(map(self.decisions.is_withdrawn, read.message_ids)) else _Standing(read, None, self.site)
-        segment = await run_sync(self._segment, conversation_id)
-        return None if segment is None else _Standing(read, segment, self.site)
+            return (
+                None
+                if any(map(self.decisions.is_withdrawn, read.message_ids))
+                else _CurrentConversation(read, None, self.site)
+            )
+        segment = await run_sync(self._read_segment, conversation_id)
+        return None if segment is None else _CurrentConversation(read, segment, self.site)
 
-    def _segment(self, conversation_id: ConversationId) -> Segment | None:
-        segment = standing_segment(conversation_id, self.archive, self.decisions)
+    def _read_segment(self, conversation_id: ConversationId) -> Segment | None:
+        segment = read_current_segment(conversation_id, self.archive, self.decisions)
         if segment is None:
             return None
         written = zip(segment.author_ids, segment.message_ids, strict=False)
         return None if any(self.decisions.is_forgotten(author, message) for author, message in written) else segment
 
 
-def _fits(found: Found, query: str) -> bool:
+def _fits(found: SearchHit, query: str) -> bool:
     if found.likeness is not None and found.likeness >= _LIKE_ENOUGH:
         return True
-    return overlap(query, f"{found.document.title}\n{found.document.text}") >= _WORDS_ENOUGH
+    return word_overlap(query, f"{found.document.title}\n{found.document.text}") >= _WORDS_ENOUGH
 
 
-def _still_says(standing: _Standing, message_ids: Collection[str]) -> bool:
+def _still_says(standing: _CurrentConversation, message_ids: Collection[str]) -> bool:
     return standing.segment is None or set(message_ids) <= set(standing.segment.message_ids)
 
 
-def _entry(nugget: records.Nugget) -> records.IndexEntry:
+def _make_entry(nugget: records.Nugget) -> records.IndexEntry:
     words = f"{nugget.status}, {nugget.timestamp:%Y-%m-%d}. {nugget.topic}: {nugget.topic_summary}"
-    return records.IndexEntry(SourceId(f"nugget:{nugget.id}"), truncated(" ".join(words.split()), _LONGEST_SUMMARY))
+    return records.IndexEntry(SourceId(f"nugget:{nugget.id}"), truncate_text(" ".join(words.split()), _LONGEST_SUMMARY))
 
 
 _SURE: Final[Mapping[records.NuggetStatus, str]] = {
@@ -183,26 +187,26 @@ _SURE: Final[Mapping[records.NuggetStatus, str]] = {
 }
 
 
-def _text_of_nugget(source_id: SourceId, nugget: records.Nugget, standing: _Standing) -> records.SourceText:
-    said = _team_said(standing)
+def _render_nugget(source_id: SourceId, nugget: records.Nugget, standing: _CurrentConversation) -> records.SourceText:
+    said = _join_team_words(standing)
     # On a line of its own, in words: answers quote the account.
     sure = f"({_SURE[nugget.status]}, {nugget.timestamp:%Y-%m-%d})"
     account = f"{nugget.topic_summary}\n\n{nugget.detailed_analysis}\n{sure}"
     return records.SourceText(
         source_id=source_id,
         text=f"{account}\n\nThe team's words:\n\n{said}" if said else account,
-        title=truncated(nugget.topic, _LONGEST_TITLE),
-        url=_link(standing, nugget.source_message_ids),
+        title=truncate_text(nugget.topic, _LONGEST_TITLE),
+        url=_make_link(standing, nugget.source_message_ids),
         said=said,
     )
 
 
-def _team_said(standing: _Standing) -> str:
+def _join_team_words(standing: _CurrentConversation) -> str:
     turns = () if standing.segment is None else standing.segment.turns
     return "\n\n".join(turn.text for turn in turns if turn.speaker == "Team")
 
 
-def _link(standing: _Standing, message_ids: Sequence[str]) -> str | None:
+def _make_link(standing: _CurrentConversation, message_ids: Sequence[str]) -> str | None:
     """Where people find the conversation; nowhere, where it was none of Discord's."""
     if standing.segment is None and standing.read.origin == "note":
         return None

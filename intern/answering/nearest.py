@@ -9,18 +9,18 @@ from operator import mul
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.answering.citing import sentences_of
-from intern.answering.prompts import MAX_LINE, Closest, Shown
+from intern.answering.citing import split_sentences
+from intern.answering.prompts import MAX_LINE, ClosestPassage, ShownPassage
 from intern.chat.reply_text import clean_name, plain_line
 from intern.core.errors import ModelError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.messages import is_distilled, is_team
-from intern.core.records import Hit, SourceText
-from intern.core.text.passages import GAP, heading_below, read_on, spans_of
+from intern.core.messages import is_distilled, is_team_source
+from intern.core.records import PassageHit, SourceText
+from intern.core.text.passages import GAP, find_blocks, join_headings, read_following_blocks
 from intern.core.text.patterns import regex
-from intern.core.text.words import PLEASANTRIES, STOP_WORDS, Rarity, plain_words, word_set
-from intern.search.finding import Embedder, Remembered
+from intern.core.text.words import PLEASANTRIES, STOP_WORDS, WordRarity, split_words, stem_set
+from intern.search.finding import CachingEmbedder, Embedder
 
 _log = get_logger(__name__)
 
@@ -58,10 +58,10 @@ and 3 something else; of 12, one is answered; by words alone none, 1 and none.
 """
 
 
-class NearLine(Struct, frozen=True, kw_only=True):
+class RankedLine(Struct, frozen=True, kw_only=True):
     """A line of a passage, and how near it comes to a question."""
 
-    passage: Shown
+    passage: ShownPassage
     text: str
     covered: float = 0.0
     """The share, 0 to 1, of what is telling in the question that it holds."""
@@ -74,141 +74,151 @@ class NearLine(Struct, frozen=True, kw_only=True):
         return self.covered if self.like is None else self.like + _WORDS * self.covered
 
 
-class Nearest:
+class LineRanker:
     """Ranks lines of passages; remembers their vectors, as the same passages are shown again and again."""
 
     def __init__(self, embedder: Embedder | None = None) -> None:
-        self._embedder = None if embedder is None else Remembered(embedder, _REMEMBERED)
+        self._embedder = None if embedder is None else CachingEmbedder(embedder, _REMEMBERED)
 
     @property
     def embeds(self) -> bool:
         """Whether it compares meanings, too."""
         return self._embedder is not None
 
-    async def likes(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
+    async def compute_similarities(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
         """Return the cosine of each text and the question; None where that could not be computed."""
         if self._embedder is None:
             return None
         try:
-            [asked] = await self._embedder.embed([question], asked=True)
+            [asked] = await self._embedder.compute_vectors([question], asked=True)
             self._embedder.forget(question)
-            vectors = await self._embedder.embed(texts)
+            vectors = await self._embedder.compute_vectors(texts)
         except ModelError as error:
             _log.warning("nearest_by_words_only", reason=str(error))
             return None
         return [round(sum(map(mul, memoryview(asked).cast("f"), memoryview(each).cast("f"))), 6) for each in vectors]
 
-    async def find(self, question: str, shown: Iterable[Shown]) -> list[NearLine]:
+    async def rank_lines(self, question: str, shown: Iterable[ShownPassage]) -> list[RankedLine]:
         """Rank the lines, nearest first; of equals the shortest. Only the best by words are compared by meaning."""
-        lines = [NearLine(passage=passage, text=line) for passage in shown for line in _lines(passage)]
-        held = [word_set(each.text) for each in lines]
-        shares = Rarity(held).shares(word_set(question), held)
-        lines = _sorted(replace(each, covered=share) for each, share in zip(lines, shares, strict=True))
+        lines = [RankedLine(passage=passage, text=line) for passage in shown for line in _split_lines(passage)]
+        held = [stem_set(each.text) for each in lines]
+        shares = WordRarity(held).compute_coverages(stem_set(question), held)
+        lines = _sort_lines(replace(each, covered=share) for each, share in zip(lines, shares, strict=True))
         best = lines[:_MOST_EMBEDDED]
-        likes = await self.likes(question, [each.text for each in best]) if best and self.embeds else None
+        likes = (
+            await self.compute_similarities(question, [each.text for each in best]) if best and self.embeds else None
+        )
         if likes is None:
             return lines
-        return _sorted(replace(each, like=like) for each, like in zip(best, likes, strict=True))
+        return _sort_lines(replace(each, like=like) for each, like in zip(best, likes, strict=True))
 
 
-def _sorted(lines: Iterable[NearLine]) -> list[NearLine]:
+def _sort_lines(lines: Iterable[RankedLine]) -> list[RankedLine]:
     return sorted(lines, key=lambda near: (-near.rank, len(near.text)))
 
 
-def _lines(passage: Shown) -> Iterator[str]:
+def _split_lines(passage: ShownPassage) -> Iterator[str]:
     """Yield what can be quoted as a line: sentences, items, rows, lines of code; of a team answer its words."""
-    text = _take_team_words(passage.text) if is_team(passage.source_id) else CONFIDENCE.sub("", passage.vouched)
-    for span in spans_of(text):
+    text = (
+        _extract_team_words(passage.text)
+        if is_team_source(passage.source_id)
+        else CONFIDENCE.sub("", passage.trusted_text)
+    )
+    for span in find_blocks(text):
         block = text[span.start : span.end]
-        lines = block.split("\n")[1:-1] if span.kind == "code" else sentences_of(block)
+        lines = block.split("\n")[1:-1] if span.kind == "code" else split_sentences(block)
         yield from (line.strip()[:MAX_LINE] for line in lines if line.strip())
 
 
-def _take_team_words(text: str) -> str:
+def _extract_team_words(text: str) -> str:
     return "\n\n".join(said.strip() for who, said in _TURN.findall(text) if who == "Team")
 
 
 def find_closest(
     question: str,
-    hits: Sequence[Hit],
-    shown: Sequence[Shown],
+    hits: Sequence[PassageHit],
+    shown: Sequence[ShownPassage],
     sources: Mapping[SourceId, SourceText],
     most: int = MOST_QUOTED,
-) -> Closest | None:
+) -> ClosestPassage | None:
     """Return the best passage that tells anything, as it can be quoted in `most` characters; None if none does.
 
     `hits` are in their order, `shown` what was cut from them, `sources` what could be read, without copies. A passage
     that says nothing but what the question says tells nothing, and neither does an answer that asks back.
     """
-    sure, fits = _fits(question, hits, shown, sources)
+    sure, fits = _rank_passages(question, hits, shown, sources)
     for n, (passage, _) in enumerate(fits):
         if passage is None:
             continue
-        text = _quotable(question, passage, sources.get(SourceId(passage.source_id)), most)
-        if _tells(text, question) and not text.rstrip().endswith(("?", "？")):
+        text = _quote_passage(question, passage, sources.get(SourceId(passage.source_id)), most)
+        if _has_news(text, question) and not text.rstrip().endswith(("?", "？")):
             best, *others = (fit for _, fit in fits[n : n + 1 + _FOLLOWING])
             margin = best - sum(others) / _FOLLOWING
-            return Closest(passage=passage, text=text, surplus=best + margin / 2 - sure)
+            return ClosestPassage(passage=passage, text=text, surplus=best + margin / 2 - sure)
     return None
 
 
-def _tells(text: str, question: str) -> bool:
+def _has_news(text: str, question: str) -> bool:
     """Return whether a text has a word, or a piece of code, that the question has not."""
-    is_news = word_set(text) - word_set(question) - PLEASANTRIES
+    is_news = stem_set(text) - stem_set(question) - PLEASANTRIES
     return bool(is_news) or any(code not in question for code in _CODE.findall(text))
 
 
-def _quotable(question: str, passage: Shown, source: SourceText | None, most: int) -> str:
-    if is_team(passage.source_id):
-        return beginning(_take_team_words(passage.text), most)
-    text = "" if source is None else read_on(source.text, _begin_named(question, passage, source.text), most)
-    return text or beginning(passage.text, most)
+def _quote_passage(question: str, passage: ShownPassage, source: SourceText | None, most: int) -> str:
+    if is_team_source(passage.source_id):
+        return shorten_text(_extract_team_words(passage.text), most)
+    text = (
+        ""
+        if source is None
+        else read_following_blocks(source.text, _find_named_block(question, passage, source.text), most)
+    )
+    return text or shorten_text(passage.text, most)
 
 
-def _begin_named(question: str, passage: Shown, text: str) -> int:
+def _find_named_block(question: str, passage: ShownPassage, text: str) -> int:
     """Return where the block begins whose label the question names, of a passage that begins with another label."""
     end = passage.start + len(passage.text)
-    about = word_set(question) - word_set(f"{passage.title} {passage.heading}")
-    starts = (span.start for span in spans_of(text) if passage.start <= span.start < end)
-    labels = [(word_set(found[1]), found.start()) for start in starts if (found := _LABEL.match(text, start))]
+    about = stem_set(question) - stem_set(f"{passage.title} {passage.heading}")
+    starts = (span.start for span in find_blocks(text) if passage.start <= span.start < end)
+    labels = [(stem_set(found[1]), found.start()) for start in starts if (found := _LABEL.match(text, start))]
     named = [start for label, start in labels if label and label <= about]
     return named[0] if named and labels[0][1] == passage.start else passage.start
 
 
-def _fits(
-    question: str, hits: Sequence[Hit], shown: Sequence[Shown], sources: Mapping[SourceId, SourceText]
-) -> tuple[float, Sequence[tuple[Shown | None, float]]]:
+def _rank_passages(
+    question: str, hits: Sequence[PassageHit], shown: Sequence[ShownPassage], sources: Mapping[SourceId, SourceText]
+) -> tuple[float, Sequence[tuple[ShownPassage | None, float]]]:
     """Return how well each passage fits, best first, and what is sure enough.
 
     Where texts could not be searched, the share of the question's words that a passage holds stands in for its words.
     """
     if not any(hit.text for hit in hits):
         shown = [each for each in shown if not is_distilled(each.source_id)]
-        held = [word_set(f"{each.title}\n{each.heading}\n{each.text}") for each in shown]
-        shares = Rarity([*held, *[frozenset[str]()] * _UNSEEN]).shares(word_set(question), held)
+        held = [stem_set(f"{each.title}\n{each.heading}\n{each.text}") for each in shown]
+        shares = WordRarity([*held, *[frozenset[str]()] * _UNSEEN]).compute_coverages(stem_set(question), held)
         return SURE_BY_WORDS, sorted(zip(shown, shares, strict=True), key=lambda each: -each[1])
     passages = {each.hit: each for each in shown}
     by_words = hits[0].likeness is None or not hits[0].is_measured
-    fits = [max(_fit(hit, by_words=by_words), _sameness(question, hit)) for hit in hits]
+    fits = [max(_score_hit(hit, by_words=by_words), _score_sameness(question, hit)) for hit in hits]
     # Neither what was distilled counts, nor copies of what is shown, nor what cannot be read.
     found = [(passages.get(n), fits[n]) for n, hit in enumerate(hits) if hit.text and hit.source_id in sources]
     return SURE_BY_WORDS if by_words else SURE, found
 
 
-def _fit(hit: Hit, *, by_words: bool) -> float:
+def _score_hit(hit: PassageHit, *, by_words: bool) -> float:
     return hit.by_words if by_words else (1 - _LIKENESS) * hit.by_words + _LIKENESS * (hit.likeness or 0.0)
 
 
-def _sameness(question: str, hit: Hit) -> float:
+def _score_sameness(question: str, hit: PassageHit) -> float:
     """Return the share of words that a question has in common with one that was answered, however usual they are."""
-    asked, answered = word_set(question), word_set(hit.title) if is_team(hit.source_id) else frozenset[str]()
+    asked, answered = stem_set(question), stem_set(hit.title) if is_team_source(hit.source_id) else frozenset[str]()
     return len(asked & answered) / max(len(asked | answered), 1)
 
 
-def call_closest(closest: Closest) -> str:
+def format_quoted_passage(closest: ClosestPassage) -> str:
     """Return the quoted passage below a line that calls it so, with its heading as a link to where it stands."""
     passage = closest.passage
-    heading = heading_below(passage.title, passage.heading).replace(" > ", " › ")
+    heading = join_headings(passage.title, passage.heading).replace(" > ", " › ")
     name = next(
         filter(None, (clean_name(each, "") for each in (heading, passage.title))), plain_line(passage.source_id)
     )
@@ -221,7 +231,7 @@ def without_mentions(question: str) -> str:
     return _MENTION.sub(" ", question).strip()
 
 
-def unnamed(question: str, shown: Iterable[Shown]) -> list[str]:
+def find_unknown_names(question: str, shown: Iterable[ShownPassage]) -> list[str]:
     """Return the names in a question that no passage has: it says nothing about them.
 
     Of English questions only: other languages have other words for what passages name, and German has capitals for all
@@ -230,15 +240,15 @@ def unnamed(question: str, shown: Iterable[Shown]) -> list[str]:
     if not is_english(question):
         return []
     known = "\n".join(f"{passage.title}\n{passage.heading}\n{passage.text}" for passage in shown)
-    held, lower = word_set(known), known.lower()
+    held, lower = stem_set(known), known.lower()
     names = dict.fromkeys(name for name in _NAME.findall(without_mentions(question)) if name != name.lower())
-    return [name for name in names if name.lower() not in lower and not word_set(name) <= held]
+    return [name for name in names if name.lower() not in lower and not stem_set(name) <= held]
 
 
 _TICKS = "```"
 
 
-def beginning(text: str, room: int) -> str:
+def shorten_text(text: str, room: int) -> str:
     """Return the text, or what fits of its beginning, with a sign that more follows."""
     if len(text) <= room:
         return text
@@ -257,7 +267,7 @@ _LEAST_ENGLISH = 0.15  # the least share of stop words in an English text; chat 
 
 def is_english(text: str) -> bool:
     """Whether a text seems to be in English, the only language of the bundled embedder."""
-    said = [word.lower() for word in plain_words(text) if word.isalpha()]
+    said = [word.lower() for word in split_words(text) if word.isalpha()]
     if not all(word.isascii() for word in said):
         return False
     return len(said) < _FEW_WORDS or sum(word in STOP_WORDS for word in said) >= _LEAST_ENGLISH * len(said)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from intern.answering import prompts
-from intern.answering.citing import holds, sentences_of
+from intern.answering.citing import has_quote, split_sentences
 from intern.answering.nearest import is_english, without_mentions
-from intern.core.records import Hit
+from intern.core.records import PassageHit
 from intern.core.text.patterns import regex
-from intern.core.text.words import Rarity, word_set, words
+from intern.core.text.words import WordRarity, stem_set, stem_words
 from intern.search.finding import split_question
 
 # Added to the threshold for a message that is not addressed to the bot.
@@ -36,21 +36,21 @@ _THANKS = regex(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect|neve
 
 def is_question(text: str, *, addressed: bool) -> bool:
     """Recognise a question by its mark or its words, or by two telling words if it is addressed to the bot."""
-    telling = words(text)
+    telling = stem_words(text)
     thanks = _THANKS.match(text) and "?" not in text
     asks = bool(_ASKING.search(text)) or (addressed and len(telling) > 1)
     return asks and bool(telling) and not thanks
 
 
-def decide(given: prompts.DecideIn) -> prompts.Decision:
+def decide(given: prompts.DecideIn) -> prompts.AnswerDecision:
     """Decide whether it is a question, and quote the closest passage where it is sure enough."""
     asks, closest = is_question(without_mentions(given.question), addressed=given.addressed), given.closest
     if not asks or closest is None or closest.surplus < (0 if given.addressed else _UNASKED):
-        return prompts.Decision(quotes=(), kind="not_covered" if asks else "chatter", answer=None)
+        return prompts.AnswerDecision(quotes=(), kind="not_covered" if asks else "chatter", answer=None)
     passage = closest.passage
-    lines = (line[: prompts.MAX_LINE] for line in sentences_of(closest.text))
-    line = next((line for line in lines if holds(passage.text, line)), "")
-    return prompts.Decision(
+    lines = (line[: prompts.MAX_LINE] for line in split_sentences(closest.text))
+    line = next((line for line in lines if has_quote(passage.text, line)), "")
+    return prompts.AnswerDecision(
         quotes=(prompts.Quote(source=passage.alias, line=line),),
         kind="answer",
         answer=closest.text,
@@ -136,7 +136,7 @@ _URL = regex(r"\w+://\S+")
 _TO_A_MEMBER = regex(r"^\s*<@!?\d+>.*$", re.MULTILINE)
 
 
-def worth(question: str, query: str, hits: Sequence[Hit]) -> float | None:
+def score_message(question: str, query: str, hits: Sequence[PassageHit]) -> float | None:
     """Score an unaddressed message, comparable between messages; None where a score would say nothing.
 
     It is the largest likeness of a hit, plus weights for the share of the query's rare words that the best hits hold,
@@ -144,20 +144,25 @@ def worth(question: str, query: str, hits: Sequence[Hit]) -> float | None:
     (best first) must not be empty. None for a question in another language, which English sources may answer, and for
     an embedder whose cosines were not measured.
     """
-    has_sign = asks(question)
+    has_sign = has_question_sign(question)
     if (has_sign and not is_english(question)) or not all(hit.is_measured for hit in hits):
         return None
     alike = max(_UNKNOWN if hit.likeness is None else hit.likeness for hit in hits)
-    return alike - _BY_CHANCE * (len(split_question(query)) > 1) + _COVERED * _covered(query, hits) + _ASKED * has_sign
+    return (
+        alike
+        - _BY_CHANCE * (len(split_question(query)) > 1)
+        + _COVERED * _compute_coverage(query, hits)
+        + _ASKED * has_sign
+    )
 
 
-def asks(question: str) -> bool:
+def has_question_sign(question: str) -> bool:
     """Whether a line has a sign of a question. Lines that begin with the mention of a member do not count."""
     said = _URL.sub(" ", _TO_A_MEMBER.sub("", question))
     return bool(_MARK.search(said) or _ASKS.search(said))
 
 
-def _covered(query: str, hits: Sequence[Hit]) -> float:
-    texts = [word_set(f"{hit.title}\n{hit.text}") for hit in hits]
+def _compute_coverage(query: str, hits: Sequence[PassageHit]) -> float:
+    texts = [stem_set(f"{hit.title}\n{hit.text}") for hit in hits]
     best = {word for text in texts[:_BEST] for word in text}
-    return Rarity([*texts, *[frozenset[str]()] * (_AMONG - len(texts))]).covered(word_set(query), best)
+    return WordRarity([*texts, *[frozenset[str]()] * (_AMONG - len(texts))]).compute_coverage(stem_set(query), best)

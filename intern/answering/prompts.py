@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Meta, Struct
 
-from intern.core.messages import citable
+from intern.core.messages import find_citation_ids
 from intern.core.records import IndexEntry
 from intern.models.prompt import Choices, Prompt
 
@@ -45,12 +45,12 @@ class ShownSource(Struct, frozen=True, kw_only=True):
         return self.url
 
     @property
-    def vouched(self) -> str:
+    def trusted_text(self) -> str:
         """The text that an answer may take commands, versions and addresses from."""
         return self.text if self.said is None else self.said
 
 
-class Shown(ShownSource, frozen=True, kw_only=True):
+class ShownPassage(ShownSource, frozen=True, kw_only=True):
     """A passage as a prompt shows it. Its id is the one to cite: of a topic, `team:<topic>.txt#<qa id>`."""
 
     alias: Alias
@@ -73,10 +73,10 @@ class Shown(ShownSource, frozen=True, kw_only=True):
         return f"{self.url.partition('#')[0]}#{self.anchor}"
 
 
-class Closest(Struct, frozen=True, kw_only=True):
+class ClosestPassage(Struct, frozen=True, kw_only=True):
     """The passage that a search finds closest to a question."""
 
-    passage: Shown
+    passage: ShownPassage
     text: str
     """It and what follows it, as it can be quoted."""
     surplus: float
@@ -86,13 +86,13 @@ class Closest(Struct, frozen=True, kw_only=True):
 class DecideIn(Struct, frozen=True, kw_only=True):
     """A message, and the passages that may answer it."""
 
-    passages: tuple[Shown, ...]
+    passages: tuple[ShownPassage, ...]
     history: str
     """What was said before, oldest first, each message led by who spoke; may be empty."""
     question: str
     nearest: tuple[str, ...] = ()
     """What a search in the passages finds nearest to the question, each led by its passage's alias, best first."""
-    closest: Closest | None = None
+    closest: ClosestPassage | None = None
     """For rules, which answer with it; no prompt shows it."""
     addressed: bool
     """It is meant for the bot: a mention, a reply to it, a message in its thread, or a new forum post."""
@@ -105,7 +105,7 @@ class Quote(Struct, frozen=True, kw_only=True):
     line: Annotated[_Line, Meta(description="One line or sentence of it, word for word.")]
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class AnswerDecision(Struct, frozen=True, kw_only=True):
     """What to make of a message, and the answer where there is one."""
 
     quotes: Annotated[tuple[Quote, ...], Meta(max_length=3, description="The lines that come nearest to an answer.")]
@@ -160,18 +160,18 @@ class Confirmation(Struct, frozen=True, kw_only=True):
     ]
     claims: Annotated[tuple[Claim, ...], Meta(max_length=6, description="What the answer says.")]
 
-    def unquoted(self, quotes: int) -> tuple[str, ...]:
+    def list_unsupported(self, quotes: int) -> tuple[str, ...]:
         """Return the claims that none of so many quotes supports."""
         return tuple(each.claim for each in self.claims if not 1 <= each.quote <= quotes)
 
-    def holds(self, quotes: int) -> bool:
+    def is_postable(self, quotes: int) -> bool:
         """Return whether the answer may be posted: not if the verdict contradicts its own claims."""
-        return self.verdict == "answered" and bool(self.claims) and not self.unquoted(quotes)
+        return self.verdict == "answered" and bool(self.claims) and not self.list_unsupported(quotes)
 
 
 _BOUNDED = ("ai.max_passage_chars", "discord.max_history_chars")
 
-DECIDE = Prompt("decide", takes=DecideIn, gives=Decision, bounded_by=_BOUNDED)
+DECIDE = Prompt("decide", takes=DecideIn, gives=AnswerDecision, bounded_by=_BOUNDED)
 CONFIRM = Prompt("confirm", takes=ConfirmIn, gives=Confirmation, bounded_by=_BOUNDED)
 
 
@@ -237,7 +237,7 @@ class AnswerIn(Struct, frozen=True, kw_only=True):
     """The question by itself, where the gate has rewritten it; else empty."""
 
 
-class Draft(Struct, frozen=True, kw_only=True):
+class AnswerDraft(Struct, frozen=True, kw_only=True):
     """An unchecked answer."""
 
     quotes: Annotated[
@@ -277,24 +277,30 @@ class Verification(Struct, frozen=True, kw_only=True):
     suggested_fix: Annotated[_Remark | None, Meta(description="What would mend it, for the log only.")] = None
 
     @property
-    def lets_it_out(self) -> bool:
+    def is_postable(self) -> bool:
         """Whether the answer may be posted: a yes beside an issue is none."""
         return self.is_good_enough and not any(issue.strip() for issue in self.issues)
 
 
-def _listed(given: SelectIn) -> Choices:
+def _offer_source_ids(given: SelectIn) -> Choices:
     return {"selected_source_ids": [entry.source_id for entry in given.entries]}
 
 
-def _shown(given: AnswerIn) -> Choices:
-    return {"citations": [known for source in given.sources for known in citable(source.source_id, source.text)]}
+def _offer_citations(given: AnswerIn) -> Choices:
+    return {
+        "citations": [known for source in given.sources for known in find_citation_ids(source.source_id, source.text)]
+    }
 
 
 _HISTORY = "discord.max_history_chars"
 
 GATE = Prompt("gate", takes=GateIn, gives=GateDecision, bounded_by=(_HISTORY,))
-SELECT = Prompt("select", takes=SelectIn, gives=Selection, offers=_listed, bounded_by=("ai.max_index_chars", _HISTORY))
-ANSWER = Prompt("answer", takes=AnswerIn, gives=Draft, offers=_shown, bounded_by=("ai.max_source_chars", _HISTORY))
+SELECT = Prompt(
+    "select", takes=SelectIn, gives=Selection, offers=_offer_source_ids, bounded_by=("ai.max_index_chars", _HISTORY)
+)
+ANSWER = Prompt(
+    "answer", takes=AnswerIn, gives=AnswerDraft, offers=_offer_citations, bounded_by=("ai.max_source_chars", _HISTORY)
+)
 VERIFY = Prompt("verify", takes=VerifyIn, gives=Verification, bounded_by=("ai.max_source_chars", _HISTORY))
 
 

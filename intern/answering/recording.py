@@ -15,18 +15,26 @@ from itertools import chain
 import msgspec
 from msgspec import Struct, structs
 
-from intern.answering.nearest import Nearest
+from intern.answering.nearest import LineRanker
 from intern.answering.prompts import MOST_SHOWN
 from intern.answering.workflow import Answerer
-from intern.answering.working import Knowledge, asked
+from intern.answering.working import KnowledgeLookup, prepare_question
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError
 from intern.core.ids import MessageId, SourceId
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Image, Message, RequestContext, is_distilled
-from intern.core.records import Hit, IndexEntry, Learned, SourceText
-from intern.core.text.masking import encoded
+from intern.core.messages import (
+    COULD_NOT_LOOK,
+    AnswerResult,
+    Conversation,
+    Image,
+    Message,
+    RequestContext,
+    is_distilled,
+)
+from intern.core.records import IndexEntry, LearnedMatches, PassageHit, SourceText
+from intern.core.text.masking import encode_json
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.models.recording import Call, Keep, Made, TapedModel, digest_of, parts_of
-from intern.models.templates import Templates
+from intern.models.recording import FinishedCall, Keep, RecordedCall, RecordingModel, make_digest, split_shared_text
+from intern.models.templates import PromptTemplates
 
 _MOST_INDEX = 64_000  # characters of the index, where an answer read its descriptions
 
@@ -34,31 +42,31 @@ ANYONE = "anyone"
 """Words of people whom a recording does not name: of earlier answers, nuggets and facts."""
 
 
-class KeptHit(Hit, frozen=True, kw_only=True, array_like=True):
+class RecordedHit(PassageHit, frozen=True, kw_only=True, array_like=True):
     """A hit with the name of its text, and without those of its fields: there are sixteen in each recording."""
 
-    def whole(self, texts: Mapping[str, str]) -> Hit:
+    def restore(self, texts: Mapping[str, str]) -> PassageHit:
         """Return it with its text; empty where that is lost."""
         told = structs.replace(self, text=texts.get(self.text, ""))
-        return msgspec.convert(told, Hit, from_attributes=True)
+        return msgspec.convert(told, PassageHit, from_attributes=True)
 
 
-class Searched(Struct, frozen=True, kw_only=True):
+class RecordedSearch(Struct, frozen=True, kw_only=True):
     """A search and its hits; None where it failed."""
 
     query: str
     limit: int
-    hits: tuple[KeptHit, ...] | None
+    hits: tuple[RecordedHit, ...] | None
 
 
-class Recalled(Struct, frozen=True, kw_only=True):
+class RecordedLearned(Struct, frozen=True, kw_only=True):
     """The nuggets and facts that fitted a query. The texts of the facts are names of shared texts."""
 
     query: str
-    learned: Learned
+    learned: LearnedMatches
 
 
-class Liked(Struct, frozen=True, kw_only=True):
+class RecordedSimilarities(Struct, frozen=True, kw_only=True):
     """The cosines of a question and lines of passages."""
 
     texts: str
@@ -67,7 +75,7 @@ class Liked(Struct, frozen=True, kw_only=True):
     """None where they could not be computed."""
 
 
-class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AnswerRecording(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An answer, and all that it was made from."""
 
     at: datetime
@@ -79,18 +87,18 @@ class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the index."""
     index: tuple[IndexEntry, ...] = ()
     """Its entries, where they mattered: there were few of them, or no text was found."""
-    searched: tuple[Searched, ...] = ()
-    recalled: tuple[Recalled, ...] = ()
+    searched: tuple[RecordedSearch, ...] = ()
+    recalled: tuple[RecordedLearned, ...] = ()
     sources: tuple[SourceText, ...] = ()
     """Those that were read; their texts are names of shared texts."""
     unreadable: Mapping[SourceId, str] = {}
     links: Mapping[SourceId, str | None] = {}
-    likes: tuple[Liked, ...] = ()
-    calls: tuple[Call, ...] = ()
-    result: AIResult
+    likes: tuple[RecordedSimilarities, ...] = ()
+    calls: tuple[RecordedCall, ...] = ()
+    result: AnswerResult
 
     @property
-    def named(self) -> frozenset[str]:
+    def origins(self) -> frozenset[str]:
         """Whose words it holds: `user:<id>`, topics by their source ids, and ANYONE."""
         ids = [source.source_id for source in self.sources]
         ids += [entry.source_id for entry in self.index]
@@ -105,22 +113,22 @@ class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return frozenset(found)
 
     @property
-    def asked(self) -> frozenset[MessageId]:
+    def question_ids(self) -> frozenset[MessageId]:
         """The messages of the question."""
         question = self.conversation.messages[self.conversation.asked]
         return frozenset(each for each in (self.context.message_id, *(said.id for said in question)) if each)
 
     @property
-    def heard(self) -> frozenset[MessageId]:
+    def message_ids(self) -> frozenset[MessageId]:
         """All messages that it holds."""
-        return self.asked.union(each.id for each in self.conversation.messages if each.id)
+        return self.question_ids.union(each.id for each in self.conversation.messages if each.id)
 
 
 _Read = dict[SourceId, SourceText | KnowledgeError]
 
 
 @dataclass(kw_only=True)
-class Tape:
+class AnswerTape:
     """What one answer has read so far."""
 
     at: datetime
@@ -128,18 +136,18 @@ class Tape:
     context: RequestContext
     addressed: bool
     index: Sequence[IndexEntry] = ()
-    searched: list[tuple[str, int, Sequence[Hit] | None]] = field(
-        default_factory=list[tuple[str, int, "Sequence[Hit] | None"]]
+    searched: list[tuple[str, int, Sequence[PassageHit] | None]] = field(
+        default_factory=list[tuple[str, int, "Sequence[PassageHit] | None"]]
     )
-    recalled: list[Recalled] = field(default_factory=list[Recalled])
+    recalled: list[RecordedLearned] = field(default_factory=list[RecordedLearned])
     read: _Read = field(default_factory=_Read)
     links: dict[SourceId, str | None] = field(default_factory=dict[SourceId, "str | None"])
-    likes: list[Liked] = field(default_factory=list[Liked])
-    made: list[Made] = field(default_factory=list[Made])
-    result: AIResult = AIResult(should_reply=False)  # noqa: RUF009 it is immutable
+    likes: list[RecordedSimilarities] = field(default_factory=list[RecordedSimilarities])
+    made: list[FinishedCall] = field(default_factory=list[FinishedCall])
+    result: AnswerResult = AnswerResult(should_reply=False)  # noqa: RUF009 it is immutable
 
     @property
-    def unfit(self) -> str:
+    def unfit_reason(self) -> str:
         """Why it cannot be replayed; empty if it can."""
         if any(message.images for message in self.conversation.messages):
             return "it had pictures, which are not kept"
@@ -149,22 +157,22 @@ class Tape:
             return "it read the whole index, which is too long to be kept"
         return ""
 
-    def answered(self, templates: Templates, keep: Keep, *, context: bool = True) -> Answered:
+    def make_recording(self, templates: PromptTemplates, keep: Keep, *, context: bool = True) -> AnswerRecording:
         """Return all of it, without pictures. Raises ConfigError for a broken template.
 
         Without `context`, only what the asker and the bot said is in it, and the prompts are made from that.
         """
         if not context:
-            return self.without_others().answered(templates, keep)
+            return self.without_others().make_recording(templates, keep)
 
-        def shelved(source: SourceText) -> SourceText:
+        def store_source(source: SourceText) -> SourceText:
             return structs.replace(source, text=keep(source.text), said=source.said and keep(source.said))
 
-        def kept(hit: Hit) -> KeptHit:
-            return msgspec.convert(structs.replace(hit, text=keep(hit.text)), KeptHit, from_attributes=True)
+        def store_hit(hit: PassageHit) -> RecordedHit:
+            return msgspec.convert(structs.replace(hit, text=keep(hit.text)), RecordedHit, from_attributes=True)
 
         said = (structs.replace(each, images=()) if each.images else each for each in self.conversation.messages)
-        return Answered(
+        return AnswerRecording(
             at=self.at,
             conversation=Conversation(tuple(said)),
             context=self.context,
@@ -172,34 +180,36 @@ class Tape:
             entries=len(self.index),
             index=tuple(self.index) if self._index_matters and self._index_fits else (),
             searched=tuple(
-                Searched(query=query, limit=limit, hits=None if hits is None else tuple(map(kept, hits)))
+                RecordedSearch(query=query, limit=limit, hits=None if hits is None else tuple(map(store_hit, hits)))
                 for query, limit, hits in self.searched
             ),
             recalled=tuple(
-                structs.replace(each, learned=structs.replace(each.learned, facts=(*map(shelved, each.learned.facts),)))
+                structs.replace(
+                    each, learned=structs.replace(each.learned, facts=(*map(store_source, each.learned.facts),))
+                )
                 for each in self.recalled
             ),
-            sources=tuple(shelved(each) for each in self.read.values() if isinstance(each, SourceText)),
+            sources=tuple(store_source(each) for each in self.read.values() if isinstance(each, SourceText)),
             unreadable={name: str(each) for name, each in self.read.items() if isinstance(each, KnowledgeError)},
             links=self.links,
             likes=tuple(self.likes),
-            calls=tuple(made.call(templates, keep) for made in self.made),
+            calls=tuple(made.make_recorded_call(templates, keep) for made in self.made),
             result=self.result,
         )
 
-    def without_others(self) -> Tape:
+    def without_others(self) -> AnswerTape:
         """Return it with empty messages of other members; of what asked nothing, by itself, no words are left."""
         is_chatter = self.result.reason == "not_a_question" and not self.addressed
         own = {each.author_id for each in self.conversation.messages[self.conversation.asked] if not is_chatter}
 
-        def kept(said: Message) -> Message:
+        def blank_foreign(said: Message) -> Message:
             is_own = said.role == "assistant" or said.author_id in own
             return said if is_own else structs.replace(said, text="", attachments=())
 
-        conversation = Conversation(tuple(map(kept, self.conversation.messages)))
+        conversation = Conversation(tuple(map(blank_foreign, self.conversation.messages)))
         if is_chatter:
             return replace(self, conversation=conversation, searched=[], recalled=[], made=[])
-        history = asked(conversation, addressed=self.addressed).history
+        history = prepare_question(conversation, addressed=self.addressed).history
         made = [replace(each, given=structs.replace(each.given, history=history), sent=None) for each in self.made]
         return replace(self, conversation=conversation, made=made)
 
@@ -222,8 +232,8 @@ class Tape:
 class TapedKnowledge:
     """Knowledge that notes what it gives."""
 
-    knowledge: Knowledge
-    tape: Tape
+    knowledge: KnowledgeLookup
+    tape: AnswerTape
 
     async def entries(self) -> Sequence[IndexEntry]:
         """As `Knowledge`; so are the others."""
@@ -236,16 +246,16 @@ class TapedKnowledge:
         self.tape.read.update(zip(source_ids, read, strict=True))
         return read
 
-    async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
+    async def find_hits(self, query: str, limit: int, /) -> Sequence[PassageHit] | None:
         """See above."""
-        hits = await self.knowledge.hits(query, limit)
+        hits = await self.knowledge.find_hits(query, limit)
         self.tape.searched.append((query, limit, hits))
         return hits
 
-    async def learned(self, query: str, /) -> Learned:
+    async def find_learned(self, query: str, /) -> LearnedMatches:
         """See above."""
-        learned = await self.knowledge.learned(query)
-        self.tape.recalled.append(Recalled(query=query, learned=learned))
+        learned = await self.knowledge.find_learned(query)
+        self.tape.recalled.append(RecordedLearned(query=query, learned=learned))
         return learned
 
     async def citation_link(self, source_id: SourceId, /) -> str | None:
@@ -254,10 +264,10 @@ class TapedKnowledge:
         return link
 
 
-class TapedNearest(Nearest):
+class TapedLineRanker(LineRanker):
     """Ranks lines as another does, and notes their likeness."""
 
-    def __init__(self, nearest: Nearest, tape: Tape) -> None:
+    def __init__(self, nearest: LineRanker, tape: AnswerTape) -> None:
         super().__init__()
         self._nearest, self._tape = nearest, tape
 
@@ -266,20 +276,20 @@ class TapedNearest(Nearest):
         """As `Nearest`."""
         return self._nearest.embeds
 
-    async def likes(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
+    async def compute_similarities(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
         """See above."""
-        likes = await self._nearest.likes(question, texts)
-        self._tape.likes.append(Liked(texts=_digest(question, texts), likes=likes))
+        likes = await self._nearest.compute_similarities(question, texts)
+        self._tape.likes.append(RecordedSimilarities(texts=_digest_texts(question, texts), likes=likes))
         return likes
 
 
-def taped(answerer: Answerer, tape: Tape, model: str) -> Answerer:
+def attach_tape(answerer: Answerer, tape: AnswerTape, model: str) -> Answerer:
     """Return an answerer that fills the tape. `model` is the name of its model."""
     return replace(
         answerer,
-        model=TapedModel(answerer.model, model, tape.made.append),
+        model=RecordingModel(answerer.model, model, tape.made.append),
         knowledge=TapedKnowledge(answerer.knowledge, tape),
-        nearest=answerer.nearest and TapedNearest(answerer.nearest, tape),
+        nearest=answerer.nearest and TapedLineRanker(answerer.nearest, tape),
     )
 
 
@@ -287,10 +297,10 @@ class NotRecordedError(ModelReplyError):
     """Today's code asks something that the recording does not hold."""
 
 
-class Replayed(Struct, frozen=True, kw_only=True):
+class AnswerReplayResult(Struct, frozen=True, kw_only=True):
     """An answer that was worked out again."""
 
-    result: AIResult
+    result: AnswerResult
     changed: tuple[str, ...]
     """What is no longer as it was recorded: the names of prompts, or what the knowledge was asked."""
     calls: int
@@ -300,42 +310,42 @@ class Replayed(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replay:
+class AnswerReplayer:
     """Works recorded answers out again, with the options of an answerer and today's templates."""
 
     answerer: Answerer
-    templates: Templates
+    templates: PromptTemplates
     model: Model | None = None
     """Asked where a prompt is another one by now; without it, there is no answer then."""
     only: str = ""
     """The model whose recorded replies serve; empty: any."""
 
-    async def again(self, answered: Answered, texts: Mapping[str, str]) -> Replayed:
+    async def replay(self, answered: AnswerRecording, texts: Mapping[str, str]) -> AnswerReplayResult:
         """Work out an answer, from its shared texts. Raises no `InternError`."""
-        kept = _Kept(answered, texts)
+        kept = _RecordedKnowledge(answered, texts)
         calls = [each for each in answered.calls if self.only in {"", each.model}]
-        replies = RecordedModel(calls, texts, self.templates, self.model)
-        nearest = self.answerer.nearest and RecordedNearest(self.answerer.nearest, answered.likes)
+        replies = ReplayingModel(calls, texts, self.templates, self.model)
+        nearest = self.answerer.nearest and RecordedLineRanker(self.answerer.nearest, answered.likes)
         answerer = replace(self.answerer, model=replies, knowledge=kept, nearest=nearest)
         result = await answerer.answer(answered.conversation, answered.context, addressed=answered.addressed)
-        return Replayed(
+        return AnswerReplayResult(
             result=result,
             changed=tuple(dict.fromkeys((*kept.lacking, *replies.changed))),
             calls=len(replies.changed) if self.model is not None else 0,
-            is_same=plain(result) == plain(answered.result),
+            is_same=strip_debug(result) == strip_debug(answered.result),
         )
 
 
-def plain(result: AIResult) -> AIResult:
+def strip_debug(result: AnswerResult) -> AnswerResult:
     """Return an answer without the times and figures of its making, as a recording holds it."""
-    return msgspec.json.decode(encoded(structs.replace(result, debug=None)), type=AIResult)
+    return msgspec.json.decode(encode_json(structs.replace(result, debug=None)), type=AnswerResult)
 
 
-class RecordedModel:
+class ReplayingModel:
     """Gives recorded replies to the same prompts; asks a model, if there is one, about others."""
 
     def __init__(
-        self, calls: Iterable[Call], texts: Mapping[str, str], templates: Templates, model: Model | None
+        self, calls: Iterable[RecordedCall], texts: Mapping[str, str], templates: PromptTemplates, model: Model | None
     ) -> None:
         self._calls = {(each.prompt, texts.get(each.shared), each.user): each for each in calls}
         self._templates, self._model = templates, model
@@ -344,7 +354,7 @@ class RecordedModel:
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """Return the recorded reply, or ask. Raises the ModelError family."""
-        shared, user = parts_of(prompt, self._templates.render(prompt, given))
+        shared, user = split_shared_text(prompt, self._templates.render(prompt, given))
         call = self._calls.get((prompt.name, shared, user))
         if call is not None and call.reply:
             return msgspec.json.decode(call.reply, type=prompt.gives)
@@ -356,10 +366,10 @@ class RecordedModel:
         return await self._model.ask(prompt, given, images=images)
 
 
-class RecordedNearest(Nearest):
+class RecordedLineRanker(LineRanker):
     """Ranks lines by their recorded likeness; asks another about that of others."""
 
-    def __init__(self, nearest: Nearest, recorded: Iterable[Liked]) -> None:
+    def __init__(self, nearest: LineRanker, recorded: Iterable[RecordedSimilarities]) -> None:
         super().__init__()
         self._nearest = nearest
         self._recorded = {each.texts: each.likes for each in recorded}
@@ -369,18 +379,22 @@ class RecordedNearest(Nearest):
         """See above."""
         return bool(self._recorded) or self._nearest.embeds
 
-    async def likes(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
+    async def compute_similarities(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
         """See above."""
-        digest = _digest(question, texts)
-        return self._recorded[digest] if digest in self._recorded else await self._nearest.likes(question, texts)
+        digest = _digest_texts(question, texts)
+        return (
+            self._recorded[digest]
+            if digest in self._recorded
+            else await self._nearest.compute_similarities(question, texts)
+        )
 
 
-class _Kept:
+class _RecordedKnowledge:
     """The knowledge as it was."""
 
-    def __init__(self, answered: Answered, texts: Mapping[str, str]) -> None:
+    def __init__(self, answered: AnswerRecording, texts: Mapping[str, str]) -> None:
         self._answered, self._texts = answered, texts
-        self._sources = {each.source_id: self._whole(each) for each in answered.sources}
+        self._sources = {each.source_id: self._restore_source(each) for each in answered.sources}
         self.lacking: list[str] = []
 
     async def entries(self) -> Sequence[IndexEntry]:
@@ -390,42 +404,42 @@ class _Kept:
         return (*kept, *(IndexEntry(SourceId(f"unrecorded:{n}"), "") for n in others))
 
     async def load_each(self, source_ids: Sequence[SourceId], /) -> Sequence[SourceText | KnowledgeError]:
-        return [self._sources.get(each) or self._unread(each) for each in source_ids]
+        return [self._sources.get(each) or self._make_unread_error(each) for each in source_ids]
 
-    async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
+    async def find_hits(self, query: str, limit: int, /) -> Sequence[PassageHit] | None:
         for each in self._answered.searched:
             if each.query == query and limit <= each.limit:
-                return each.hits and [hit.whole(self._texts) for hit in each.hits[:limit]]
-        raise self._lacks("a search")
+                return each.hits and [hit.restore(self._texts) for hit in each.hits[:limit]]
+        raise self._note_missing("a search")
 
-    async def learned(self, query: str, /) -> Learned:
+    async def find_learned(self, query: str, /) -> LearnedMatches:
         for each in self._answered.recalled:
             if each.query == query:
-                return structs.replace(each.learned, facts=tuple(map(self._whole, each.learned.facts)))
-        raise self._lacks("a search for facts")
+                return structs.replace(each.learned, facts=tuple(map(self._restore_source, each.learned.facts)))
+        raise self._note_missing("a search for facts")
 
     async def citation_link(self, source_id: SourceId, /) -> str | None:
         return self._answered.links.get(source_id)
 
-    def _whole(self, source: SourceText) -> SourceText:
+    def _restore_source(self, source: SourceText) -> SourceText:
         said = source.said and self._texts[source.said]
         return structs.replace(source, text=self._texts[source.text], said=said)
 
-    def _unread(self, source_id: SourceId) -> KnowledgeError:
+    def _make_unread_error(self, source_id: SourceId) -> KnowledgeError:
         if source_id in self._answered.unreadable:
             return KnowledgeError(self._answered.unreadable[source_id])
-        return self._lacks(f"the source {source_id}")
+        return self._note_missing(f"the source {source_id}")
 
-    def _lacks(self, what: str) -> KnowledgeError:
+    def _note_missing(self, what: str) -> KnowledgeError:
         self.lacking.append(what)
         return KnowledgeError(f"{what} is not in the recording")
 
 
-def _digest(question: str, texts: Sequence[str]) -> str:
-    return digest_of(encoded((question, *texts)).decode())
+def _digest_texts(question: str, texts: Sequence[str]) -> str:
+    return make_digest(encode_json((question, *texts)).decode())
 
 
-def texts_of(answered: Answered) -> Iterator[str]:
+def iter_texts(answered: AnswerRecording) -> Iterator[str]:
     """Yield what people and models said: all else in a recording is made from that and from shared texts."""
     for message in answered.conversation.messages:
         yield message.text

@@ -24,16 +24,16 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Struct, structs
 
 from intern.chat.options import ConversationOptions
-from intern.chat.phrases import ENGLISH, Phrases, in_language, language_of_question, phrases
+from intern.chat.phrases import ENGLISH, Phrases, detect_reply_language, get_phrases, select_language
 from intern.chat.reply_text import clean_name, plain_line
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
-from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply
+from intern.core.flow import AnswerRequest, DeclineReason, QuestionDeclined, Reply
 from intern.core.ids import MessageId, RoleId, UserId
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason, is_distilled, is_team
+from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Button, SilenceReason, is_distilled, is_team_source
 from intern.core.text.language import SPOKEN
 from intern.core.text.patterns import regex
-from intern.models.templates import MISTAKES, find_shipped
+from intern.models.templates import MISTAKES, find_shipped_folders
 from intern.stores.sqlite.store import save_record
 from intern.stores.sqlite.traces import TraceStore
 
@@ -77,7 +77,7 @@ class Wording(Struct, frozen=True, kw_only=True):
     welcome: str
     """To a server that invited the bot, where each server is a community by itself."""
 
-    def declining(self, reason: DeclineReason) -> str:
+    def get_decline_text(self, reason: DeclineReason) -> str:
         """Return the text for a question that is not worked on."""
         texts: Mapping[DeclineReason, str] = {
             "asked too much": self.limit,
@@ -88,7 +88,7 @@ class Wording(Struct, frozen=True, kw_only=True):
         }
         return texts[reason]
 
-    def instead(self, reason: SilenceReason, unknown: str) -> str:
+    def get_silence_text(self, reason: SilenceReason, unknown: str) -> str:
         """Return the text for a silence; `unknown` if a search found nothing."""
         if reason in COULD_NOT_LOOK:
             return self.over_budget if reason == "over_budget" else self.cannot_look
@@ -110,7 +110,9 @@ def load_wordings(
     """
     names = [each.name for each in structs.fields(Wording)]
     return {
-        language: Wording(**{name: worded(template_name(name, language), prompts_dir, constants) for name in names})
+        language: Wording(
+            **{name: render_wording(template_name(name, language), prompts_dir, constants) for name in names}
+        )
         for language in sorted(SPOKEN)
     }
 
@@ -120,7 +122,7 @@ def template_name(name: str, language: str) -> str:
     return name if language == ENGLISH else f"{language}/{name}"
 
 
-def worded(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) -> str:
+def render_wording(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) -> str:
     """Render one of the texts. Raises ConfigError as `load_wordings` does, with file and line."""
     file = wording_file(name, prompts_dir)
     try:
@@ -128,7 +130,7 @@ def worded(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) ->
         # Most have nothing to render, and compiling one takes 3 ms.
         text = (_JINJA.from_string(text).render(constants) if "{" in text else text).strip()
     except (OSError, UnicodeError, *MISTAKES) as error:
-        raise ConfigError(f"{file}{_line_of(error)}: {error}") from error
+        raise ConfigError(f"{file}{_format_line_number(error)}: {error}") from error
     if not text or len(text) > _MAX_CHARS:
         raise ConfigError(f"{file}: the text has {len(text)} characters; it must have 1 to {_MAX_CHARS}")
     return text
@@ -139,7 +141,7 @@ def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
 
     The operator's English one is for all languages in which they have none. Raises ConfigError if there is none.
     """
-    folders: tuple[Traversable, ...] = (*((prompts_dir,) if prompts_dir else ()), *find_shipped())
+    folders: tuple[Traversable, ...] = (*((prompts_dir,) if prompts_dir else ()), *find_shipped_folders())
     names = dict.fromkeys((name, name.rpartition("/")[2]))
     places = (folder / _FOLDER / (each + _SUFFIX) for folder in folders for each in names)
     file = next((place for place in places if place.is_file()), None)
@@ -149,39 +151,39 @@ def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
 
 
 @dataclass(frozen=True)
-class Replying:
+class ReplyBuilder:
     """Makes replies of questions and results, as the operator wants it."""
 
     wordings: Wordings
     options: ConversationOptions
     handoff_role_id: RoleId | None = None
 
-    def reply_of(self, request: AnswerRequest, result: AIResult) -> Reply | None:
+    def build_reply(self, request: AnswerRequest, result: AnswerResult) -> Reply | None:
         """Return the reply to post, or None for silence.
 
         A member who mentions the bot or replies to it always gets a reply. In its own thread, and in a new forum post,
         people also talk to each other: there, only a message that it searched for, or would have, is worth one.
         """
         if result.should_reply and result.reply_text:
-            buttons = answer_buttons(request.batch.last.id, language_of_question(request))
-            return _reply(request, result.reply_text, citations=result.citations, buttons=buttons)
+            buttons = answer_buttons(request.batch.last.id, detect_reply_language(request))
+            return _make_reply(request, result.reply_text, citations=result.citations, buttons=buttons)
         nothing_to_look_for = result.reason in {"not_a_question", "not_answerable"}
         if not request.called and (nothing_to_look_for or not request.addressed):
             return None
-        wording = in_language(self.wordings, language_of_question(request))
+        wording = select_language(self.wordings, detect_reply_language(request))
         links = wording.links if result.citations else ""
         if result.reason in COULD_NOT_LOOK or nothing_to_look_for or self.handoff_role_id is None:
-            text = links or wording.instead(result.reason, wording.unknown)
-            return _reply(request, text, notice=True, citations=result.citations)
+            text = links or wording.get_silence_text(result.reason, wording.unknown)
+            return _make_reply(request, text, notice=True, citations=result.citations)
         # The team has been told by this very message, or not at all.
         text = f"{links}\n{wording.handoff} <@&{self.handoff_role_id}>".lstrip()
-        return _reply(request, text, notice=True, citations=result.citations, mention_role=self.handoff_role_id)
+        return _make_reply(request, text, notice=True, citations=result.citations, mention_role=self.handoff_role_id)
 
 
 def answer_buttons(question_id: MessageId, language: str = ENGLISH) -> tuple[Button, ...]:
     """Make the buttons under an answer: two votes, and why it was given. Their ids name the question."""
     votes = [Button(custom_id=button_id(vote, question_id, language), emoji=emoji) for vote, emoji in _VOTES.items()]
-    return (*votes, Button(custom_id=button_id("why", question_id, language), label=phrases(language).why))
+    return (*votes, Button(custom_id=button_id("why", question_id, language), label=get_phrases(language).why))
 
 
 def button_id(act: str, of: str, language: str) -> str:
@@ -189,12 +191,12 @@ def button_id(act: str, of: str, language: str) -> str:
     return f"intern:{act}:{of}" + ("" if language == ENGLISH else f":{language}")
 
 
-def notice(request: AnswerRequest, text: str) -> Reply:
+def make_notice(request: AnswerRequest, text: str) -> Reply:
     """Make a reply that says why there is no answer."""
-    return _reply(request, text, notice=True)
+    return _make_reply(request, text, notice=True)
 
 
-def _reply(request: AnswerRequest, text: str, **more: Any) -> Reply:
+def _make_reply(request: AnswerRequest, text: str, **more: Any) -> Reply:
     return Reply(
         question=request.batch.last,
         target="in_place" if request.channel.is_thread else "new_thread",
@@ -202,12 +204,12 @@ def _reply(request: AnswerRequest, text: str, **more: Any) -> Reply:
         called=request.called,
         settles=tuple(message.id for message in request.batch.messages),
         asked=request.batch.text,
-        language=language_of_question(request),
+        language=detect_reply_language(request),
         **more,
     )
 
 
-def _line_of(error: Exception) -> str:
+def _format_line_number(error: Exception) -> str:
     if isinstance(error, jinja2.TemplateSyntaxError):
         return f", line {error.lineno}"
     # Jinja gives the frames of a template the lines of its source.
@@ -224,60 +226,62 @@ def why_line(debug: Mapping[str, Any], words: Phrases | None = None) -> str:
 
     Missing steps and fields are left out, so the line never claims a check that the trace does not show.
     """
-    generation, verification = _step(debug, "generation"), _step(debug, "verification")
-    words = words or phrases()
-    sources = _named(_texts(generation.get("citations")), words)
+    generation, verification = _get_step(debug, "generation"), _get_step(debug, "verification")
+    words = words or get_phrases()
+    sources = _format_sources(_read_texts(generation.get("citations")), words)
     if not sources:
         return ""
-    checks = words.comma.join(_checks(generation, verification, words))
+    checks = words.comma.join(_list_checks(generation, verification, words))
     form = words.made_and_checked if checks else words.made_from
     return form.format(sources=sources, checks=checks)
 
 
-def _named(source_ids: Sequence[str], words: Phrases) -> str:
-    team = [each for each in source_ids if is_team(each)]
+def _format_sources(source_ids: Sequence[str], words: Phrases) -> str:
+    team = [each for each in source_ids if is_team_source(each)]
     days = sorted({"-".join(date.groups()) for each in team if (date := _QA_DATE.search(each))})
     learned = {"nugget": words.conversation, "fact": words.fact}
     others = dict.fromkeys(learned[kind] for each in source_ids if (kind := each.partition(":")[0]) in learned)
-    unsaid = (each for each in source_ids if not (is_team(each) or is_distilled(each)))
+    unsaid = (each for each in source_ids if not (is_team_source(each) or is_distilled(each)))
     names = [each.partition(":")[2] or each for each in unsaid]
     pages = [plain_line(name) for name in names if re.match(r"https?://", name)]
     documents = [clean_name(name) for name in names if not re.match(r"https?://", name)]
     parts = [
-        *_list(words.docs, documents, words),
-        *_list(words.page if len(pages) == 1 else words.pages, pages, words),
-        *_team_answers(len(team), days, words),
+        *_format_list(words.docs, documents, words),
+        *_format_list(words.page if len(pages) == 1 else words.pages, pages, words),
+        *_format_team_answers(len(team), days, words),
         *others,
     ]
-    return _joined(parts, words)
+    return _join_parts(parts, words)
 
 
-def _team_answers(count: int, days: Sequence[str], words: Phrases) -> list[str]:
+def _format_team_answers(count: int, days: Sequence[str], words: Phrases) -> list[str]:
     answers = words.team_answer if count == 1 else words.team_answers.format(count=count)
-    dated = words.of_days.format(answers=answers, days=_joined(_few(days, words), words)) if days else answers
+    dated = (
+        words.of_days.format(answers=answers, days=_join_parts(_shorten_list(days, words), words)) if days else answers
+    )
     return [dated] if count else []
 
 
-def _list(form: str, names: Sequence[str], words: Phrases) -> list[str]:
-    shown = _few([f"`{name}`" for name in names], words)
-    return [form.format(names=_joined(shown, words))] if names else []
+def _format_list(form: str, names: Sequence[str], words: Phrases) -> list[str]:
+    shown = _shorten_list([f"`{name}`" for name in names], words)
+    return [form.format(names=_join_parts(shown, words))] if names else []
 
 
-def _few(names: Sequence[str], words: Phrases) -> list[str]:
+def _shorten_list(names: Sequence[str], words: Phrases) -> list[str]:
     rest = len(names) - _MOST_NAMED
     return [*names[:_MOST_NAMED], *([words.more.format(count=rest)] if rest > 0 else [])]
 
 
-def _checks(generation: Mapping[str, object], verification: Mapping[str, object], words: Phrases) -> list[str]:
+def _list_checks(generation: Mapping[str, object], verification: Mapping[str, object], words: Phrases) -> list[str]:
     checks: list[str] = []
-    quotes = _number(generation.get("quotes_count"))
+    quotes = _read_number(generation.get("quotes_count"))
     if quotes:
         checks.append(words.quote_checked if quotes == 1 else words.quotes_checked.format(count=quotes))
-    strange = _number(generation.get("strange_count"))
-    suspicions = _number(generation.get("suspicions_count")) if strange is None else strange
+    strange = _read_number(generation.get("strange_count"))
+    suspicions = _read_number(generation.get("suspicions_count")) if strange is None else strange
     if suspicions == 0:
         checks.append(words.all_checked)
-    elif quotes or _number(generation.get("strange_urls_count")) == 0:
+    elif quotes or _read_number(generation.get("strange_urls_count")) == 0:
         # With `ai.strict_grounding` off, an answer may hold commands that no source does.
         checks += [words.links_checked, *([words.unfounded.format(count=strange)] if strange else [])]
     if verification.get("is_good_enough") is True:
@@ -286,22 +290,22 @@ def _checks(generation: Mapping[str, object], verification: Mapping[str, object]
     return checks
 
 
-def _step(debug: Mapping[str, Any], name: str) -> Mapping[str, object]:
+def _get_step(debug: Mapping[str, Any], name: str) -> Mapping[str, object]:
     step = debug.get(name)
     return cast("Mapping[str, object]", step) if isinstance(step, Mapping) else {}
 
 
-def _texts(value: object) -> list[str]:
+def _read_texts(value: object) -> list[str]:
     if not isinstance(value, list | tuple):
         return []
     return list(dict.fromkeys(each for each in cast("Sequence[object]", value) if isinstance(each, str) and each))
 
 
-def _number(value: object) -> int | None:
+def _read_number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _joined(parts: Sequence[str], words: Phrases) -> str:
+def _join_parts(parts: Sequence[str], words: Phrases) -> str:
     return words.and_.join([*([words.comma.join(parts[:-1])] if parts[1:] else []), *parts[-1:]])
 
 
@@ -318,7 +322,7 @@ _TOLD_FOR: Final[Mapping[DeclineReason, timedelta]] = MappingProxyType(
 )
 
 
-class Declining:
+class Decliner:
     """Says no. Remembers whom it told what, for as long as that holds."""
 
     def __init__(self, wordings: Wordings, *, traces: TraceStore, clock: Clock) -> None:
@@ -327,21 +331,21 @@ class Declining:
         self._clock = clock
         self._told: dict[DeclineReason, OrderedDict[UserId, datetime]] = {each: OrderedDict() for each in _TOLD_FOR}
 
-    async def account_for(self, declined: Declined) -> None:
+    async def record_decline(self, declined: QuestionDeclined) -> None:
         """Record why there is no answer."""
         batch = declined.request.batch
         ids, outcome = [each.id for each in batch.messages], "shed" if declined.reason == "shed" else "passed over"
-        keep = partial(self._traces.keep, ids, batch.channel_id, outcome=outcome, reason=declined.reason)
+        keep = partial(self._traces.save, ids, batch.channel_id, outcome=outcome, reason=declined.reason)
         await save_record(keep, message_id=batch.last.id)
 
-    def word(self, declined: Declined) -> Reply | None:
+    def build_reply(self, declined: QuestionDeclined) -> Reply | None:
         """Return the reply, and remember it; None if the bot was not called, or gave this reason lately."""
-        if not declined.request.called or self._told_before(declined.reason, declined.request.batch.author.id):
+        if not declined.request.called or self._has_told(declined.reason, declined.request.batch.author.id):
             return None
-        wording = in_language(self._wordings, language_of_question(declined.request))
-        return notice(declined.request, wording.declining(declined.reason))
+        wording = select_language(self._wordings, detect_reply_language(declined.request))
+        return make_notice(declined.request, wording.get_decline_text(declined.reason))
 
-    def _told_before(self, reason: DeclineReason, user_id: UserId) -> bool:
+    def _has_told(self, reason: DeclineReason, user_id: UserId) -> bool:
         told, now = self._told[reason], self._clock.now()
         # In the order of telling, so that what holds no longer stands in front. The clock may have been put back.
         while told and not abs(now - next(iter(told.values()))) < _TOLD_FOR[reason]:

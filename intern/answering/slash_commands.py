@@ -15,22 +15,22 @@ from typing import Final, cast
 from msgspec import Struct, structs
 
 from intern.answering.replying import Wordings, answer_buttons, button_id, why_line
-from intern.answering.workflow import Answers
-from intern.chat.context import Gathered, gather
-from intern.chat.conversations import answer_request, conversation_around
+from intern.answering.workflow import QuestionAnswerer
+from intern.chat.context import BatchContext, gather_context
+from intern.chat.conversations import build_answer_request, read_conversation_around
 from intern.chat.options import ConversationOptions
-from intern.chat.phrases import ENGLISH, Phrases, in_language, phrases
+from intern.chat.phrases import ENGLISH, Phrases, get_phrases, select_language
 from intern.chat.platform import History, Outlet
-from intern.chat.reply_text import parts_of, thread_name
+from intern.chat.reply_text import format_parts, thread_name
 from intern.core import flow
 from intern.core.errors import ChatError, ChatRefusedError
-from intern.core.ids import GuildId, MessageId, UserId, position_of
+from intern.core.ids import GuildId, MessageId, UserId, parse_position
 from intern.core.log import get_logger
-from intern.core.messages import SILENCES, AIResult, Button, Channel, ChatMessage, Citation
-from intern.core.text.language import SPOKEN, language_of
+from intern.core.messages import SILENCES, AnswerResult, Button, Channel, ChatMessage, Citation
+from intern.core.text.language import SPOKEN, detect_language
 from intern.core.text.patterns import regex
 from intern.stores.sqlite.store import save_record
-from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
+from intern.stores.sqlite.traces import FeedbackStore, QuestionTrace, TraceStore, Votes
 
 _log = get_logger(__name__)
 
@@ -49,7 +49,7 @@ Manage = Callable[[flow.ServerCommand], Awaitable[str]]
 """Carries out a command of a member who may give it, and returns the reply. Raises the KnowledgeError family."""
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class InteractionReply(Struct, frozen=True, kw_only=True):
     """What an interaction is answered with, after its `captures` were handed on."""
 
     parts: tuple[str, ...]
@@ -59,21 +59,21 @@ class Said(Struct, frozen=True, kw_only=True):
     captures: tuple[flow.CaptureRequest, ...] = ()
 
 
-def said(text: str) -> Said:
+def make_text_reply(text: str) -> InteractionReply:
     """Make a reply of a text: without links, split if it is long."""
-    return Said(parts=tuple(parts_of(text)))
+    return InteractionReply(parts=tuple(format_parts(text)))
 
 
 def language_of_interaction(interaction: flow.Interaction, otherwise: str = ENGLISH) -> str:
     """Return the language to reply in: the question's, or that of the answer whose button was pressed."""
     if isinstance(interaction, flow.AskCommand):
-        return language_of(interaction.question) or otherwise
+        return detect_language(interaction.question) or otherwise
     pressed = _BUTTON.fullmatch(interaction.button) if isinstance(interaction, flow.ButtonPressed) else None
     return (pressed and pressed["language"]) or (ENGLISH if pressed else otherwise)
 
 
 @dataclass(kw_only=True)
-class _Shareable:
+class _ShareableAnswer:
     """An answer that its asker may share."""
 
     user_id: UserId
@@ -83,10 +83,10 @@ class _Shareable:
 
 
 @dataclass(kw_only=True)
-class Commands:
+class InteractionHandler:
     """Does what interactions ask for; many at once. Remembers the last answers, so that they can be shared."""
 
-    answers: Answers
+    answers: QuestionAnswerer
     history: History
     admits: Callable[[Channel], bool]
     outlet: Outlet
@@ -97,76 +97,80 @@ class Commands:
     wordings: Wordings
     refuses: Callable[[UserId], flow.DeclineReason | None] = lambda _: None
     """Count a question of a member, and return the limit that it is beyond, if any."""
-    count: Callable[[AIResult], object] = lambda _: None
+    count: Callable[[AnswerResult], object] = lambda _: None
     """Called with each result."""
     turned_away: Callable[[flow.DeclineReason], object] = lambda _: None
     """Called for each question beyond a limit."""
     manage: Manage | None = None
     """Carries out the commands for a server; None where the operator's settings are those of the server."""
     answers_kept: int = ANSWERS_KEPT
-    _shareable: OrderedDict[str, _Shareable] = field(default_factory=OrderedDict[str, _Shareable], init=False)
+    _shareable: OrderedDict[str, _ShareableAnswer] = field(
+        default_factory=OrderedDict[str, _ShareableAnswer], init=False
+    )
 
-    async def handle(self, interaction: flow.Interaction) -> Said:
+    async def handle(self, interaction: flow.Interaction) -> InteractionReply:
         """Do it, and return the reply for the member. Raises the ChatError and KnowledgeError families."""
         ticket, language = interaction.interaction, language_of_interaction(interaction, self.options.language)
-        words = phrases(language)
+        words = get_phrases(language)
         if ticket.guild_id not in self.guild_ids:
-            return said(words.in_private if ticket.guild_id is None else words.foreign_server)
+            return make_text_reply(words.in_private if ticket.guild_id is None else words.foreign_server)
         match interaction:
             case flow.UnknownInteraction(what=what):
                 _log.warning("interaction_unknown", interaction_id=ticket.id, what=what)
-                return said(words.unknown_command)
+                return make_text_reply(words.unknown_command)
             case flow.ButtonPressed():
-                return said(await self._pressed(interaction, words))
+                return make_text_reply(await self._handle_button(interaction, words))
             case flow.AskCommand():
                 return await self._ask(interaction, language, words)
             case flow.LearnCommand() | flow.WhyCommand():
-                return await self._for_team(interaction, words)
+                return await self._handle_team_command(interaction, words)
             case flow.SetupCommand() | flow.StatusCommand():
-                return said(await self._managed(interaction, words))
+                return make_text_reply(await self._manage_server(interaction, words))
 
-    async def _managed(self, command: flow.ServerCommand, words: Phrases) -> str:
+    async def _manage_server(self, command: flow.ServerCommand, words: Phrases) -> str:
         if self.manage is None:
             return words.unknown_command
         by_team = isinstance(command, flow.StatusCommand) and command.user.type == "team_member"
         return await self.manage(command) if command.manages or by_team else words.managers_only
 
-    async def _for_team(self, command: flow.LearnCommand | flow.WhyCommand, words: Phrases) -> Said:
+    async def _handle_team_command(
+        self, command: flow.LearnCommand | flow.WhyCommand, words: Phrases
+    ) -> InteractionReply:
         if command.user.type != "team_member":
-            return said(words.team_only)
-        if await self._open_channel(command.interaction) is None:
-            return said(words.not_public)
-        return await (self._learn(command) if isinstance(command, flow.LearnCommand) else self._why(command))
+            return make_text_reply(words.team_only)
+        if await self._get_public_channel(command.interaction) is None:
+            return make_text_reply(words.not_public)
+        return await (self._learn(command) if isinstance(command, flow.LearnCommand) else self._explain(command))
 
-    async def _ask(self, command: flow.AskCommand, language: str, words: Phrases) -> Said:
-        channel = await self._open_channel(command.interaction)
+    async def _ask(self, command: flow.AskCommand, language: str, words: Phrases) -> InteractionReply:
+        channel = await self._get_public_channel(command.interaction)
         if channel is None:
-            return said(words.not_public)
-        question = _question(command)
+            return make_text_reply(words.not_public)
+        question = _make_question(command)
         if question.author.type == "bot":
-            return said(words.from_bot)
+            return make_text_reply(words.from_bot)
         if not (question.text.strip() or question.attachments):
-            return said(words.no_text)
-        wording = in_language(self.wordings, language)
+            return make_text_reply(words.no_text)
+        wording = select_language(self.wordings, language)
         if command.user.type != "team_member" and (limit := self.refuses(command.user.id)):
             self.turned_away(limit)
-            return said(wording.declining(limit))
-        request = await self._request(question, channel, with_context=command.on is not None)
+            return make_text_reply(wording.get_decline_text(limit))
+        request = await self._build_request(question, channel, with_context=command.on is not None)
         result = await self.answers.answer(request.conversation, request.context, addressed=True)
-        await self._note(command, result)
+        await self._record_answer(command, result)
         if result.should_reply and result.reply_text:
-            return self._answered(command, question, result.reply_text, result.citations, language)
-        text = wording.links if result.citations else wording.instead(result.reason, words.not_known)
-        return Said(parts=tuple(parts_of(text, result.citations, language=language)))
+            return self._build_answer_reply(command, question, result.reply_text, result.citations, language)
+        text = wording.links if result.citations else wording.get_silence_text(result.reason, words.not_known)
+        return InteractionReply(parts=tuple(format_parts(text, result.citations, language=language)))
 
-    async def _note(self, command: flow.AskCommand, result: AIResult) -> None:
+    async def _record_answer(self, command: flow.AskCommand, result: AnswerResult) -> None:
         self.count(result)
         # Under an id of its own: what became of the message by itself stays known, too.
         ticket = command.interaction
         ids = (*([command.on.id] if command.on else []), MessageId(ticket.id))
         outcome = f"{'answered' if result.should_reply else 'silent'} for one member"
         keep = partial(
-            self.traces.keep,
+            self.traces.save,
             ids,
             ticket.channel_id,
             outcome=outcome,
@@ -176,58 +180,62 @@ class Commands:
         )
         await save_record(keep, interaction_id=ticket.id)
 
-    async def _request(self, question: ChatMessage, channel: Channel, *, with_context: bool) -> flow.AnswerRequest:
+    async def _build_request(
+        self, question: ChatMessage, channel: Channel, *, with_context: bool
+    ) -> flow.AnswerRequest:
         batch = flow.Batch(channel_id=channel.id, author=question.author, messages=(question,))
-        gathered = Gathered()
+        gathered = BatchContext()
         if with_context:
             try:
-                gathered = await gather(batch, channel, self.history, self.options.bounds)
+                gathered = await gather_context(batch, channel, self.history, self.options.bounds)
             except ChatError as error:
                 # A question without its context is still a question, and a member waits.
                 _log.info("context_unreadable", channel_id=channel.id, reason=str(error))
-        return answer_request(batch, channel, gathered, self.options, addressed=True)
+        return build_answer_request(batch, channel, gathered, self.options, addressed=True)
 
-    def _answered(
+    def _build_answer_reply(
         self, command: flow.AskCommand, question: ChatMessage, text: str, citations: tuple[Citation, ...], language: str
-    ) -> Said:
+    ) -> InteractionReply:
         ticket_id = command.interaction.id
-        parts = parts_of(f"**{thread_name(question.text)}**\n\n{text}", citations, language=language)
+        parts = format_parts(f"**{thread_name(question.text)}**\n\n{text}", citations, language=language)
         buttons = answer_buttons(MessageId(ticket_id), language)
-        self._shareable[ticket_id] = _Shareable(user_id=command.user.id, parts=tuple(parts), buttons=buttons)
+        self._shareable[ticket_id] = _ShareableAnswer(user_id=command.user.id, parts=tuple(parts), buttons=buttons)
         if len(self._shareable) > self.answers_kept:
             self._shareable.popitem(last=False)
-        share = Button(custom_id=button_id("share", ticket_id, language), label=phrases(language).share)
-        return Said(parts=tuple(parts_of(text, citations, language=language)), buttons=(share, *buttons))
+        share = Button(custom_id=button_id("share", ticket_id, language), label=get_phrases(language).share)
+        return InteractionReply(
+            parts=tuple(format_parts(text, citations, language=language)), buttons=(share, *buttons)
+        )
 
-    async def _learn(self, command: flow.LearnCommand) -> Said:
+    async def _learn(self, command: flow.LearnCommand) -> InteractionReply:
         # Read anew: the payload tells no author's roles.
         on = await self.history.message(command.on.channel_id, command.on.id)
         bounds = self.options.bounds
-        request = await conversation_around(on, command.user, self.history, bounds) if on else None
+        request = await read_conversation_around(on, command.user, self.history, bounds) if on else None
         if request is None:
-            return said(NOTHING_TO_LEARN)
-        return structs.replace(said(_summary(request)), captures=(request,))
+            return make_text_reply(NOTHING_TO_LEARN)
+        return structs.replace(make_text_reply(_summarise_capture(request)), captures=(request,))
 
-    async def _why(self, command: flow.WhyCommand) -> Said:
+    async def _explain(self, command: flow.WhyCommand) -> InteractionReply:
         if not command.about:
-            account = await self.traces.newest_in(command.interaction.channel_id)
+            account = await self.traces.find_newest_in(command.interaction.channel_id)
         else:
             named = re.search(r"(?<!\d)(\d{15,20})/?>?\s*\Z", command.about)
             if named is None:
-                return said(NO_MESSAGE)
-            account = await self.traces.of(MessageId(named[1]))
+                return make_text_reply(NO_MESSAGE)
+            account = await self.traces.find_trace(MessageId(named[1]))
         if account is None:
-            return said(NO_ACCOUNT)
-        return said(explained(account, await self.feedback.of(account.question_id)))
+            return make_text_reply(NO_ACCOUNT)
+        return make_text_reply(format_trace(account, await self.feedback.read_votes(account.question_id)))
 
-    async def _pressed(self, press: flow.ButtonPressed, words: Phrases) -> str:
+    async def _handle_button(self, press: flow.ButtonPressed, words: Phrases) -> str:
         pressed = _BUTTON.fullmatch(press.button)
         match (pressed["act"], pressed["of"]) if pressed else ():
             case ("up" | "down" as vote, question_id):
                 await self.feedback.vote(MessageId(question_id), press.user.id, up=vote == "up")
                 return words.thanks
             case ("why", question_id):
-                account = await self.traces.of(MessageId(question_id))
+                account = await self.traces.find_trace(MessageId(question_id))
                 return (why_line(account.debug, words) if account else "") or words.why_unknown
             case ("share", ticket_id):
                 return await self._share(press, ticket_id, words)
@@ -243,8 +251,8 @@ class Commands:
             return words.not_yours
         if answer.shared:
             return words.shared_already
-        channel = await self._open_channel(press.interaction)
-        if channel is None or self.options.mode_of(channel) in {"capture_only", "off"}:
+        channel = await self._get_public_channel(press.interaction)
+        if channel is None or self.options.channel_mode(channel) in {"capture_only", "off"}:
             return words.not_public if channel is None else words.not_speaking
         answer.shared = True  # before the first wait: who presses twice shares once
         try:
@@ -260,7 +268,7 @@ class Commands:
             raise
         return words.shared
 
-    async def _open_channel(self, ticket: flow.InteractionTicket) -> Channel | None:
+    async def _get_public_channel(self, ticket: flow.InteractionTicket) -> Channel | None:
         """Where it was used; None where not everybody may read, or where we may not look."""
         try:
             channel = await self.history.channel(ticket.channel_id)
@@ -269,48 +277,51 @@ class Commands:
         return channel if self.admits(channel) else None
 
 
-def explained(account: Trace, votes: Votes | None = None) -> str:
+def format_trace(account: QuestionTrace, votes: Votes | None = None) -> str:
     """Explain to the team what became of a question, with the votes on its answer."""
-    reason = _line(SILENCES.get(account.reason, account.reason or "it was answered"))
-    lines = [f"Message {account.question_id}: **{_line(account.outcome)}**. {reason[:1].upper()}{reason[1:]}."]
+    reason = _format_value(SILENCES.get(account.reason, account.reason or "it was answered"))
+    lines = [f"Message {account.question_id}: **{_format_value(account.outcome)}**. {reason[:1].upper()}{reason[1:]}."]
     if line := why_line(account.debug) if not account.reason else "":
         lines.append(f"- {line}")
     if votes and (votes.up or votes.down):
         lines.append(f"- votes: 👍 {votes.up}, 👎 {votes.down}")
     for name, told in account.debug.items():
         fields = cast("Mapping[str, object]", told if isinstance(told, Mapping) else {"": told})
-        lines.append(f"- {name}: {_fields(fields)}")
+        lines.append(f"- {name}: {_format_fields(fields)}")
     return "\n".join(lines)
 
 
-def _fields(fields: Mapping[str, object]) -> str:
+def _format_fields(fields: Mapping[str, object]) -> str:
     shown = {name: value for name, value in fields.items() if value not in _EMPTY}
-    return "; ".join(f"{name.replace('_', ' ')} {_line(value)}".lstrip() for name, value in shown.items()) or "done"
+    return (
+        "; ".join(f"{name.replace('_', ' ')} {_format_value(value)}".lstrip() for name, value in shown.items())
+        or "done"
+    )
 
 
 _EMPTY: Final[tuple[object, ...]] = ("", None, [], ())
 
 
-def _line(value: object) -> str:
+def _format_value(value: object) -> str:
     """Format any value on one line of bearable length; several as code."""
     if isinstance(value, list | tuple):
         items = cast("Sequence[object]", value)
-        return ", ".join(f"`{_line(item).replace('`', '')}`" for item in items[:10])
+        return ", ".join(f"`{_format_value(item).replace('`', '')}`" for item in items[:10])
     return " ".join(str(value).split())[:300]
 
 
-def _summary(request: flow.CaptureRequest) -> str:
+def _summarise_capture(request: flow.CaptureRequest) -> str:
     team = sum(message.author.type == "team_member" for message in request.messages)
     members = len(request.messages) - team
-    counts = f"{_count(members)} of members and {_count(team)} of the team"
+    counts = f"{_format_count(members)} of members and {_format_count(team)} of the team"
     return f"I learn from this conversation: {counts}, beginning with “{thread_name(request.messages[0].text)}”."
 
 
-def _count(messages: int) -> str:
+def _format_count(messages: int) -> str:
     return "1 message" if messages == 1 else f"{messages} messages"
 
 
-def _question(command: flow.AskCommand) -> ChatMessage:
+def _make_question(command: flow.AskCommand) -> ChatMessage:
     """Return the question as if the member had written it on the channel."""
     if command.on is not None:
         return command.on
@@ -321,6 +332,6 @@ def _question(command: flow.AskCommand) -> ChatMessage:
         channel_id=ticket.channel_id,
         author=command.user,
         text=command.question,
-        at=position_of(ticket.id).time,
+        at=parse_position(ticket.id).time,
         attachments=command.attachments,
     )

@@ -19,28 +19,36 @@ from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
 from intern.answering import fused, prompts, working
-from intern.answering.citing import answer_text, cited, holds, quote_of, source_of
-from intern.answering.confidence import signs_of, unless_unsure
-from intern.answering.nearest import Nearest
+from intern.answering.citing import check_citations, clean_answer, find_quote, get_source_id, has_quote
+from intern.answering.confidence import collect_signals, withhold_if_unsure
+from intern.answering.nearest import LineRanker
 from intern.answering.prompts import AnsweringOptions
-from intern.answering.selecting import Chosen, chosen, distinct, listable, listed, shown_sources, size
+from intern.answering.selecting import (
+    ChosenSources,
+    choose_sources,
+    drop_duplicates,
+    entry_size,
+    excerpt_sources,
+    limit_nuggets,
+    listed,
+)
 from intern.core.errors import ChatError, InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.messages import (
     COULD_NOT_LOOK,
-    AIResult,
+    AnswerResult,
     Attachment,
     Citation,
     Conversation,
     Image,
     RequestContext,
     SilenceReason,
-    is_team,
+    is_team_source,
 )
 from intern.core.records import SourceText
 from intern.core.tasks import open_task_group
-from intern.core.text.passages import without_headings
+from intern.core.text.passages import remove_headings
 from intern.learning.attached_files import FileReader
 from intern.models.prompt import Model
 from intern.stores.sqlite.judgements import Calibration, JudgementStore
@@ -55,15 +63,17 @@ class Answerer:
     """Answers questions from the knowledge. It keeps no conversation: each call gets all that it needs."""
 
     model: Model
-    knowledge: working.Knowledge
+    knowledge: working.KnowledgeLookup
     options: AnsweringOptions
-    nearest: Nearest | None = None
+    nearest: LineRanker | None = None
     judgements: JudgementStore | None = None
     """Holds the calibrated score; without it, none counts."""
     setup: str = ""
     """What scores belong to: see `working.Work`."""
 
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+    async def answer(
+        self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
+    ) -> AnswerResult:
         """Return a verified answer with its citations, or silence with its reason, within `request_timeout_seconds`.
 
         `addressed` says that the question is meant for the bot, so source selection starts before the gate is done.
@@ -72,17 +82,17 @@ class Answerer:
         asked_where = {name: value for name, value in structs.asdict(context).items() if name != "guild_id"}
         log = _log.bind(**asked_where)
         trace = working.Trace(log)
-        result = AIResult(should_reply=False, reason="timeout")
+        result = AnswerResult(should_reply=False, reason="timeout")
         failure: dict[str, Any] = {}
-        worked_out = fused.worked_out if self.options.steps == "fused" else _worked_out
+        worked_out = fused.answer_fused if self.options.steps == "fused" else _answer_separately
         try:
             # So that a call of the model, which knows of no message, is logged with the one that it is for.
             with bound_contextvars(**asked_where), anyio.move_on_after(self.options.request_timeout_seconds):
-                work = working.Work(
+                work = working.AnsweringContext(
                     model=self.model,
                     knowledge=self.knowledge,
                     options=self.options,
-                    asked=working.asked(conversation, addressed=addressed),
+                    asked=working.prepare_question(conversation, addressed=addressed),
                     nearest=self.nearest,
                     trace=trace,
                     calibration=await self._calibration(),
@@ -91,7 +101,7 @@ class Answerer:
                 result = await worked_out(work)
         except InternError as error:
             failure = {"error": str(error)}
-            result = AIResult(should_reply=False, reason=_failure_reason(error))
+            result = AnswerResult(should_reply=False, reason=_failure_reason(error))
         could_not_look = result.reason in COULD_NOT_LOOK
         (log.warning if could_not_look else log.info)(
             "ai_request",
@@ -108,33 +118,33 @@ class Answerer:
         if self.judgements is None or not self.options.max_wrong:
             return None
         found = await self.judgements.calibration()
-        return found if found is not None and found.counts(self.setup, self.options.max_wrong) else None
+        return found if found is not None and found.applies_to(self.setup, self.options.max_wrong) else None
 
 
-async def gate(work: working.Work) -> prompts.GateDecision:
+async def gate(work: working.AnsweringContext) -> prompts.GateDecision:
     """Decide whether this is a question that the bot should answer."""
     with work.trace.step("gate", prompts.GATE) as fields:
         given = prompts.GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
         decision = await work.model.ask(prompts.GATE, given, images=work.asked.images)
-        fields.update(kind=decision.kind, reason=working.start_of(decision.reason))
+        fields.update(kind=decision.kind, reason=working.shorten_reply(decision.reason))
         return decision
 
 
-async def select(work: working.Work, query: str) -> Chosen:
+async def select(work: working.AnsweringContext, query: str) -> ChosenSources:
     """Choose the sources that may hold the answer; an empty index costs no call. `query` may be empty."""
     with work.trace.step("selection", prompts.SELECT) as fields:
         entries = tuple(await work.knowledge.entries())
         index = await anyio.to_thread.run_sync(listed, entries)
-        wanted = work.asked.sought(query)
-        learned = await work.knowledge.learned(wanted)
-        nuggets = listable(learned.nuggets, work.options.max_index_chars)
-        room = work.options.max_index_chars - sum(map(size, nuggets))
+        wanted = work.asked.build_query(query)
+        learned = await work.knowledge.find_learned(wanted)
+        nuggets = limit_nuggets(learned.nuggets, work.options.max_index_chars)
+        room = work.options.max_index_chars - sum(map(entry_size, nuggets))
         # The text of a source tells more than its description, where not all of these can be shown.
         # About two passages of a source.
-        hits = None if index.fits(room) else await work.knowledge.hits(wanted, 2 * index.worth_ranking(room))
+        hits = None if index.fits(room) else await work.knowledge.find_hits(wanted, 2 * index.count_candidates(room))
         best = tuple(dict.fromkeys(hit.source_id for hit in hits or ()))
         # Last, so that the index before it is the same prompt for every question while it fits.
-        shown = (*index.shown(wanted, room, best), *nuggets)
+        shown = (*index.select_entries(wanted, room, best), *nuggets)
         ids: tuple[str, ...] = ()
         if shown:
             given = prompts.SelectIn(
@@ -145,7 +155,7 @@ async def select(work: working.Work, query: str) -> Chosen:
                 query=query,
             )
             ids = (await work.model.ask(prompts.SELECT, given, images=work.asked.images)).selected_source_ids
-        selection = structs.replace(chosen(ids, shown, work.options.max_sources), facts=learned.facts)
+        selection = structs.replace(choose_sources(ids, shown, work.options.max_sources), facts=learned.facts)
         fields.update(
             selected_sources_count=len(selection.source_ids),
             source_ids=selection.source_ids,
@@ -158,20 +168,22 @@ async def select(work: working.Work, query: str) -> Chosen:
         return selection
 
 
-async def load(work: working.Work, selection: Chosen, query: str) -> tuple[tuple[prompts.ShownSource, ...], int]:
+async def load(
+    work: working.AnsweringContext, selection: ChosenSources, query: str
+) -> tuple[tuple[prompts.ShownSource, ...], int]:
     """Read the chosen sources, without repetitions; return them cut, and the number of those that cannot be read."""
     with work.trace.step("loading") as fields:
         texts: tuple[SourceText, ...] = ()
         failed = 0
         reading, waiting = selection.source_ids, selection.others
         while reading:
-            read = await working.read_each(work.knowledge, reading)
+            read = await working.read_sources(work.knowledge, reading)
             failed += len(reading) - len(read)
-            texts = distinct((*texts, *read))
+            texts = drop_duplicates((*texts, *read))
             free = len(selection.source_ids) - len(texts)
             reading, waiting = waiting[:free], waiting[free:]
         sources = {source.source_id: source for source in (*texts, *selection.facts)}
-        cut = shown_sources(tuple(sources.values()), work.asked.sought(query), work.options.max_source_chars)
+        cut = excerpt_sources(tuple(sources.values()), work.asked.build_query(query), work.options.max_source_chars)
         shown = tuple(working.drop_orders(cut))
         fields.update(
             loaded_sources_count=len(sources),
@@ -182,8 +194,8 @@ async def load(work: working.Work, selection: Chosen, query: str) -> tuple[tuple
 
 
 async def generate(
-    work: working.Work, query: str, shown: tuple[prompts.ShownSource, ...]
-) -> tuple[working.Drafted, tuple[SourceId, ...]]:
+    work: working.AnsweringContext, query: str, shown: tuple[prompts.ShownSource, ...]
+) -> tuple[working.CheckedDraft, tuple[SourceId, ...]]:
     """Write the answer, and compare it with its sources as far as code can; return it, and the ids that it cites."""
     with work.trace.step("generation", prompts.ANSWER) as fields:
         given = prompts.AnswerIn(
@@ -194,13 +206,13 @@ async def generate(
             query=query,
         )
         reply = await work.model.ask(prompts.ANSWER, given, images=work.asked.images)
-        source_ids, dropped = cited(reply.citations, shown)
-        of = set(map(source_of, source_ids))
+        source_ids, dropped = check_citations(reply.citations, shown)
+        of = set(map(get_source_id, source_ids))
         sources = [source for source in shown if source.source_id in of]
-        texts = {source: without_headings(f"{source.text}\n{source.said or ''}") for source in sources}
-        vouching = [source for source in sources if any(holds(texts[source], quote) for quote in reply.quotes)]
+        texts = {source: remove_headings(f"{source.text}\n{source.said or ''}") for source in sources}
+        vouching = [source for source in sources if any(has_quote(texts[source], quote) for quote in reply.quotes)]
         is_cited = bool(sources) or not work.options.require_citations
-        check = partial(working.checked, work, answer_text(reply.answer), sources, vouching, is_cited=is_cited)
+        check = partial(working.check_draft, work, clean_answer(reply.answer), sources, vouching, is_cited=is_cited)
         draft = await anyio.to_thread.run_sync(check)
         fields.update(
             answer_chars=len(draft.text),
@@ -210,12 +222,15 @@ async def generate(
             strange_count=len(draft.strange),
             suspicions_count=len(draft.suspicions) - len(draft.strange),
         )
-        work.trace.say("generation", strange_urls=draft.urls, strange=draft.strange)
+        work.trace.record_texts("generation", strange_urls=draft.urls, strange=draft.strange)
         return draft, source_ids
 
 
 async def verify(
-    work: working.Work, draft: working.Drafted, source_ids: tuple[SourceId, ...], shown: tuple[prompts.ShownSource, ...]
+    work: working.AnsweringContext,
+    draft: working.CheckedDraft,
+    source_ids: tuple[SourceId, ...],
+    shown: tuple[prompts.ShownSource, ...],
 ) -> bool:
     """Check the answer with a second call: right by its sources, clear, and safe to post.
 
@@ -223,7 +238,7 @@ async def verify(
     """
     with work.trace.step("verification", prompts.VERIFY) as fields:
         given = prompts.VerifyIn(
-            sources=tuple(s for s in shown if not draft.cited or is_team(s.source_id) or s in draft.cited),
+            sources=tuple(s for s in shown if not draft.cited or is_team_source(s.source_id) or s in draft.cited),
             history=work.asked.history,
             question=work.asked.question,
             answer=draft.text,
@@ -232,37 +247,37 @@ async def verify(
         )
         verdict = await work.model.ask(prompts.VERIFY, given)
         fix = {"suggested_fix": verdict.suggested_fix} if verdict.suggested_fix else {}
-        fields.update(is_good_enough=verdict.lets_it_out, issues_count=len(verdict.issues), has_fix=bool(fix))
-        work.trace.say("verification", reason=verdict.reason, issues=verdict.issues, **fix)
-        return verdict.lets_it_out
+        fields.update(is_good_enough=verdict.is_postable, issues_count=len(verdict.issues), has_fix=bool(fix))
+        work.trace.record_texts("verification", reason=verdict.reason, issues=verdict.issues, **fix)
+        return verdict.is_postable
 
 
-async def _worked_out(work: working.Work) -> AIResult:
+async def _answer_separately(work: working.AnsweringContext) -> AnswerResult:
     if not work.asked.question:
-        return working.silence("not_a_question")
+        return working.make_silence("not_a_question")
     # Most messages in a channel are no questions, and cost the gate alone then.
-    decision, selection = await _side_by_side(work) if work.asked.looks_like_a_question else (await gate(work), None)
+    decision, selection = await _gate_and_select(work) if work.asked.looks_like_a_question else (await gate(work), None)
     if reason := refusal(decision):
-        return working.silence(reason)
+        return working.make_silence(reason)
     query = (decision.rewrite_query or "").strip()
     selection = selection or await select(work, query)
     if not (selection.source_ids or selection.facts):
-        return working.silence("no_sources")
+        return working.make_silence("no_sources")
     shown, failed = await load(work, selection, query)
     if not shown:
-        return working.silence("sources_unreadable" if failed else "no_sources")
+        return working.make_silence("sources_unreadable" if failed else "no_sources")
     draft, source_ids = await generate(work, query, shown)
     if draft.reason or not await verify(work, draft, source_ids, shown):
-        return working.silence(draft.reason or "rejected")
+        return working.make_silence(draft.reason or "rejected")
     citations: list[Citation] = []
     for source_id in source_ids:
-        source = next(each for each in draft.cited if each.source_id == source_of(source_id))
-        quote = await anyio.to_thread.run_sync(quote_of, draft.text, source_id, source)
-        citations.append(await working.citation(work, source_id, source, quote))
-    answer = AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
-    sign = partial(signs_of, work.asked.sought(query), draft, shown, confirmed=True)
+        source = next(each for each in draft.cited if each.source_id == get_source_id(source_id))
+        quote = await anyio.to_thread.run_sync(find_quote, draft.text, source_id, source)
+        citations.append(await working.make_citation(work, source_id, source, quote))
+    answer = AnswerResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
+    sign = partial(collect_signals, work.asked.build_query(query), draft, shown, confirmed=True)
     best = sorted(shown, key=lambda each: each not in draft.cited)
-    return await unless_unsure(work, answer, await anyio.to_thread.run_sync(sign), best)
+    return await withhold_if_unsure(work, answer, await anyio.to_thread.run_sync(sign), best)
 
 
 def refusal(decision: prompts.GateDecision) -> SilenceReason:
@@ -270,24 +285,24 @@ def refusal(decision: prompts.GateDecision) -> SilenceReason:
     return working.REFUSALS.get(decision.kind, "")
 
 
-async def _side_by_side(work: working.Work) -> tuple[prompts.GateDecision, Chosen | None]:
+async def _gate_and_select(work: working.AnsweringContext) -> tuple[prompts.GateDecision, ChosenSources | None]:
     """Run gate and selection in parallel if the gate will likely say yes; cancel the selection if it does not."""
     decided: list[prompts.GateDecision | Exception] = []
-    found: list[Chosen | Exception] = []
+    found: list[ChosenSources | Exception] = []
 
     async def guess() -> None:
-        found.append(await _held(select(work, "")))
+        found.append(await _catch_error(select(work, "")))
 
     async with open_task_group() as tg:
         tg.start_soon(guess)
-        decided.append(await _held(gate(work)))
+        decided.append(await _catch_error(gate(work)))
         if isinstance(decided[0], Exception) or refusal(decided[0]):
             tg.cancel_scope.cancel()
-    decision = _taken(decided[0])
-    return decision, None if refusal(decision) else _taken(found[0])
+    decision = _raise_or_return(decided[0])
+    return decision, None if refusal(decision) else _raise_or_return(found[0])
 
 
-async def _held(call: Awaitable[T]) -> T | Exception:
+async def _catch_error(call: Awaitable[T]) -> T | Exception:
     """Return a call's value or error: as a value, it leaves a task group as itself, not in an exception group."""
     try:
         return await call
@@ -295,7 +310,7 @@ async def _held(call: Awaitable[T]) -> T | Exception:
         return error
 
 
-def _taken(held: T | Exception) -> T:
+def _raise_or_return(held: T | Exception) -> T:
     if isinstance(held, Exception):
         raise held
     return held
@@ -315,34 +330,38 @@ MOST_IMAGES = 4
 _SECONDS = 30.0
 
 
-class Answers(Protocol):
+class QuestionAnswerer(Protocol):
     """Answers questions."""
 
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+    async def answer(
+        self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
+    ) -> AnswerResult:
         """Return an answer, or silence with its reason. Raises no `InternError`."""
         ...
 
 
-class Seeing:
+class AttachmentAwareAnswerer:
     """Answers questions with their text files, and with their pictures unless `sees` is false."""
 
-    def __init__(self, answers: Answers, files: FileReader, *, sees: bool) -> None:
+    def __init__(self, answers: QuestionAnswerer, files: FileReader, *, sees: bool) -> None:
         self._answers = answers
         self._files = files
         self._sees = sees
 
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+    async def answer(
+        self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
+    ) -> AnswerResult:
         """As `Answers.answer`; `images_unavailable` if an image of the question cannot be fetched."""
-        conversation = await self._read(conversation)
+        conversation = await self._read_files(conversation)
         if self._sees:
             try:
-                conversation = await self._seen(conversation)
+                conversation = await self._fetch_images(conversation)
             except ChatError as error:
                 _log.warning("question_image_failed", message_id=context.message_id, reason=str(error))
-                return AIResult(should_reply=False, reason="images_unavailable", debug={"error": str(error)})
+                return AnswerResult(should_reply=False, reason="images_unavailable", debug={"error": str(error)})
         return await self._answers.answer(conversation, context, addressed=addressed)
 
-    async def _read(self, conversation: Conversation) -> Conversation:
+    async def _read_files(self, conversation: Conversation) -> Conversation:
         """Return it with the digests of the question's files, those behind its links at the end of the attachments."""
         messages, place = list(conversation.messages), conversation.asked
         chosen = [self._files.choose(m.author_id, m.at, m.text, m.attachments) for m in messages[place]]
@@ -353,21 +372,21 @@ class Seeing:
                 messages[n] = structs.replace(messages[n], attachments=tuple(known.values()))
         return Conversation(tuple(messages))
 
-    async def _seen(self, conversation: Conversation) -> Conversation:
+    async def _fetch_images(self, conversation: Conversation) -> Conversation:
         question = [*enumerate(conversation.messages)][conversation.asked]
         wanted = [(n, each) for n, said in question for each in said.attachments if each.is_image][-MOST_IMAGES:]
         images: list[Image | ChatError] = [ChatError(f"an image was not there within {_SECONDS:g} s")] * len(wanted)
 
-        async def fetch(n: int, attachment: Attachment) -> None:
+        async def fetch_image(n: int, attachment: Attachment) -> None:
             try:
-                images[n] = await self._files.host.image(attachment)
+                images[n] = await self._files.host.fetch_image(attachment)
             except ChatError as error:  # a value here, or the group would wrap it
                 images[n] = error
 
         with anyio.move_on_after(_SECONDS):
             async with open_task_group() as tg:
                 for n, (_, attachment) in enumerate(wanted):
-                    tg.start_soon(fetch, n, attachment)
+                    tg.start_soon(fetch_image, n, attachment)
         messages = list(conversation.messages)
         for (n, _), image in zip(wanted, images, strict=True):
             if isinstance(image, ChatError):

@@ -20,31 +20,31 @@ import msgspec
 from msgspec import Struct, structs
 from structlog.contextvars import get_contextvars
 
-from intern.answering.citing import strange_urls
-from intern.answering.grounding import grounding, is_unfounded
-from intern.answering.nearest import Nearest
-from intern.answering.prompts import AnsweringOptions, Shown, ShownSource
+from intern.answering.citing import find_strange_urls
+from intern.answering.grounding import check_grounding, is_unfounded
+from intern.answering.nearest import LineRanker
+from intern.answering.prompts import AnsweringOptions, ShownPassage, ShownSource
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
-from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
-from intern.core.records import Hit, IndexEntry, Learned, SourceText
+from intern.core.messages import AnswerResult, Citation, Conversation, Image, Message, SilenceReason, is_team_source
+from intern.core.records import IndexEntry, LearnedMatches, PassageHit, SourceText
 from intern.core.text.masking import mask_start
-from intern.core.text.orders import gives_orders, without_orders
-from intern.core.text.passages import without_headings
+from intern.core.text.orders import has_prompt_injection, remove_prompt_injection
+from intern.core.text.passages import remove_headings
 from intern.core.text.patterns import regex
-from intern.models.endpoint import chat_request
+from intern.models.endpoint import build_chat_request
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.models.templates import Templates
-from intern.models.usage import metered
+from intern.models.templates import PromptTemplates
+from intern.models.usage import measure_usage
 from intern.stores.sqlite.judgements import Calibration
-from intern.stores.sqlite.usage import Recalled, ReplyStore
+from intern.stores.sqlite.usage import ReplyLookup, ReplyStore
 
 _log = get_logger(__name__)
 
 ShownT = TypeVar("ShownT", bound=ShownSource)
-FromSourceT = TypeVar("FromSourceT", bound=ShownSource | Hit)
+FromSourceT = TypeVar("FromSourceT", bound=ShownSource | PassageHit)
 
 # A batch of fifty pasted logs must not fill a prompt. Both are a page or two; a question's point is at its ends.
 MAX_QUESTION_CHARS = 6000
@@ -56,7 +56,7 @@ _URL = regex(r"://\S+")
 _QUESTION_MARK = regex("[?？؟⁇⁈]")  # Western, Chinese and Japanese, Arabic, and the doubled ones
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class PreparedQuestion(Struct, frozen=True, kw_only=True):
     """A question, ready for prompts."""
 
     question: str
@@ -76,29 +76,29 @@ class Asked(Struct, frozen=True, kw_only=True):
         """Worth guessing before any model has said so; a question mark in an address is none."""
         return self.addressed or bool(_QUESTION_MARK.search(_URL.sub(" ", self.said or self.begun)))
 
-    def sought(self, query: str = "") -> str:
+    def build_query(self, query: str = "") -> str:
         """Return what to search for: what a file says went wrong comes before the words about it."""
         return "\n".join(filter(None, (self.telling, query or self.said, self.begun)))
 
 
-def asked(conversation: Conversation, *, addressed: bool) -> Asked:
+def prepare_question(conversation: Conversation, *, addressed: bool) -> PreparedQuestion:
     """Take the last `user` messages of one author in a row as the question; all others are its history."""
     messages, place = conversation.messages, conversation.asked
     question = messages[place]
     asker = question[-1].author_id if question else None
     digests = [file.digest for each in question for file in each.attachments if file.digest]
-    return Asked(
-        question=_shortened("\n".join(filter(None, map(_said, question))), MAX_QUESTION_CHARS),
-        said=_shortened("\n".join(filter(None, (each.text.strip() for each in question))), MAX_QUESTION_CHARS),
+    return PreparedQuestion(
+        question=_shorten_middle("\n".join(filter(None, map(_format_message, question))), MAX_QUESTION_CHARS),
+        said=_shorten_middle("\n".join(filter(None, (each.text.strip() for each in question))), MAX_QUESTION_CHARS),
         telling="\n".join(each.telling for each in digests if each.went_wrong),
         begun="\n".join(each.telling for each in digests if not (each.went_wrong or each.problem)),
-        history=_history([*messages[: place.start], *messages[place.stop :]], asker),
+        history=_format_history([*messages[: place.start], *messages[place.stop :]], asker),
         images=tuple(image for message in question for image in message.images),
         addressed=addressed,
     )
 
 
-def _said(message: Message) -> str:
+def _format_message(message: Message) -> str:
     """Return a message with the names of its files and their digests, each line of these indented."""
     said = [message.text.strip()]
     for file in message.attachments:
@@ -110,18 +110,18 @@ def _said(message: Message) -> str:
     return "\n".join(filter(None, said))
 
 
-def _history(messages: list[Message], asker: str | None) -> str:
+def _format_history(messages: list[Message], asker: str | None) -> str:
     """Join the newest messages that fit, oldest first. Further lines are indented: none can forge a speaker."""
     kept: list[str] = []
     room = MAX_HISTORY_CHARS
     for message in reversed(messages):
-        if not (said := _said(message)):
+        if not (said := _format_message(message)):
             continue
         if message.role == "assistant":
             speaker = "bot"
         else:
             speaker = "asker" if asker is not None and message.author_id == asker else "member"
-        line = f"{speaker}: " + "\n  ".join(_shortened(said, _MAX_REMARK_CHARS).splitlines())
+        line = f"{speaker}: " + "\n  ".join(_shorten_middle(said, _MAX_REMARK_CHARS).splitlines())
         if len(line) + 1 > room:
             break
         kept.append(line)
@@ -129,7 +129,7 @@ def _history(messages: list[Message], asker: str | None) -> str:
     return "\n".join(reversed(kept))
 
 
-def _shortened(text: str, max_chars: int) -> str:
+def _shorten_middle(text: str, max_chars: int) -> str:
     """Head and tail, a gap between: what went wrong stands at the end of a log, what was tried at its head."""
     if len(text) <= max_chars:
         return text
@@ -150,7 +150,7 @@ class Trace:
     @property
     def seconds(self) -> float:
         """Since the beginning."""
-        return _since(self._began)
+        return _seconds_since(self._began)
 
     @contextmanager
     def step(self, name: str, prompt: Prompt[Any, Any] | None = None) -> Generator[dict[str, Any]]:
@@ -160,7 +160,7 @@ class Trace:
         """
         began = anyio.current_time()
         fields = self.steps[name] = {"unfinished": True}
-        with metered() as meter:
+        with measure_usage() as meter:
             try:
                 yield fields
                 del fields["unfinished"]
@@ -169,7 +169,7 @@ class Trace:
                 fields["error"] = str(error)
                 raise
             finally:
-                fields["seconds"] = _since(began)
+                fields["seconds"] = _seconds_since(began)
                 if meter.calls:
                     fields["tokens"] = meter.tokens
                     fields.update({} if prompt is None else {"prompt": prompt.name})
@@ -178,15 +178,15 @@ class Trace:
                 if meter.cached_tokens:
                     fields["cached_tokens"] = meter.cached_tokens
                 if self._log.isEnabledFor(DEBUG):
-                    self._log.debug("ai_step", step=name, **flat(name, fields))
+                    self._log.debug("ai_step", step=name, **prefix_fields(name, fields))
 
-    def say(self, step: str, **texts: str | Sequence[str]) -> None:
+    def record_texts(self, step: str, **texts: str | Sequence[str]) -> None:
         """Keep what a model said at a step, for `debug`: a text, or the first few of several, cut and without secrets.
 
         The log has none of it: models may repeat what people wrote.
         """
         self._said.setdefault(step, {}).update(
-            (name, start_of(said) if isinstance(said, str) else tuple(map(start_of, said[:5])))
+            (name, shorten_reply(said) if isinstance(said, str) else tuple(map(shorten_reply, said[:5])))
             for name, said in texts.items()
         )
 
@@ -196,32 +196,32 @@ class Trace:
 
     def fields(self) -> dict[str, Any]:
         """All steps' fields for one log line: `gate.kind` and so on."""
-        return {key: value for name, fields in self.steps.items() for key, value in flat(name, fields).items()}
+        return {key: value for name, fields in self.steps.items() for key, value in prefix_fields(name, fields).items()}
 
 
-def steps_of(debug: Mapping[str, Any]) -> list[dict[str, Any]]:
+def list_steps(debug: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the fields of the steps of one question, from its `AIResult.debug`, in their order."""
     return [cast("dict[str, Any]", step) for step in debug.values() if isinstance(step, dict)]
 
 
 def tokens_by_prompt(debug: Mapping[str, Any]) -> dict[str, int]:
     """Return the tokens of the prompts of one question, from its `AIResult.debug`, in the order of the steps."""
-    return {step["prompt"]: int(step["tokens"]) for step in steps_of(debug) if "prompt" in step}
+    return {step["prompt"]: int(step["tokens"]) for step in list_steps(debug) if "prompt" in step}
 
 
-def flat(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+def prefix_fields(name: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Return a step's fields with its name before theirs."""
     return {f"{name}.{key}": value for key, value in fields.items()}
 
 
-def _since(began: float) -> float:
+def _seconds_since(began: float) -> float:
     return round(anyio.current_time() - began, 6)
 
 
 _MOST_CHARS = 300  # of what a model says, in `debug`; of that, the log has the gate's reason alone
 
 
-class Knowledge(Protocol):
+class KnowledgeLookup(Protocol):
     """What can be looked up. Each raises the `KnowledgeError` family."""
 
     async def entries(self) -> Sequence[IndexEntry]:
@@ -232,11 +232,11 @@ class Knowledge(Protocol):
         """Return whole sources of the index, or why they could not be read; one for each id, in their order."""
         ...
 
-    async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
+    async def find_hits(self, query: str, limit: int, /) -> Sequence[PassageHit] | None:
         """Return the best passages, best first, several of a source; None if the search fails. Raises nothing."""
         ...
 
-    async def learned(self, query: str, /) -> Learned:
+    async def find_learned(self, query: str, /) -> LearnedMatches:
         """Return the nuggets and facts that fit a question; none if the search fails. Raises nothing."""
         ...
 
@@ -245,20 +245,20 @@ class Knowledge(Protocol):
         ...
 
 
-def start_of(text: str) -> str:
+def shorten_reply(text: str) -> str:
     """As much of what a model said as is kept, without secrets."""
     return mask_start(text, _MOST_CHARS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class AnsweringContext:
     """One question, and all that its steps need."""
 
     model: Model
-    knowledge: Knowledge
+    knowledge: KnowledgeLookup
     options: AnsweringOptions
-    asked: Asked
-    nearest: Nearest | None
+    asked: PreparedQuestion
+    nearest: LineRanker | None
     """Points a model at lines of the passages; None where rules answer, which do so by themselves."""
     trace: Trace
     calibration: Calibration | None = None
@@ -267,7 +267,7 @@ class Work:
     """What a score belongs to: scores of other models or steps cannot be compared."""
 
 
-class Drafted(Struct, frozen=True, kw_only=True):
+class CheckedDraft(Struct, frozen=True, kw_only=True):
     """An answer, compared with what it cites. With a `reason` it must not be posted."""
 
     reason: SilenceReason
@@ -279,7 +279,7 @@ class Drafted(Struct, frozen=True, kw_only=True):
     """Commands and versions that are in nothing that it cites."""
     suspicions: tuple[str, ...] = ()
     """These, and numbers and other code, for the verifying model."""
-    quotes: tuple[tuple[Shown, str], ...] = ()
+    quotes: tuple[tuple[ShownPassage, str], ...] = ()
     """Lines that it stands on, each with its passage. Of `fused`, as what follows."""
     quoted: float = 1.0
     """The share of the quotes that the passages hold."""
@@ -289,17 +289,17 @@ class Drafted(Struct, frozen=True, kw_only=True):
     """What it quotes comes so near to the question that rules would answer with it, as far as that can be told."""
 
 
-def checked(
-    work: Work, text: str, cited: Sequence[ShownSource], vouching: Sequence[ShownSource], *, is_cited: bool
-) -> Drafted:
+def check_draft(
+    work: AnsweringContext, text: str, cited: Sequence[ShownSource], vouching: Sequence[ShownSource], *, is_cited: bool
+) -> CheckedDraft:
     """Check an answer as far as code can; may take a while, as answers and sources are text from strangers.
 
     `vouching` are those sources that a found quote is from: an answer takes links, commands and numbers from these.
     """
-    texts = [without_headings(source.vouched) for source in vouching]
+    texts = [remove_headings(source.trusted_text) for source in vouching]
     conversation = (work.asked.question, work.asked.history)
-    urls = strange_urls(text, texts, [source.url for source in vouching if source.url])
-    held = grounding(text, texts, conversation)
+    urls = find_strange_urls(text, texts, [source.url for source in vouching if source.url])
+    held = check_grounding(text, texts, conversation)
     shown = [f"{source.text}\n{source.said or ''}" for source in vouching or cited]
     is_own = bool(shown) and is_unfounded(text, shown, conversation)
     reason: SilenceReason = ""
@@ -309,9 +309,9 @@ def checked(
         reason = "too_long"
     elif not is_cited:
         reason = "no_citations"
-    elif urls or is_own or gives_orders(text) or (work.options.strict_grounding and held.strange):
+    elif urls or is_own or has_prompt_injection(text) or (work.options.strict_grounding and held.strange):
         reason = "ungrounded"
-    return Drafted(
+    return CheckedDraft(
         reason=reason,
         text=text,
         cited=tuple(cited),
@@ -321,7 +321,7 @@ def checked(
     )
 
 
-def first_of_each(items: Iterable[FromSourceT]) -> list[FromSourceT]:
+def first_per_source(items: Iterable[FromSourceT]) -> list[FromSourceT]:
     """Return the first item of each source, in their order."""
     firsts: dict[str, FromSourceT] = {}
     for item in items:
@@ -329,12 +329,12 @@ def first_of_each(items: Iterable[FromSourceT]) -> list[FromSourceT]:
     return [*firsts.values()]
 
 
-def is_strange(text: str, texts: Sequence[str]) -> bool:
+def has_strange_parts(text: str, texts: Sequence[str]) -> bool:
     """Return whether a text holds an address, a command or a version that none of these texts does."""
-    return bool(strange_urls(text, texts, ()) or grounding(text, texts, ()).strange)
+    return bool(find_strange_urls(text, texts, ()) or check_grounding(text, texts, ()).strange)
 
 
-async def read_each(knowledge: Knowledge, source_ids: Sequence[SourceId]) -> list[SourceText]:
+async def read_sources(knowledge: KnowledgeLookup, source_ids: Sequence[SourceId]) -> list[SourceText]:
     """Read the sources that can be read; log the others."""
     reads = await knowledge.load_each(source_ids) if source_ids else ()
     for source_id, read in zip(source_ids, reads, strict=True):
@@ -346,19 +346,23 @@ async def read_each(knowledge: Knowledge, source_ids: Sequence[SourceId]) -> lis
 def drop_orders(shown: Sequence[ShownT]) -> list[ShownT]:
     """Return the passages without what gives orders to a model; log the sources that do."""
     kept = [
-        structs.replace(each, text=without_orders(each.text), said=each.said and without_orders(each.said))
+        structs.replace(
+            each, text=remove_prompt_injection(each.text), said=each.said and remove_prompt_injection(each.said)
+        )
         for each in shown
-        if not gives_orders(each.source_id)
+        if not has_prompt_injection(each.source_id)
     ]
     if kept != [*shown]:
         _log.warning("orders_left_out", source_ids=[each.source_id for each in shown if each not in kept])
     return [each for each in kept if each.text.strip()]
 
 
-async def citation(work: Work, source_id: SourceId, source: ShownSource, quote: str | None) -> Citation:
+async def make_citation(
+    work: AnsweringContext, source_id: SourceId, source: ShownSource, quote: str | None
+) -> Citation:
     """Cite a source, or one team answer of it. A link that cannot be found is logged, and harms no answer."""
     url = source.address
-    if is_team(source_id) and "#" in source_id:  # the address of a page may hold one, too
+    if is_team_source(source_id) and "#" in source_id:  # the address of a page may hold one, too
         try:
             url = await work.knowledge.citation_link(source_id)
         except KnowledgeError as error:
@@ -376,16 +380,16 @@ REFUSALS: Mapping[str, SilenceReason] = {
 """What a model takes a message for, and why there is no answer then."""
 
 
-def silence(reason: SilenceReason) -> AIResult:
+def make_silence(reason: SilenceReason) -> AnswerResult:
     """No reply, and why."""
-    return AIResult(should_reply=False, reason=reason)
+    return AnswerResult(should_reply=False, reason=reason)
 
 
 KeyOf = Callable[[Prompt[Any, Any], Struct], str]
 """A digest of the request that a prompt makes."""
 
 
-class RepeatingModel:
+class ReplyCachingModel:
     """Serves `Model` for the prompts of one question, those with a `question` and a `history`; others pass through."""
 
     def __init__(self, model: Model, store: ReplyStore, key_of: KeyOf) -> None:
@@ -395,12 +399,12 @@ class RepeatingModel:
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """Return the kept reply to the same request, or ask the model and keep its reply."""
-        asked = _plain(given)
+        asked = _normalise_input(given)
         if asked is None or images:
             return await self._model.ask(prompt, given, images=images)
         key, found = self._key_of(prompt, asked), get_contextvars().get("message_id")
         question_id = MessageId(str(found)) if found else None
-        recalled: Recalled | None = None
+        recalled: ReplyLookup | None = None
         try:
             recalled = await self._store.recall(key, question_id)
             if recalled.reply is not None:
@@ -410,24 +414,24 @@ class RepeatingModel:
         reply = await self._model.ask(prompt, given, images=images)
         try:
             if recalled is not None:
-                await self._store.keep(key, msgspec.json.encode(reply), question_id, recalled.drops)
+                await self._store.save(key, msgspec.json.encode(reply), question_id, recalled.drops)
         except KnowledgeError as error:  # no reason to withhold an answer
             _log.warning("reply_not_kept", reason=str(error))
         return reply
 
 
-def request_key(options: LlmOptions, templates: Templates) -> KeyOf:
+def make_key_function(options: LlmOptions, templates: PromptTemplates) -> KeyOf:
     """Digest the request as an endpoint would get it, with its address."""
 
-    def key(prompt: Prompt[Any, Any], given: Struct) -> str:
-        request = chat_request(prompt, given, templates.render(prompt, given), (), options)
+    def digest_request(prompt: Prompt[Any, Any], given: Struct) -> str:
+        request = build_chat_request(prompt, given, templates.render(prompt, given), (), options)
         digest = blake2b(request.body, digest_size=24, key=blake2b(options.base_url.encode()).digest()[:32])
         return digest.hexdigest()
 
-    return key
+    return digest_request
 
 
-def normalised(question: str) -> str:
+def normalise_question(question: str) -> str:
     """Normalise a question: collapse white space, lower a capital at its start, drop marks at its end.
 
     A question mark stays: without one, the message may not be a question.
@@ -437,9 +441,9 @@ def normalised(question: str) -> str:
     return line[:1].casefold() + line[1:]
 
 
-def _plain(given: object) -> Struct | None:
+def _normalise_input(given: object) -> Struct | None:
     """Normalise the question of a prompt's input; None if it has none, or if it has a history."""
     if not isinstance(given, Struct) or not {"question", "history"} <= set(given.__struct_fields__):
         return None
     fields = cast("Any", given)
-    return None if fields.history else structs.replace(given, question=normalised(fields.question))
+    return None if fields.history else structs.replace(given, question=normalise_question(fields.question))

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from intern.chat.options import ContextBounds
 from intern.core.flow import Batch
-from intern.core.ids import ChannelId, MessageId, UserId, position_of
+from intern.core.ids import ChannelId, MessageId, UserId, parse_position
 from intern.core.messages import ChatMessage
 
 _QUESTION_MARKS = "?？؟"
@@ -22,7 +22,7 @@ _MOST_LINES = 150  # of a channel; a busy one has as many in a quarter of an hou
 _MOST_LINES_IN_ALL = 15_000  # some 10 MB; of channels beyond that, nothing is known, as after a start
 
 
-def named_by(message: ChatMessage) -> UserId | None:
+def find_mentioned_account(message: ChatMessage) -> UserId | None:
     """Return the one account that a message mentions; None where it mentions none or several.
 
     Beside whom a team member answers, they may mention colleagues and bots.
@@ -43,7 +43,7 @@ def split_by_target(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
     target: MessageId | UserId | None = None
     for message in messages:
         inward = bool(parts) and any(message.reply_to == earlier.id for earlier in parts[-1])
-        aim = None if inward else message.reply_to or named_by(message)
+        aim = None if inward else message.reply_to or find_mentioned_account(message)
         if not parts or (aim is not None and aim != target):
             parts.append([])
         target = aim or target
@@ -54,132 +54,132 @@ def split_by_target(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
 def lines_before(message: ChatMessage, said: Iterable[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
     """Return what its author wrote right before a message, each line within the window of the next; oldest first."""
     run = [message]
-    for earlier in sorted(said, key=lambda line: position_of(line.id), reverse=True):
-        if earlier.author.id == message.author.id and position_of(earlier.id) < position_of(message.id):
-            if _seconds(earlier, run[0]) > window:
+    for earlier in sorted(said, key=lambda line: parse_position(line.id), reverse=True):
+        if earlier.author.id == message.author.id and parse_position(earlier.id) < parse_position(message.id):
+            if _seconds_between(earlier, run[0]) > window:
                 break
             run.insert(0, earlier)
     return tuple(run[:-1])
 
 
-def _may_go_on(message: ChatMessage) -> bool:
+def _may_follow_up(message: ChatMessage) -> bool:
     """Whether it may be for a team member who spoke to its author before: it is neither for the bot nor for several."""
     return not message.mentions_bot and len(message.mentions) <= 1
 
 
-def _opens(message: ChatMessage) -> bool:
+def _is_new_question(message: ChatMessage) -> bool:
     """Return whether a message without addressee asks something new. On real chat, two of three did."""
     return not message.mentions and any(mark in message.text for mark in _QUESTION_MARKS)
 
 
-def _seconds(earlier: ChatMessage, later: ChatMessage) -> float:
+def _seconds_between(earlier: ChatMessage, later: ChatMessage) -> float:
     return (later.at - earlier.at).total_seconds()
 
 
-class Talk:
+class ChannelTranscript:
     """What was said in a channel, as far as it was read."""
 
     def __init__(self, messages: Iterable[ChatMessage], bounds: ContextBounds) -> None:
-        self._said = sorted(messages, key=lambda message: position_of(message.id))
-        self._ages = [position_of(message.id) for message in self._said]
+        self._said = sorted(messages, key=lambda message: parse_position(message.id))
+        self._ages = [parse_position(message.id) for message in self._said]
         self._by_id = {message.id: message for message in self._said}
         self._bounds = bounds
 
     def __len__(self) -> int:
         return len(self._said)
 
-    def target(self, message: ChatMessage) -> ChatMessage | None:
+    def find_target(self, message: ChatMessage) -> ChatMessage | None:
         """Find the message that this one replies to, answers or follows up."""
         if message.reply_to is not None:
             return self._by_id.get(message.reply_to)
         if message.author.type == "team_member":
-            return self.answers(message)
+            return self.find_answered_question(message)
         if message.author.type == "bot":
             return None
-        named = named_by(message)
+        named = find_mentioned_account(message)
         if named is not None and not message.mentions_bot:  # a mention stays valid for longer
-            return self._said_to(message, named, self._bounds.mention_seconds)
-        return self.goes_on(message) or self._asked_before(message)
+            return self._find_message_to_author(message, named, self._bounds.mention_seconds)
+        return self.find_followed_up(message) or self._find_open_question(message)
 
-    def _asked_before(self, message: ChatMessage) -> ChatMessage | None:
+    def _find_open_question(self, message: ChatMessage) -> ChatMessage | None:
         """Find the author's last message without addressee, if no answer came since."""
         if message.mentions or message.mentions_bot:
             return None
-        for earlier in self._before(message, self._bounds.question_seconds):
+        for earlier in self._iterate_before(message, self._bounds.question_seconds):
             if earlier.author.id == message.author.id:
                 if earlier.reply_to is None and not earlier.mentions and not earlier.mentions_bot:
                     return earlier
-                if _seconds(earlier, message) < self._bounds.window_seconds:  # it belongs to that, then
+                if _seconds_between(earlier, message) < self._bounds.window_seconds:  # it belongs to that, then
                     return None
-            elif earlier.author.type == "team_member" and self._is_said_to(earlier, message.author.id):
+            elif earlier.author.type == "team_member" and self._is_addressed_to(earlier, message.author.id):
                 return None
         return None
 
-    def answers(self, message: ChatMessage) -> ChatMessage | None:
+    def find_answered_question(self, message: ChatMessage) -> ChatMessage | None:
         """Find the question that a team member answers by a mention: the newest of the mentioned member.
 
         It is in their latest batch, which must ask something or follow up the team's answer.
         """
-        named = named_by(message)
+        named = find_mentioned_account(message)
         if message.reply_to is not None or message.author.type != "team_member" or named is None:
             return None
         latest: ChatMessage | None = None
-        for earlier in self._before(message, self._bounds.mention_seconds):
+        for earlier in self._iterate_before(message, self._bounds.mention_seconds):
             if earlier.author.id != named:
                 continue
-            parted = latest is not None and _seconds(earlier, latest) > self._bounds.window_seconds
+            parted = latest is not None and _seconds_between(earlier, latest) > self._bounds.window_seconds
             if parted or earlier.author.type != "community_user":
                 return None
-            if self._asks(earlier):
+            if self._is_asking(earlier):
                 return earlier
             latest = earlier
         return None
 
-    def goes_on(self, message: ChatMessage) -> ChatMessage | None:
+    def find_followed_up(self, message: ChatMessage) -> ChatMessage | None:
         """Find the team's message that its asker follows up: by a mention, or soon after it."""
-        author, named = message.author, named_by(message)
-        if author.type != "community_user" or not _may_go_on(message):
+        author, named = message.author, find_mentioned_account(message)
+        if author.type != "community_user" or not _may_follow_up(message):
             return None
         if message.reply_to is not None:
             target = self._by_id.get(message.reply_to)
-            if target is None or _seconds(target, message) > self._bounds.named_follow_up_seconds:
+            if target is None or _seconds_between(target, message) > self._bounds.named_follow_up_seconds:
                 return None
-            return target if self._is_said_to(target, author.id) else None
-        if named is None and _opens(message):
+            return target if self._is_addressed_to(target, author.id) else None
+        if named is None and _is_new_question(message):
             return None
-        return self._said_to(message, named, self._bounds.named_follow_up_seconds)
+        return self._find_message_to_author(message, named, self._bounds.named_follow_up_seconds)
 
-    def _said_to(self, message: ChatMessage, named: UserId | None, within: float) -> ChatMessage | None:
+    def _find_message_to_author(self, message: ChatMessage, named: UserId | None, within: float) -> ChatMessage | None:
         """Find the last message that the team, or the mentioned account, addressed to this author within a time."""
         author, since = message.author, message
-        for earlier in self._before(message):
-            if _seconds(earlier, since) > within:
+        for earlier in self._iterate_before(message):
+            if _seconds_between(earlier, since) > within:
                 break
             if earlier.author.id == author.id:
-                if named is None and earlier.reply_to is None and _opens(earlier):
+                if named is None and earlier.reply_to is None and _is_new_question(earlier):
                     break
-                since = earlier if self._asks(earlier) else since
-            elif named in {None, earlier.author.id} and self._is_said_to(earlier, author.id):
+                since = earlier if self._is_asking(earlier) else since
+            elif named in {None, earlier.author.id} and self._is_addressed_to(earlier, author.id):
                 return earlier
             elif named is None and earlier.author.type != "bot":
                 # Once others write, a message without addressee soon has another subject.
                 within = self._bounds.follow_up_seconds
         return None
 
-    def _is_said_to(self, message: ChatMessage, user_id: UserId) -> bool:
+    def _is_addressed_to(self, message: ChatMessage, user_id: UserId) -> bool:
         """Return whether the team wrote this to a user, in answer to them."""
         seen: set[MessageId] = set()
         here: ChatMessage | None = message
         while here is not None and here.author.type == "team_member" and here.id not in seen:
             seen.add(here.id)
-            here = self.target(here) if here.reply_to or here.mentions else self._line_before(here)
+            here = self.find_target(here) if here.reply_to or here.mentions else self._find_previous_line(here)
         return here is not None and here.author.id == user_id
 
-    def _line_before(self, message: ChatMessage) -> ChatMessage | None:
-        before = self._before(message, self._bounds.window_seconds)
+    def _find_previous_line(self, message: ChatMessage) -> ChatMessage | None:
+        before = self._iterate_before(message, self._bounds.window_seconds)
         return next((earlier for earlier in before if earlier.author.id == message.author.id), None)
 
-    def _asks(self, message: ChatMessage) -> bool:
+    def _is_asking(self, message: ChatMessage) -> bool:
         """Whether it asks, by the routing table, or goes on with the team."""
         if message.reply_to is None:
             return True
@@ -188,16 +188,16 @@ class Talk:
             return False
         return target.author.id == message.author.id or target.author.is_self or target.author.type == "team_member"
 
-    def _before(self, message: ChatMessage, within: float = inf) -> Iterator[ChatMessage]:
+    def _iterate_before(self, message: ChatMessage, within: float = inf) -> Iterator[ChatMessage]:
         """Older messages, the newest first."""
-        for at in range(bisect_left(self._ages, position_of(message.id)) - 1, -1, -1):
+        for at in range(bisect_left(self._ages, parse_position(message.id)) - 1, -1, -1):
             earlier = self._said[at]
-            if _seconds(earlier, message) > within:
+            if _seconds_between(earlier, message) > within:
                 return
             yield earlier
 
 
-class Recent:
+class RecentLines:
     """The last lines of each channel, without their words: they tell whether a member may go on with the team.
 
     So most of what members say costs no REST call. After a start, nothing is known of a channel: `may_go_on` is true
@@ -210,50 +210,52 @@ class Recent:
         self._looked_back: set[ChannelId] = set()
         self._lines = 0
 
-    def may_go_on(self, batch: Batch) -> bool:
+    def may_follow_up(self, batch: Batch) -> bool:
         """Hear a batch. Whether its author may go on with what the team said there.
 
         A team member goes on with their own lines: a batch can end between two, for it ends where the gateway went away
         and where the process stopped.
         """
         place, first = batch.channel_id, batch.messages[0]
-        self.learn(place, batch.messages)
+        self.remember(place, batch.messages)
         if batch.author.type == "team_member":
             lines = lines_before(first, self._places[place].values(), self._bounds.window_seconds)
-            addressed = any(line.reply_to or named_by(line) for line in lines)
-            return not (first.reply_to or named_by(first)) and (addressed or place not in self._looked_back)
-        if batch.author.type != "community_user" or not any(map(_may_go_on, batch.messages)):
+            addressed = any(line.reply_to or find_mentioned_account(line) for line in lines)
+            return not (first.reply_to or find_mentioned_account(first)) and (
+                addressed or place not in self._looked_back
+            )
+        if batch.author.type != "community_user" or not any(map(_may_follow_up, batch.messages)):
             return False
         if place not in self._looked_back:
             return True
         said = self._places[place]
         team = [line for line in said.values() if line.author.type == "team_member"]
-        lately = [line for line in team if _seconds(line, first) <= self._bounds.mention_seconds]
+        lately = [line for line in team if _seconds_between(line, first) <= self._bounds.mention_seconds]
         if not lately:
             return False
-        talk = Talk(said.values(), self._bounds)
-        if any(talk.goes_on(message) for message in batch.messages):
+        talk = ChannelTranscript(said.values(), self._bounds)
+        if any(talk.find_followed_up(message) for message in batch.messages):
             return True
         # What the team replied to may be too old to be known here.
-        return not all(map(_opens, batch.messages)) and any(
+        return not all(map(_is_new_question, batch.messages)) and any(
             line.reply_to not in said and line.reply_to_author == batch.author.id
             for line in lately
-            if _seconds(line, first) <= self._bounds.named_follow_up_seconds
+            if _seconds_between(line, first) <= self._bounds.named_follow_up_seconds
         )
 
-    def look_back(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
+    def remember_history(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
         """Remember what was said before a batch, and that nothing else can be read."""
         self._looked_back.add(place)
-        self.learn(place, messages)
+        self.remember(place, messages)
 
-    def learn(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
+    def remember(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
         """Remember what was said in a channel, in short."""
         said = self._places.setdefault(place, {})
         self._places.move_to_end(place)
         before = len(said)
-        said.update((message.id, _in_short(message)) for message in messages)
+        said.update((message.id, _strip_words(message)) for message in messages)
         while len(said) > _MOST_LINES:
-            del said[min(said, key=position_of)]
+            del said[min(said, key=parse_position)]
         self._lines += len(said) - before
         while self._lines > _MOST_LINES_IN_ALL:
             gone, lines = self._places.popitem(last=False)
@@ -261,7 +263,7 @@ class Recent:
             self._lines -= len(lines)
 
 
-def _in_short(message: ChatMessage) -> ChatMessage:
+def _strip_words(message: ChatMessage) -> ChatMessage:
     """Reduce a message to its mentions and question marks."""
     words = [f"<@{user_id}>" for user_id in sorted(message.mentions)]
     words += [mark for mark in _QUESTION_MARKS if mark in message.text]

@@ -14,7 +14,7 @@ from itertools import count
 from msgspec import structs
 
 from intern.core import flow
-from intern.core.ids import ChannelId, MessageId, UserId, position_of
+from intern.core.ids import ChannelId, MessageId, UserId, parse_position
 from intern.core.messages import ChatMessage
 
 _Key = tuple[ChannelId, UserId]
@@ -23,7 +23,7 @@ DEFAULT_MAX_AGE = 300.0  # who writes without a pause for five minutes should no
 DEFAULT_MAX_OPEN = 4000  # messages, mostly under 1 KB each; within the usual minute that is 66 a second
 
 
-class Batches:
+class OpenBatches:
     """The open batches.
 
     Every message comes out exactly once, in order for each channel and author, and not before its author was silent
@@ -61,28 +61,28 @@ class Batches:
         """
         match event:
             case flow.MessageCreated(message=message):
-                self._channel_read(message.channel_id)
-                self._created(message, now, written=now)
+                self._end_history_windows(message.channel_id)
+                self._add_message(message, now, written=now)
                 return None
-            case flow.MessageRead(message=message):
+            case flow.MessageBackfilled(message=message):
                 for batch in [each for each in self._past.get(message.channel_id, ()) if each.ends <= now - age]:
                     self._close(batch, batch.ends)
-                self._created(message, now, written=now - age)
+                self._add_message(message, now, written=now - age)
                 return None
-            case flow.ChannelRead(channel_id=channel_id):
-                self._channel_read(channel_id)
+            case flow.ChannelCaughtUp(channel_id=channel_id):
+                self._end_history_windows(channel_id)
                 return None
             case flow.MessageEdited(message=message):
-                return None if self._edited(message) else event
+                return None if self._apply_edit(message) else event
             case flow.MessagesDeleted(message_ids=ids):
-                gone = tuple(message_id for message_id in ids if not self._deleted(message_id))
+                gone = tuple(message_id for message_id in ids if not self._apply_deletion(message_id))
                 return structs.replace(event, message_ids=gone) if gone else None
 
-    def due(self, now: float) -> list[flow.Batch]:
+    def take_due(self, now: float) -> list[flow.Batch]:
         """Take out the batches that are due, earliest first."""
         settled: list[flow.Batch] = []
         while self._home and self.next_deadline() <= now:
-            settled.append(self._settle(heappop(self._heap)[2]))
+            settled.append(self._take_out(heappop(self._heap)[2]))
         return settled
 
     def next_deadline(self) -> float:
@@ -99,10 +99,10 @@ class Batches:
 
     def flush(self) -> list[flow.Batch]:
         """Take out all open batches, earliest deadline first."""
-        return self.due(math.inf)
+        return self.take_due(math.inf)
 
-    def _created(self, message: ChatMessage, now: float, *, written: float) -> None:
-        if self._edited(message):  # a resumed session may tell a thing twice
+    def _add_message(self, message: ChatMessage, now: float, *, written: float) -> None:
+        if self._apply_edit(message):  # a resumed session may tell a thing twice
             return
         key = (message.channel_id, message.author.id)
         batch = self._open.get(key)
@@ -122,12 +122,12 @@ class Batches:
         if len(batch.messages) >= self._max_messages:
             self._close(batch, now)
 
-    def _channel_read(self, channel_id: ChannelId) -> None:
+    def _end_history_windows(self, channel_id: ChannelId) -> None:
         """Let the clock end the windows: nothing older than now follows."""
         for batch in self._past.pop(channel_id, ()):
             self._set_deadline(batch, batch.ends)
 
-    def _edited(self, message: ChatMessage) -> bool:
+    def _apply_edit(self, message: ChatMessage) -> bool:
         batch = self._home.get(message.id)
         if batch is None:
             return False
@@ -135,18 +135,18 @@ class Batches:
         batch.messages[message.id] = structs.replace(message, author=batch.messages[message.id].author)
         return True
 
-    def _deleted(self, message_id: MessageId) -> bool:
+    def _apply_deletion(self, message_id: MessageId) -> bool:
         batch = self._home.pop(message_id, None)
         if batch is None:
             return False
         del batch.messages[message_id]
         if not batch.messages:
-            self._forget(batch)
+            self._forget_batch(batch)
         return True
 
     def _close(self, batch: _OpenBatch, now: float) -> None:
         """Nothing joins the batch any more; edits and deletions still reach it until it is handed out."""
-        self._forget(batch)
+        self._forget_batch(batch)
         self._set_deadline(batch, min(batch.deadline, batch.ends, now))
 
     def _set_deadline(self, batch: _OpenBatch, deadline: float) -> None:
@@ -154,17 +154,17 @@ class Batches:
             heappush(self._heap, (deadline, batch.serial, batch))
         batch.deadline = deadline
 
-    def _settle(self, batch: _OpenBatch) -> flow.Batch:
-        self._forget(batch)
+    def _take_out(self, batch: _OpenBatch) -> flow.Batch:
+        self._forget_batch(batch)
         # Discord may tell of two messages in the wrong order.
-        messages = tuple(sorted(batch.messages.values(), key=lambda message: position_of(message.id)))
+        messages = tuple(sorted(batch.messages.values(), key=lambda message: parse_position(message.id)))
         for message in messages:
             del self._home[message.id]
         batch.messages = {}
         author, read = messages[-1].author, batch.from_history
         return flow.Batch(channel_id=batch.key[0], author=author, messages=messages, from_history=read)
 
-    def _forget(self, batch: _OpenBatch) -> None:
+    def _forget_batch(self, batch: _OpenBatch) -> None:
         """Take a batch from the open ones."""
         if self._open.get(batch.key) is batch:
             del self._open[batch.key]

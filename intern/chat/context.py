@@ -13,14 +13,14 @@ from math import ceil
 
 from msgspec import Struct
 
-from intern.chat.addressing import Talk, named_by, split_by_target
+from intern.chat.addressing import ChannelTranscript, find_mentioned_account, split_by_target
 from intern.chat.options import ContextBounds
 from intern.chat.platform import PAGE, History
 from intern.core.errors import ChatNotFoundError, ChatRefusedError
 from intern.core.flow import Batch
-from intern.core.ids import FIRST, LAST, ChannelId, MessageId, Position, position_of
+from intern.core.ids import FIRST, LAST, ChannelId, MessageId, Position, parse_position
 from intern.core.log import get_logger
-from intern.core.messages import Author, Channel, ChatMessage, Lookups
+from intern.core.messages import Author, Channel, ChatMessage, RoleLookupBudget
 
 _log = get_logger(__name__)
 
@@ -28,7 +28,7 @@ _PAGES = 3  # of what was said before a batch, where that was much
 _CALLS_PER_REPLY = 3  # a batch of many replies to targets far apart: finding one takes two pages at most
 
 
-class Gathered(Struct, frozen=True, kw_only=True):
+class BatchContext(Struct, frozen=True, kw_only=True):
     """The surroundings of a batch, bots' messages included."""
 
     thread: tuple[ChatMessage, ...] = ()
@@ -53,9 +53,9 @@ class Gathered(Struct, frozen=True, kw_only=True):
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
         """Everything once, oldest first."""
-        return in_order(self.thread, *self.chains.values())
+        return merge_messages(self.thread, *self.chains.values())
 
-    def teaches(self, message: ChatMessage) -> bool:
+    def is_teaching(self, message: ChatMessage) -> bool:
         """Return whether a team member's message answers a user, or corrects the bot.
 
         It answers the author of the message that it replies to, or else the one whom it mentions. A reply to the
@@ -67,15 +67,15 @@ class Gathered(Struct, frozen=True, kw_only=True):
         return any(author is not None and (author.type == "community_user" or author.is_self) for author in reached)
 
 
-def in_order(*groups: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
+def merge_messages(*groups: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Join the groups by message id, oldest first; of two versions the later argument's wins."""
     known = {message.id: message for group in groups for message in group}
-    return tuple(sorted(known.values(), key=lambda message: position_of(message.id)))
+    return tuple(sorted(known.values(), key=lambda message: parse_position(message.id)))
 
 
-async def gather(
+async def gather_context(
     batch: Batch, channel: Channel, history: History, bounds: ContextBounds, *, follow_ups: bool = False
-) -> Gathered:
+) -> BatchContext:
     """Read the surroundings of a batch, within bounds.
 
     A reference that cannot be resolved (deleted, in a foreign channel) is no error and leads nowhere. Raises
@@ -83,51 +83,53 @@ async def gather(
     to show is left out of a question; of what the team teaches it would be missed for ever, so ChatRefusedError is
     raised there.
     """
-    reader = _Reader(history, bounds, batch, channel)
-    said = await reader.thread() if channel.is_thread else ()
+    reader = _ContextReader(history, bounds, batch, channel)
+    said = await reader.read_thread() if channel.is_thread else ()
     if not channel.is_thread:
-        await reader.recent(follow_ups=follow_ups)
+        await reader.read_recent(follow_ups=follow_ups)
     # What the batch replies to comes first: routing depends on it, so it must not run out of budget.
-    await reader.targets()
+    await reader.read_targets()
     # A question alone costs no call.
-    talk = reader.talk() if reader.teaches or follow_ups else None
-    aims = {} if talk is None else {message.id: talk.target(message) for message in batch.messages}
+    talk = reader.build_transcript() if reader.teaches or follow_ups else None
+    aims = {} if talk is None else {message.id: talk.find_target(message) for message in batch.messages}
     starts = [message for message in batch.messages if message.reply_to or aims.get(message.id)]
-    chains = {message.id: await reader.chain(message) for message in starts}
-    thread = in_order(await reader.opening(), said) if channel.is_thread else ()
+    chains = {message.id: await reader.read_chain(message) for message in starts}
+    thread = merge_messages(await reader.read_opening(), said) if channel.is_thread else ()
     inside = {message.id for message in thread}
     chains |= {
-        message.id: await reader.chain(message)
+        message.id: await reader.read_chain(message)
         for message in reversed(thread)
         if message.reply_to and message.reply_to not in inside and message not in batch.messages
     }
     if reader.cut:
         _log.info("context_cut", channel_id=channel.id, message_id=batch.last.id, rest_calls=reader.calls)
-    return Gathered(
+    return BatchContext(
         thread=thread,
         chains=chains,
         reply_authors={
-            message.reply_to: target.author if (target := reader.known(message)) else None
+            message.reply_to: target.author if (target := reader.find_read_target(message)) else None
             for message in batch.messages
             if message.reply_to
         },
         answered={
-            message.reply_to: await reader.answered(message)
+            message.reply_to: await reader.find_answered_author(message)
             for message in batch.messages
-            if message.reply_to and _is_own(reader.known(message), batch.author)
+            if message.reply_to and _is_own(reader.find_read_target(message), batch.author)
         },
         named={
             message.id: target.author
             for message in batch.messages
             if message.reply_to is None and (target := aims.get(message.id)) is not None and reader.teaches
         },
-        goes_on=frozenset(each.id for each in batch.messages if talk is not None and talk.goes_on(each) is not None),
-        read=() if channel.is_thread else reader.read(),
+        goes_on=frozenset(
+            each.id for each in batch.messages if talk is not None and talk.find_followed_up(each) is not None
+        ),
+        read=() if channel.is_thread else reader.list_channel_messages(),
         cut=reader.cut,
     )
 
 
-class _Shelf:
+class _ChannelCache:
     """What is known of one channel: messages by position, and the ranges within which nothing is missing."""
 
     def __init__(self) -> None:
@@ -135,21 +137,21 @@ class _Shelf:
         self._ranges: list[tuple[Position, Position]] = []  # [from, to), sorted, apart from each other
         self._order: list[Position] = []
 
-    def order(self) -> list[Position]:
+    def list_positions(self) -> list[Position]:
         """Return the positions of all messages, the lowest first."""
         if len(self._order) < len(self.messages):  # none is ever removed
             self._order = sorted(self.messages)
         return self._order
 
-    def put(self, messages: Iterable[ChatMessage], start: Position, end: Position) -> None:
+    def add_page(self, messages: Iterable[ChatMessage], start: Position, end: Position) -> None:
         for message in messages:
-            self.messages.setdefault(position_of(message.id), message)
+            self.messages.setdefault(parse_position(message.id), message)
         apart = [(a, b) for a, b in self._ranges if b < start or end < a]
         joined = [(a, b) for a, b in self._ranges if not (b < start or end < a)]
         start, end = min([start, *(a for a, _ in joined)]), max([end, *(b for _, b in joined)])
         self._ranges = sorted([*apart, (start, end)])
 
-    def gap_below(self, start: Position, end: Position) -> Position | None:
+    def find_gap_below(self, start: Position, end: Position) -> Position | None:
         """Return the upper end of the highest unknown range within [start, end); None where all of it is known."""
         for a, b in self._ranges:
             if a < end <= b:
@@ -158,57 +160,57 @@ class _Shelf:
         return end if end > start else None
 
 
-class _Reader:
+class _ContextReader:
     """One request's view of Discord: its memory, and its budget of REST calls."""
 
     def __init__(self, history: History, bounds: ContextBounds, batch: Batch, channel: Channel) -> None:
         self._history, self._bounds, self._batch, self._channel = history, bounds, batch, channel
-        self._shelves: dict[ChannelId, _Shelf] = {}
+        self._shelves: dict[ChannelId, _ChannelCache] = {}
         self._window = timedelta(milliseconds=ceil(bounds.window_seconds * 1000) + 1)
         # What came after a question was not what it asks. A thread that the team answered in is kept whole.
         self.teaches = batch.author.type == "team_member"
-        self._horizon = LAST if channel.is_thread and self.teaches else position_of(batch.last.id).next
-        self._talk: Talk | None = None
+        self._horizon = LAST if channel.is_thread and self.teaches else parse_position(batch.last.id).next
+        self._talk: ChannelTranscript | None = None
         self.calls, self.cut = 0, False
         own_replies = sum(1 for message in batch.messages if message.reply_to)
         self._max_calls = max(bounds.max_calls, _CALLS_PER_REPLY * own_replies)
-        if channel.is_thread and (born := position_of(channel.id)).is_known:
-            self._shelf(channel.id).put((), FIRST, born)  # nothing in a thread is older than the thread
+        if channel.is_thread and (born := parse_position(channel.id)).is_known:
+            self._open_cache(channel.id).add_page((), FIRST, born)  # nothing in a thread is older than the thread
         for message in batch.messages:
-            self._shelf(batch.channel_id).messages[position_of(message.id)] = message
+            self._open_cache(batch.channel_id).messages[parse_position(message.id)] = message
 
-    async def thread(self) -> tuple[ChatMessage, ...]:
+    async def read_thread(self) -> tuple[ChatMessage, ...]:
         """Read the thread up to the batch's last message; of a long one, the newest."""
         said: list[ChatMessage] = []
         cursor = self._horizon
         while len(said) < self._bounds.max_messages:
-            page = await self._page(self._channel.id, cursor)
+            page = await self._read_page(self._channel.id, cursor)
             said = [*(page or ()), *said]
             # System messages are left out of a page, so one that is nearly full need not be the last.
             if not page or len(page) < PAGE // 2:
                 break
-            cursor = position_of(page[0].id)
-        everything = in_order(said, self._batch.messages)
+            cursor = parse_position(page[0].id)
+        everything = merge_messages(said, self._batch.messages)
         self.cut = self.cut or len(everything) > self._bounds.max_messages
         return everything[-self._bounds.max_messages :]
 
-    async def opening(self) -> tuple[ChatMessage, ...]:
+    async def read_opening(self) -> tuple[ChatMessage, ...]:
         """Read the message with the thread's id, in the parent channel or, in a forum, in the post."""
         place = self._channel.id if self._channel.kind == "post" else self._channel.parent_id
-        opening = await self._find(place, MessageId(self._channel.id)) if place else None
-        return tuple(await self._neighbours(opening)) if opening else ()
+        opening = await self._read_message(place, MessageId(self._channel.id)) if place else None
+        return tuple(await self._read_neighbours(opening)) if opening else ()
 
-    async def targets(self) -> None:
+    async def read_targets(self) -> None:
         """Find what the batch's own messages reply to, before anything else is read."""
         for message in self._batch.messages:
-            if message.reply_to and (place := self._place_of(message)) is not None:
-                await self._find(place, message.reply_to)
+            if message.reply_to and (place := self._target_channel(message)) is not None:
+                await self._read_message(place, message.reply_to)
 
-    async def recent(self, *, follow_ups: bool) -> None:
+    async def read_recent(self, *, follow_ups: bool) -> None:
         """Read what was said right before the batch: mostly the question, and what passed from there to the answer."""
         first = self._batch.messages[0]
-        names = any(message.reply_to is None and named_by(message) for message in self._batch.messages)
-        replies = any(message.reply_to and self._place_of(message) for message in self._batch.messages)
+        names = any(message.reply_to is None and find_mentioned_account(message) for message in self._batch.messages)
+        replies = any(message.reply_to and self._target_channel(message) for message in self._batch.messages)
         within = 0.0
         if self.teaches and names:
             within = self._bounds.mention_seconds
@@ -218,34 +220,34 @@ class _Reader:
             return
         cursor = self._horizon
         for _ in range(_PAGES):
-            page = await self._page(self._channel.id, cursor)
+            page = await self._read_page(self._channel.id, cursor)
             if not page or (first.at - page[0].at).total_seconds() > within:
                 break
-            cursor = position_of(page[0].id)
+            cursor = parse_position(page[0].id)
 
-    def read(self) -> tuple[ChatMessage, ...]:
+    def list_channel_messages(self) -> tuple[ChatMessage, ...]:
         """Return the messages that were read in the channel, without the batch."""
         own = {message.id for message in self._batch.messages}
-        return tuple(each for each in self._shelf(self._channel.id).messages.values() if each.id not in own)
+        return tuple(each for each in self._open_cache(self._channel.id).messages.values() if each.id not in own)
 
-    def talk(self) -> Talk | None:
+    def build_transcript(self) -> ChannelTranscript | None:
         """Return the channel's messages as far as they were read; None in a thread."""
         if self._channel.is_thread:
             return None
-        said = self._shelf(self._channel.id).messages
+        said = self._open_cache(self._channel.id).messages
         if self._talk is None or len(self._talk) < len(said):
-            self._talk = Talk(said.values(), self._bounds)
+            self._talk = ChannelTranscript(said.values(), self._bounds)
         return self._talk
 
-    async def chain(self, reply: ChatMessage) -> tuple[ChatMessage, ...]:
+    async def read_chain(self, reply: ChatMessage) -> tuple[ChatMessage, ...]:
         """Read the chain that a reply points to, hop by hop."""
         found: dict[MessageId, ChatMessage] = {}
         hop = [reply]
         for _ in range(self._bounds.max_hops):
             above: list[ChatMessage] = []
             for message in hop:
-                target = await self._aim(message)
-                for neighbour in await self._neighbours(target) if target and target.id not in found else ():
+                target = await self._find_target(message)
+                for neighbour in await self._read_neighbours(target) if target and target.id not in found else ():
                     if neighbour.id not in found:
                         found[neighbour.id] = neighbour
                         above.append(neighbour)
@@ -256,16 +258,16 @@ class _Reader:
                 break
         self.cut = self.cut or any(message.reply_to for message in hop)
         if not self._channel.is_thread and (self.teaches or reply.reply_to is None):
-            found |= self._branches(found)
-        return in_order(found.values())
+            found |= self._find_branches(found)
+        return merge_messages(found.values())
 
-    async def _aim(self, message: ChatMessage) -> ChatMessage | None:
+    async def _find_target(self, message: ChatMessage) -> ChatMessage | None:
         """Find the message that this one replies to, or in a channel answers or follows up."""
-        if message.reply_to or not (talk := self.talk()):
-            return await self._target(message)
-        return talk.target(message)
+        if message.reply_to or not (talk := self.build_transcript()):
+            return await self._read_target(message)
+        return talk.find_target(message)
 
-    def _branches(self, chain: Mapping[MessageId, ChatMessage]) -> dict[MessageId, ChatMessage]:
+    def _find_branches(self, chain: Mapping[MessageId, ChatMessage]) -> dict[MessageId, ChatMessage]:
         """Find what else the chain's members and others said to each other, until the batch.
 
         Only what was read by then is looked at: such a branch is worth having, but not a call.
@@ -273,81 +275,87 @@ class _Reader:
         askers = {message.author.id for message in chain.values() if message.author.type == "community_user"}
         own = {message.id for message in self._batch.messages}
         known, branches = dict(chain), dict[MessageId, ChatMessage]()
-        talk = self.talk()
+        talk = self.build_transcript()
         # Oldest first, for nothing replies to what is not there yet.
-        for message in in_order(self._shelf(self._channel.id).messages.values()):
-            if message.id in known or message.id in own or position_of(message.id) >= self._horizon:
+        for message in merge_messages(self._open_cache(self._channel.id).messages.values()):
+            if message.id in known or message.id in own or parse_position(message.id) >= self._horizon:
                 continue
             target = known.get(message.reply_to) if message.reply_to else None
-            if talk and not message.reply_to and not askers.isdisjoint((message.author.id, named_by(message))):
-                aim = talk.target(message)
+            if (
+                talk
+                and not message.reply_to
+                and not askers.isdisjoint((message.author.id, find_mentioned_account(message)))
+            ):
+                aim = talk.find_target(message)
                 target = known.get(aim.id) if aim else None
             if target is not None and not askers.isdisjoint((message.author.id, target.author.id)):
                 known[message.id] = branches[message.id] = message
         return branches
 
-    async def answered(self, reply: ChatMessage) -> Author | None:
+    async def find_answered_author(self, reply: ChatMessage) -> Author | None:
         """Find whom a reply to its author's own message answers: the one whom that, or its neighbours, replied to."""
-        target = self.known(reply)
+        target = self.find_read_target(reply)
         for _ in range(self._bounds.max_hops):
             if target is None or not _is_own(target, reply.author):
                 break
             # The chain was read before, so that this mostly costs no call.
-            said = await self._neighbours(target)
+            said = await self._read_neighbours(target)
             inside = {message.id for message in said}
             outward = next((each for each in said if each.reply_to and each.reply_to not in inside), None)
-            target = await self._target(outward) if outward else None
+            target = await self._read_target(outward) if outward else None
         return target.author if target else None
 
-    def known(self, reply: ChatMessage) -> ChatMessage | None:
+    def find_read_target(self, reply: ChatMessage) -> ChatMessage | None:
         """Return a reply's target, if it was found."""
-        place = self._place_of(reply)
-        return self._shelf(place).messages.get(position_of(reply.reply_to)) if place and reply.reply_to else None
+        place = self._target_channel(reply)
+        return (
+            self._open_cache(place).messages.get(parse_position(reply.reply_to)) if place and reply.reply_to else None
+        )
 
-    async def _target(self, reply: ChatMessage) -> ChatMessage | None:
-        place = self._place_of(reply)
-        return await self._find(place, reply.reply_to) if place and reply.reply_to else None
+    async def _read_target(self, reply: ChatMessage) -> ChatMessage | None:
+        place = self._target_channel(reply)
+        return await self._read_message(place, reply.reply_to) if place and reply.reply_to else None
 
-    def _place_of(self, reply: ChatMessage) -> ChannelId | None:
+    def _target_channel(self, reply: ChatMessage) -> ChannelId | None:
         """Return the channel of a reply's target; None where we do not follow it."""
         # A reference to a foreign channel (a forwarded message) may lead to where our audience may not read.
         place = reply.reply_to_channel or reply.channel_id
         return place if place in {reply.channel_id, self._channel.id, self._channel.parent_id} else None
 
-    async def _find(self, place: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        position = position_of(message_id)
+    async def _read_message(self, place: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        position = parse_position(message_id)
         if not position.is_known or position >= self._horizon:
             return None
-        shelf = self._shelf(place)
+        shelf = self._open_cache(place)
         # The page that ends a window after the target also holds its neighbours and, mostly, the hops above it. Where
         # a hundred others wrote meanwhile, it does not reach the target, and a second page begins right there.
         for cursor in (min(position.next.after(self._window), self._horizon), position.next):
-            if position not in shelf.messages and shelf.gap_below(position, position.next) is not None:
-                await self._page(place, cursor)
+            if position not in shelf.messages and shelf.find_gap_below(position, position.next) is not None:
+                await self._read_page(place, cursor)
         return shelf.messages.get(position)
 
-    async def _neighbours(self, message: ChatMessage) -> list[ChatMessage]:
+    async def _read_neighbours(self, message: ChatMessage) -> list[ChatMessage]:
         """Read the message with its author's messages around it that belong to it; a bot's message alone."""
         if message.author.type == "bot":
             return [message]
         run = [message]
-        while earlier := await self._neighbour(run[0], -1):
+        while earlier := await self._read_neighbour(run[0], -1):
             run.insert(0, earlier)
-        while later := await self._neighbour(run[-1], +1):
+        while later := await self._read_neighbour(run[-1], +1):
             run.append(later)
         return next(group for group in split_by_target(run) if message in group)
 
-    async def _neighbour(self, message: ChatMessage, step: int) -> ChatMessage | None:
+    async def _read_neighbour(self, message: ChatMessage, step: int) -> ChatMessage | None:
         """Find the author's next message within the window, in one direction of time."""
-        position = position_of(message.id)
+        position = parse_position(message.id)
         start, end = position.before(self._window), position
         if step > 0:
             start, end = position.next, min(position.next.after(self._window), self._horizon)
-        shelf = self._shelf(message.channel_id)
-        gap = shelf.gap_below(start, end)
+        shelf = self._open_cache(message.channel_id)
+        gap = shelf.find_gap_below(start, end)
         if gap is not None:
-            await self._page(message.channel_id, gap)
-        positions = shelf.order()
+            await self._read_page(message.channel_id, gap)
+        positions = shelf.list_positions()
         at = bisect_left(positions, position)
         for other in reversed(positions[:at]) if step < 0 else positions[at + 1 :]:
             candidate = shelf.messages[other]
@@ -357,14 +365,14 @@ class _Reader:
                 return candidate
         return None
 
-    async def _page(self, place: ChannelId, cursor: Position) -> Sequence[ChatMessage] | None:
+    async def _read_page(self, place: ChannelId, cursor: Position) -> Sequence[ChatMessage] | None:
         """Read the page that ends before `cursor`; None where the budget does not allow it."""
         if self.calls >= self._max_calls:
             self.cut = True
             return None
         self.calls += 1
         # Half of what is left: the next page may tell more than who wrote this one.
-        lookups = Lookups((self._max_calls - self.calls) // 2)
+        lookups = RoleLookupBudget((self._max_calls - self.calls) // 2)
         try:
             page = await self._history.before(place, cursor.id, limit=PAGE, lookups=lookups)
         except ChatRefusedError as error:
@@ -374,16 +382,16 @@ class _Reader:
             page = ()
         else:
             # Without the right to read history, Discord gives empty pages.
-            is_new = place == self._batch.channel_id and cursor > position_of(self._batch.last.id)
+            is_new = place == self._batch.channel_id and cursor > parse_position(self._batch.last.id)
             if self.teaches and is_new and not page:
                 raise ChatRefusedError(f"channel {place} shows no history, not even what was just written there")
         self.calls += lookups.made
         self.cut = self.cut or lookups.refused
-        self._shelf(place).put(page, position_of(page[0].id) if page else FIRST, cursor)
+        self._open_cache(place).add_page(page, parse_position(page[0].id) if page else FIRST, cursor)
         return page
 
-    def _shelf(self, place: ChannelId) -> _Shelf:
-        return self._shelves.setdefault(place, _Shelf())
+    def _open_cache(self, place: ChannelId) -> _ChannelCache:
+        return self._shelves.setdefault(place, _ChannelCache())
 
 
 def _is_own(message: ChatMessage | None, author: Author) -> bool:

@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from intern.chat.addressing import lines_before, named_by, split_by_target
-from intern.chat.context import Gathered, gather, in_order
+from intern.chat.addressing import find_mentioned_account, lines_before, split_by_target
+from intern.chat.context import BatchContext, gather_context, merge_messages
 from intern.chat.options import ContextBounds, ConversationOptions
 from intern.chat.platform import PAGE, History
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest
-from intern.core.ids import ConversationId, MessageId, position_of, reply_conversation, thread_conversation
+from intern.core.ids import ConversationId, MessageId, parse_position, reply_conversation, thread_conversation
 from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext, Role
 from intern.core.records import Capture, Turn
 from intern.core.text.patterns import regex
 
 
-def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tuple[CaptureRequest, ...]:
+def build_capture_requests(batch: Batch, channel: Channel, gathered: BatchContext) -> tuple[CaptureRequest, ...]:
     """Return the conversations that a team member's batch answers, or that an asker's batch follows up.
 
     In a thread that is the whole thread. In a channel each reply belongs to the conversation that it points to, with
@@ -30,14 +30,14 @@ def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tupl
     only if both a user and the team say something in it.
     """
     if channel.is_thread:
-        whole = in_order(gathered.messages, batch.messages)
-        requests = [capture_request(batch, thread_conversation(channel.id), whole)]
+        whole = merge_messages(gathered.messages, batch.messages)
+        requests = [build_capture_request(batch, thread_conversation(channel.id), whole)]
     else:
-        requests = [capture_request(batch, None, messages) for messages in _conversations(batch, gathered)]
+        requests = [build_capture_request(batch, None, messages) for messages in _join_conversations(batch, gathered)]
     return tuple(request for request in requests if request is not None)
 
 
-def capture_of(request: CaptureRequest, texts: Mapping[tuple[MessageId, str], str] | None = None) -> Capture:
+def build_capture(request: CaptureRequest, texts: Mapping[tuple[MessageId, str], str] | None = None) -> Capture:
     """Return the archive's form of a request: one turn a message.
 
     `texts` say what attachments hold, by message and attachment: of an image a model's description, of a file the lines
@@ -49,7 +49,7 @@ def capture_of(request: CaptureRequest, texts: Mapping[tuple[MessageId, str], st
         turns=tuple(
             Turn(
                 "Team" if each.author.type == "team_member" else "User",
-                text_of(each, {id_: text for (of, id_), text in said.items() if of == each.id}),
+                format_message(each, {id_: text for (of, id_), text in said.items() if of == each.id}),
             )
             for each in request.messages
         ),
@@ -62,7 +62,7 @@ def capture_of(request: CaptureRequest, texts: Mapping[tuple[MessageId, str], st
     )
 
 
-def text_of(message: ChatMessage, texts: Mapping[str, str] | None = None) -> str:
+def format_message(message: ChatMessage, texts: Mapping[str, str] | None = None) -> str:
     """Return the message's text as written, then its attachments, with their `texts` by their ids."""
     known = texts or {}
     lines = [message.text] if message.text else []
@@ -75,37 +75,39 @@ def text_of(message: ChatMessage, texts: Mapping[str, str] | None = None) -> str
     return "\n".join(lines)
 
 
-def _conversations(batch: Batch, gathered: Gathered) -> list[tuple[ChatMessage, ...]]:
+def _join_conversations(batch: Batch, gathered: BatchContext) -> list[tuple[ChatMessage, ...]]:
     """Join the batch's parts, each with the chains of its replies, where they share a message."""
     joined: list[tuple[tuple[ChatMessage, ...], bool]] = []
-    parts = _parts(batch)
+    parts = _split_batch(batch)
     if batch.author.type == "community_user":
         parts = [[message for message in part if message.id in gathered.goes_on] for part in parts]
     for part in filter(None, parts):
-        messages = in_order(*(gathered.chains.get(message.id, ()) for message in part), part)
-        taught = any(gathered.teaches(message) or message.id in gathered.goes_on for message in part)
+        messages = merge_messages(*(gathered.chains.get(message.id, ()) for message in part), part)
+        taught = any(gathered.is_teaching(message) or message.id in gathered.goes_on for message in part)
         ids = {message.id for message in messages}
         same = [other for other in joined if not ids.isdisjoint(message.id for message in other[0])]
         joined = [other for other in joined if other not in same]
-        whole = in_order(*(earlier for earlier, _ in same), messages)
+        whole = merge_messages(*(earlier for earlier, _ in same), messages)
         joined.append((whole, taught or any(teaching for _, teaching in same)))
     return [messages for messages, taught in joined if taught]
 
 
-def _parts(batch: Batch) -> list[list[ChatMessage]]:
+def _split_batch(batch: Batch) -> list[list[ChatMessage]]:
     first, *others = split_by_target(batch.messages)
-    if others and not any(message.reply_to or named_by(message) for message in first):
+    if others and not any(message.reply_to or find_mentioned_account(message) for message in first):
         others[0] = [*first, *others[0]]
         return others
     return [first, *others]
 
 
-def capture_request(batch: Batch, of: ConversationId | None, messages: Sequence[ChatMessage]) -> CaptureRequest | None:
+def build_capture_request(
+    batch: Batch, of: ConversationId | None, messages: Sequence[ChatMessage]
+) -> CaptureRequest | None:
     """Return the request to keep these messages, oldest first; None unless both a user and the team say something.
 
     Bots' messages and empty ones are left out. Without `of`, their conversation is that of the oldest.
     """
-    kept = tuple(message for message in messages if message.author.type != "bot" and text_of(message).strip())
+    kept = tuple(message for message in messages if message.author.type != "bot" and format_message(message).strip())
     if {message.author.type for message in kept} != {"community_user", "team_member"}:
         return None
     return CaptureRequest(
@@ -120,14 +122,14 @@ def capture_request(batch: Batch, of: ConversationId | None, messages: Sequence[
 _LEADING_MENTION = regex(r"^\s*<@[!&]?\d+>[\s,:]*", re.MULTILINE)  # a title may stand above it
 
 
-def answer_request(
-    batch: Batch, channel: Channel, gathered: Gathered, options: ConversationOptions, *, addressed: bool
+def build_answer_request(
+    batch: Batch, channel: Channel, gathered: BatchContext, options: ConversationOptions, *, addressed: bool
 ) -> AnswerRequest:
     """Return the question that a batch asks, with its context."""
     return AnswerRequest(
         batch=batch,
         channel=channel,
-        conversation=conversation_of(batch, gathered, options),
+        conversation=build_conversation(batch, gathered, options),
         context=RequestContext(
             guild_id=batch.last.guild_id,
             channel_id=(channel.parent_id or channel.id) if channel.is_thread else channel.id,
@@ -135,31 +137,31 @@ def answer_request(
             message_id=batch.last.id,
         ),
         addressed=addressed,
-        called=calls(batch, gathered),
+        called=is_calling_bot(batch, gathered),
         language=options.language,
     )
 
 
-def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOptions) -> AnswerRequest:
+def merge_questions(older: AnswerRequest, newer: AnswerRequest, options: ConversationOptions) -> AnswerRequest:
     """One question out of two of the same asker in the same place: the older one's messages first, then the newer's.
 
     It hangs on the last message. Of a message that is in both, the newer version counts.
     """
-    messages = in_order(older.batch.messages, newer.batch.messages)
+    messages = merge_messages(older.batch.messages, newer.batch.messages)
     said = {m.id: m for m in (*older.conversation.messages, *newer.conversation.messages)}
     asked = [m.id for m in messages]
     context = sorted((m for key, m in said.items() if key not in asked), key=lambda m: m.at or _LONG_AGO)
     question = [said[key] for key in asked if key in said]
     return structs.replace(
-        max(newer, older, key=lambda request: position_of(request.batch.last.id)),
+        max(newer, older, key=lambda request: parse_position(request.batch.last.id)),
         batch=structs.replace(newer.batch, messages=messages),
-        conversation=_bounded(context, question, options),
+        conversation=_limit_conversation(context, question, options),
         addressed=older.addressed or newer.addressed,
         called=older.called or newer.called,
     )
 
 
-def revise(
+def revise_question(
     request: AnswerRequest, versions: Mapping[MessageId, ChatMessage | None], options: ConversationOptions
 ) -> AnswerRequest | None:
     """Put newer versions of its messages into a question, and take deleted ones (None) out; None where none is left."""
@@ -169,36 +171,38 @@ def revise(
     left = tuple(structs.replace(newest, author=each.author) for each, newest in now if newest is not None)
     if not left or left == before:
         return request if left else None
-    asked, known = [_said(each) for each in left], {each.id for each in before}
+    asked, known = [_convert_message(each) for each in left], {each.id for each in before}
     context = [each for each in request.conversation.messages if each.id not in known]
     batch = structs.replace(request.batch, messages=left)
-    return structs.replace(request, batch=batch, conversation=_bounded(context, asked, options))
+    return structs.replace(request, batch=batch, conversation=_limit_conversation(context, asked, options))
 
 
-def conversation_of(batch: Batch, gathered: Gathered, options: ConversationOptions) -> Conversation:
+def build_conversation(batch: Batch, gathered: BatchContext, options: ConversationOptions) -> Conversation:
     """Return the context, oldest first, then the asker's batch, which is to be answered.
 
     Bounded by `max_history_messages` of context and `max_history_chars` in all. The batch has precedence, then the
     question that opened the conversation, then the newest. Other bots' messages are left out.
     """
     asked = {message.id for message in batch.messages}
-    context = [_said(m) for m in gathered.messages if m.id not in asked and _counts(m)]
-    return _bounded(context, [_said(m) for m in batch.messages], options)
+    context = [_convert_message(m) for m in gathered.messages if m.id not in asked and _is_context(m)]
+    return _limit_conversation(context, [_convert_message(m) for m in batch.messages], options)
 
 
-def _bounded(context: list[Message], asked: list[Message], options: ConversationOptions) -> Conversation:
+def _limit_conversation(context: list[Message], asked: list[Message], options: ConversationOptions) -> Conversation:
     room = options.max_history_chars
-    question = _newest(asked, room) or asked[-1:]
-    room -= _size(question)
+    question = _keep_newest(asked, room) or asked[-1:]
+    room -= _count_characters(question)
     opening = [message for message in context if message.role == "user"][:1]
-    if not (options.max_history_messages and opening and _size(opening) <= room):
+    if not (options.max_history_messages and opening and _count_characters(opening) <= room):
         opening = []
     later = context[context.index(opening[0]) + 1 :] if opening else context
-    kept = _newest(later[max(0, len(later) - options.max_history_messages + len(opening)) :], room - _size(opening))
+    kept = _keep_newest(
+        later[max(0, len(later) - options.max_history_messages + len(opening)) :], room - _count_characters(opening)
+    )
     return Conversation((*opening, *kept, *question))
 
 
-def calls(batch: Batch, gathered: Gathered) -> bool:
+def is_calling_bot(batch: Batch, gathered: BatchContext) -> bool:
     """Return whether a batch mentions the bot or replies to it."""
     targets = (gathered.reply_authors.get(m.reply_to) for m in batch.messages if m.reply_to)
     return any(m.mentions_bot for m in batch.messages) or any(author and author.is_self for author in targets)
@@ -207,11 +211,11 @@ def calls(batch: Batch, gathered: Gathered) -> bool:
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-def _counts(message: ChatMessage) -> bool:
-    return bool(text_of(message).strip()) and (message.author.type != "bot" or message.author.is_self)
+def _is_context(message: ChatMessage) -> bool:
+    return bool(format_message(message).strip()) and (message.author.type != "bot" or message.author.is_self)
 
 
-def _said(message: ChatMessage) -> Message:
+def _convert_message(message: ChatMessage) -> Message:
     text = message.text  # what is attached goes beside it
     if message.mentions_bot:
         text = _LEADING_MENTION.sub("", text, 1)  # the address on the letter is not part of it
@@ -221,7 +225,7 @@ def _said(message: ChatMessage) -> Message:
     )
 
 
-def _newest(messages: Iterable[Message], room: int) -> list[Message]:
+def _keep_newest(messages: Iterable[Message], room: int) -> list[Message]:
     """As many of the newest as fit in `room` characters, oldest first."""
     kept: list[Message] = []
     for message in reversed(list(messages)):
@@ -232,14 +236,14 @@ def _newest(messages: Iterable[Message], room: int) -> list[Message]:
     return kept[::-1]
 
 
-def _size(messages: Iterable[Message]) -> int:
+def _count_characters(messages: Iterable[Message]) -> int:
     return sum(len(message.text) for message in messages)
 
 
 _SHORTLY_BEFORE = 3600.0  # seconds: an answer that replies to nothing answers what was asked within the hour
 
 
-async def conversation_around(
+async def read_conversation_around(
     on: ChatMessage, teacher: Author, history: History, bounds: ContextBounds
 ) -> CaptureRequest | None:
     """Read the conversation that a message belongs to; None unless a member and the team speak in it.
@@ -250,41 +254,45 @@ async def conversation_around(
     """
     place = await history.channel(on.channel_id)
     if place.is_thread:
-        return await _in_thread(on, place, teacher, history, bounds)
-    return await _under(on, teacher, history, bounds) or await _nearby(on, place, history, bounds)
+        return await _read_thread(on, place, teacher, history, bounds)
+    return await _read_attached_thread(on, teacher, history, bounds) or await _read_nearby(on, place, history, bounds)
 
 
-async def _in_thread(
+async def _read_thread(
     on: ChatMessage, thread: Channel, teacher: Author, history: History, bounds: ContextBounds
 ) -> CaptureRequest | None:
     # With a team member as its author, the batch stands for an answer: then the thread is read to its end.
     batch = Batch(channel_id=thread.id, author=teacher, messages=(on,))
-    return next(iter(capture_requests(batch, thread, await gather(batch, thread, history, bounds))), None)
+    return next(iter(build_capture_requests(batch, thread, await gather_context(batch, thread, history, bounds))), None)
 
 
-async def _under(on: ChatMessage, teacher: Author, history: History, bounds: ContextBounds) -> CaptureRequest | None:
+async def _read_attached_thread(
+    on: ChatMessage, teacher: Author, history: History, bounds: ContextBounds
+) -> CaptureRequest | None:
     if on.thread_id is None:
         return None
     try:
         thread = await history.channel(on.thread_id)
     except ChatRefusedError:  # deleted
         return None
-    return await _in_thread(on, thread, teacher, history, bounds)
+    return await _read_thread(on, thread, teacher, history, bounds)
 
 
-async def _nearby(on: ChatMessage, place: Channel, history: History, bounds: ContextBounds) -> CaptureRequest | None:
+async def _read_nearby(
+    on: ChatMessage, place: Channel, history: History, bounds: ContextBounds
+) -> CaptureRequest | None:
     before = await history.before(place.id, on.id, limit=PAGE)
-    near = in_order(before, await history.after(place.id, on.id, limit=PAGE), (on,))
-    said = _run(on, near, bounds.window_seconds)
+    near = merge_messages(before, await history.after(place.id, on.id, limit=PAGE), (on,))
+    said = _collect_run(on, near, bounds.window_seconds)
     batch = Batch(channel_id=place.id, author=on.author, messages=said)
-    chains = (await gather(batch, place, history, bounds)).messages
-    whole = _with_replies(in_order(chains, said), near, bounds.window_seconds)
-    if on.author.type == "team_member" and not any(map(_is_members, whole)):
-        whole = in_order(_asked_before(said[0], before, bounds.window_seconds), whole)
-    return capture_request(batch, None, whole)
+    chains = (await gather_context(batch, place, history, bounds)).messages
+    whole = _add_replies(merge_messages(chains, said), near, bounds.window_seconds)
+    if on.author.type == "team_member" and not any(map(_is_by_member, whole)):
+        whole = merge_messages(_find_question_before(said[0], before, bounds.window_seconds), whole)
+    return build_capture_request(batch, None, whole)
 
 
-def _run(message: ChatMessage, near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
+def _collect_run(message: ChatMessage, near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
     """Return the message with its author's lines around it to the same addressee, each in the window of the next."""
     run = [*lines_before(message, near, window), message]
     own = [other for other in near if other.author.id == message.author.id]
@@ -296,21 +304,21 @@ def _run(message: ChatMessage, near: Sequence[ChatMessage], window: float) -> tu
     return tuple(next(group for group in split_by_target(run) if message in group))
 
 
-def _with_replies(whole: Sequence[ChatMessage], near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
+def _add_replies(whole: Sequence[ChatMessage], near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
     """Add the replies to any of the messages, and the replies to those; oldest first."""
     known = {message.id: message for message in whole}
     for message in near:  # oldest first, and nothing replies to what is not there yet
         if message.reply_to in known:
-            known |= {line.id: line for line in _run(message, near, window)}
-    return in_order(known.values())
+            known |= {line.id: line for line in _collect_run(message, near, window)}
+    return merge_messages(known.values())
 
 
-def _asked_before(answer: ChatMessage, before: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
-    asked = next((message for message in reversed(before) if _is_members(message)), None)
+def _find_question_before(answer: ChatMessage, before: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
+    asked = next((message for message in reversed(before) if _is_by_member(message)), None)
     if asked is None or (answer.at - asked.at).total_seconds() > _SHORTLY_BEFORE:
         return ()
-    return _run(asked, before, window)
+    return _collect_run(asked, before, window)
 
 
-def _is_members(message: ChatMessage) -> bool:
+def _is_by_member(message: ChatMessage) -> bool:
     return message.author.type == "community_user"

@@ -78,7 +78,7 @@ class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             mention_seconds=self.mention_reply_window,
         )
 
-    def mode_of(self, channel: Channel) -> ChannelMode:
+    def channel_mode(self, channel: Channel) -> ChannelMode:
         """Return the mode of a channel. A thread without a mode of its own follows its channel."""
         modes: dict[ChannelId | None, ChannelMode] = {rule.id: rule.mode for rule in self.channels}
         return modes.get(channel.id) or modes.get(channel.parent_id) or self.default_mode

@@ -11,19 +11,19 @@ from typing import Literal
 from anyio import Event
 from msgspec import Struct, structs
 
-from intern.chat.addressing import named_by
+from intern.chat.addressing import find_mentioned_account
 from intern.chat.options import STILL_WAITED_FOR
-from intern.chat.phrases import ENGLISH, in_language
+from intern.chat.phrases import ENGLISH, select_language
 from intern.chat.platform import PAGE, Capabilities, History, Outlet
 from intern.chat.reply_text import reply_parts, thread_name
 from intern.core import errors
 from intern.core.clock import Clock
 from intern.core.flow import AnswerRequest, Reply
-from intern.core.ids import LAST, ChannelId, MessageId, UserId, position_of
+from intern.core.ids import LAST, ChannelId, MessageId, UserId, parse_position
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage
-from intern.core.text.language import language_of
-from intern.stores.sqlite.outbox import Outbox, Part, Post
+from intern.core.text.language import detect_language
+from intern.stores.sqlite.outbox import Outbox, Post, PostPart
 
 _log = get_logger(__name__)
 
@@ -32,7 +32,7 @@ TakenBack = Literal["superseded", "withdrawn"]
 
 
 @dataclass
-class _Entry:
+class _OutgoingReply:
     request: AnswerRequest
     gone: bool = False
     taken: TakenBack | None = None
@@ -40,14 +40,14 @@ class _Entry:
     over: Event = field(default_factory=Event)
 
 
-class Outgoing:
+class RecallableReplies:
     """The replies that may still be taken back. Posting or taking back, the first wins: no reply gets both.
 
     For one event loop: only `hold`, `resumed` and `make_way` wait, so nothing comes between a look and what follows.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[MessageId, _Entry] = {}
+        self._entries: dict[MessageId, _OutgoingReply] = {}
         self._closed = False
         self._resuming: Event | None = None
 
@@ -61,16 +61,16 @@ class Outgoing:
             self._resuming = None
             over.set()
 
-    async def resumed(self) -> None:
+    async def wait_until_resumed(self) -> None:
         """Until nothing more is finished of what an earlier process left."""
         if self._resuming is not None:
             await self._resuming.wait()
 
-    def hand_over(self, request: AnswerRequest) -> None:
+    def add_reply(self, request: AnswerRequest) -> None:
         """Note that the reply to this question is on its way. The caller ends it with `done`."""
-        self._entries[request.batch.last.id] = _Entry(request)
+        self._entries[request.batch.last.id] = _OutgoingReply(request)
 
-    def take_back(self, reason: TakenBack, wanted: Callable[[AnswerRequest], bool]) -> tuple[AnswerRequest, ...]:
+    def recall(self, reason: TakenBack, wanted: Callable[[AnswerRequest], bool]) -> tuple[AnswerRequest, ...]:
         """Take back the replies to `wanted` questions that have not left; return the questions."""
         taken = [e for e in self._entries.values() if not e.gone and e.taken is None and wanted(e.request)]
         for entry in taken:
@@ -78,30 +78,30 @@ class Outgoing:
             entry.told.set()
         return tuple(entry.request for entry in taken)
 
-    def taken_back(self, question_id: MessageId) -> TakenBack | None:
+    def find_recall_reason(self, question_id: MessageId) -> TakenBack | None:
         """Why a reply must not leave any more; None where it may."""
         entry = self._entries.get(question_id)
         return entry.taken if entry else None
 
-    def leave(self, question_id: MessageId) -> bool:
+    def begin_posting(self, question_id: MessageId) -> bool:
         """Call right before posting. Return whether the reply may leave; if so, it cannot be taken back any more."""
         entry = self._entries.get(question_id)
         if entry and entry.taken is None:
             entry.gone = True
         return entry is None or entry.gone
 
-    async def hold(self, question_id: MessageId) -> None:
+    async def wait_for_recall(self, question_id: MessageId) -> None:
         """Wait until the reply is taken back, or `close`."""
         entry = self._entries.get(question_id)
         if entry and not self._closed:
             await entry.told.wait()
 
-    def done(self, question_id: MessageId) -> None:
+    def remove_reply(self, question_id: MessageId) -> None:
         """Forget the reply."""
         if entry := self._entries.pop(question_id, None):
             entry.over.set()
 
-    async def make_way(self, request: AnswerRequest) -> None:
+    async def wait_for_recalled_parts(self, request: AnswerRequest) -> None:
         """Wait until the replies to parts of a question that were taken back are out of the way of the one to all."""
         asked = {message.id for message in request.batch.messages}
         for entry in tuple(self._entries.values()):
@@ -140,35 +140,35 @@ Ended = Callable[[Post, PostOutcome], Awaitable[None]]
 """Told what became of a reply."""
 
 
-def _silence() -> Mapping[str, str]:
+def _empty_notices() -> Mapping[str, str]:
     return {ENGLISH: ""}
 
 
-async def everywhere(_: ChannelId) -> bool:
+async def admit_every_channel(_: ChannelId) -> bool:
     """Admits every channel."""
     return True
 
 
 @dataclass(frozen=True)
-class Posting:
+class OutboxDelivery:
     """Posts replies by way of the outbox in the database: doing it again is harmless."""
 
     outlet: Outlet
     outbox: Outbox
     history: History
     _: KW_ONLY
-    outgoing: Outgoing
+    outgoing: RecallableReplies
     clock: Clock
     capabilities: Capabilities = field(default_factory=Capabilities)
-    admits: Callable[[ChannelId], Awaitable[bool]] = everywhere
+    admits: Callable[[ChannelId], Awaitable[bool]] = admit_every_channel
     """Whether we may still speak in a channel: it may have turned private since the question."""
     max_age: timedelta | None = None
     """A reply that was begun longer ago, and without a posted part, is dropped."""
-    late: Mapping[str, str] = field(default_factory=_silence)
+    late: Mapping[str, str] = field(default_factory=_empty_notices)
     """Its notice for a member who called the bot, by language."""
-    unposted: Mapping[str, str] = field(default_factory=_silence)
+    unposted: Mapping[str, str] = field(default_factory=_empty_notices)
     """The same, in place, where the platform refuses the reply or its thread."""
-    retracted: Mapping[str, str] = field(default_factory=_silence)
+    retracted: Mapping[str, str] = field(default_factory=_empty_notices)
     """In place of an answer that does not stand any more, by language."""
 
     async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
@@ -182,19 +182,19 @@ class Posting:
         known = await self.outbox.get(question.id)
         parts = reply_parts(reply, self.capabilities.message_limit)
         begun = known or await self.outbox.begin(reply, parts)
-        return await _Delivery(self, begun, reply.language, fresh=known is None).run(reply, waited_for)
+        return await _DeliveryAttempt(self, begun, reply.language, fresh=known is None).run(reply, waited_for)
 
     async def resume(self, ended: Ended) -> int:
         """Finish all replies that the ledger holds half posted, tell what became of each, and say how many there were.
 
         One that fails holds up no other. Raises as `post` does, when all were tried.
         """
-        begun = await self.outbox.unfinished()
+        begun = await self.outbox.list_unfinished()
         failure: errors.ChatError | errors.KnowledgeError | None = None
         for entry in begun:
             # Its question is not at hand.
-            language = language_of("\n".join(part.text for part in entry.parts)) or ENGLISH
-            delivery = _Delivery(self, entry, language)
+            language = detect_language("\n".join(part.text for part in entry.parts)) or ENGLISH
+            delivery = _DeliveryAttempt(self, entry, language)
             try:
                 outcome = await delivery.run(None, NO_LONGER)
             except (errors.ChatUnavailableError, errors.ChatUnknownOutcomeError, errors.KnowledgeError) as error:
@@ -223,7 +223,7 @@ class Posting:
                 if message is None:
                     continue  # deleted
                 if message.text.strip() not in self.retracted.values():
-                    note = note or in_language(self.retracted, language_of(message.text))
+                    note = note or select_language(self.retracted, detect_language(message.text))
                     await self.outlet.rewrite(post.thread_id, message_id, note)
                 said = True
         except errors.ChatRefusedError as error:
@@ -240,14 +240,14 @@ class Posting:
 
     def is_very_late(self, entry: Post) -> bool:
         """Return whether even a notice comes too late."""
-        return self.clock.now() - position_of(entry.question_id).time > STILL_WAITED_FOR
+        return self.clock.now() - parse_position(entry.question_id).time > STILL_WAITED_FOR
 
 
 @dataclass
-class _Delivery:
+class _DeliveryAttempt:
     """One try to bring one reply to Discord."""
 
-    to: Posting
+    to: OutboxDelivery
     begun: Post
     language: str
     _: KW_ONLY
@@ -262,21 +262,21 @@ class _Delivery:
             return PostOutcome(status="already_posted", reason=begun.reason, thread_id=begun.thread_id)
         try:
             # Of half an answer, the rest always follows: half an answer is of no use.
-            against = None if await self.stands() else await self._weigh(reply, waited_for)
+            against = None if await self.is_partly_posted() else await self._check_before_posting(reply, waited_for)
             return against or await self._deliver(reply)
         except errors.ChatRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
             _log.warning("reply_refused", message_id=begun.question_id, error=str(error))
-            return await self._decline(error)
+            return await self._handle_refusal(error)
 
-    async def _decline(self, refusal: errors.ChatRefusedError) -> PostOutcome:
+    async def _handle_refusal(self, refusal: errors.ChatRefusedError) -> PostOutcome:
         """Tell who called the bot, in place, that the platform refused the reply; else drop it."""
         self.fresh, hopeless = False, isinstance(refusal, errors.ChatNotFoundError) or bool(self.sent)
         with suppress(errors.ChatRefusedError):  # not even to be read
-            if not hopeless and await self._say_instead(self.to.unposted, "refused", in_place=True):
+            if not hopeless and await self._replace_by_notice(self.to.unposted, "refused", in_place=True):
                 return await self.run(None, NO_LONGER)
         return await self.drop(self.begun.reason or "refused")
 
-    async def stands(self) -> bool:
+    async def is_partly_posted(self) -> bool:
         """Whether a part of it stands on Discord already."""
         begun = self.begun
         if any(part.message_id for part in begun.parts):
@@ -285,36 +285,38 @@ class _Delivery:
         place = begun.channel_id if begun.target == "in_place" else begun.thread_id
         if self.fresh or not begun.parts or place is None:
             return False
-        return await self._find(begun.parts[0], place) is not None
+        return await self._find_posted_part(begun.parts[0], place) is not None
 
-    async def _weigh(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
+    async def _check_before_posting(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
         """Find what forbids posting it now; if nothing does, it cannot be taken back from then on."""
         question_id = self.begun.question_id
-        if self.to.outgoing.taken_back(question_id):
+        if self.to.outgoing.find_recall_reason(question_id):
             return await self.recall(question_id)
-        if self.to.is_late(self.begun) and not await self._say_instead(self.to.late, "too_old"):
+        if self.to.is_late(self.begun) and not await self._replace_by_notice(self.to.late, "too_old"):
             return await self.drop("too_old")
-        if against := await self._look(reply, waited_for):
+        if against := await self._check_channel(reply, waited_for):
             return against
-        return None if self.to.outgoing.leave(question_id) else await self.recall(question_id)
+        return None if self.to.outgoing.begin_posting(question_id) else await self.recall(question_id)
 
     async def _deliver(self, reply: Reply | None) -> PostOutcome:
         if self.begun.reason == "refused":
             await self._remove_thread()
-        thread = self.begun.thread_id or await self._thread(reply.question.text if reply else None)
+        thread = self.begun.thread_id or await self._open_thread(reply.question.text if reply else None)
         if not await self._send_all(thread):
             return await self.drop("not_public")
         begun = self.begun
-        await self.to.outbox.finished(begun.question_id)
+        await self.to.outbox.mark_finished(begun.question_id)
         return PostOutcome(status="posted", reason=begun.reason, notice=begun.notice, thread_id=thread)
 
     async def drop(self, reason: str) -> PostOutcome:
         """Give up the reply, or the rest of it."""
-        if self.to.outgoing.taken_back(self.begun.question_id):  # another reply may have taken its place in the ledger
+        if self.to.outgoing.find_recall_reason(
+            self.begun.question_id
+        ):  # another reply may have taken its place in the ledger
             return await self.recall(self.begun.question_id)
         if self.begun.target == "new_thread" and not self.sent and (self.begun.thread_id or not self.fresh):
             await self._remove_thread()
-        await self.to.outbox.dropped(self.begun.question_id, reason)
+        await self.to.outbox.mark_dropped(self.begun.question_id, reason)
         return PostOutcome(status="dropped", reason=reason)
 
     async def _remove_thread(self) -> None:
@@ -328,25 +330,29 @@ class _Delivery:
             if self.begun.thread_id and not isinstance(error, errors.ChatRefusedError):
                 raise  # it is there for sure
 
-    async def _say_instead(self, words: Mapping[str, str], reason: str, *, in_place: bool = False) -> bool:
+    async def _replace_by_notice(self, words: Mapping[str, str], reason: str, *, in_place: bool = False) -> bool:
         """From now on, this is what is to be posted to who called the bot; false where nothing is."""
-        begun, word = self.begun, in_language(words, self.language)
+        begun, word = self.begun, select_language(words, self.language)
         if not (begun.called and word) or begun.reason or self.to.is_very_late(begun):
             return False
         # It may be posted though unconfirmed: then it stays.
-        if begun.parts and begun.thread_id and await self._find(begun.parts[0], begun.thread_id):
+        if begun.parts and begun.thread_id and await self._find_posted_part(begun.parts[0], begun.thread_id):
             return True
-        if self.to.outgoing.taken_back(begun.question_id):  # as in `drop`; who asks us looks again before it leaves
+        if self.to.outgoing.find_recall_reason(
+            begun.question_id
+        ):  # as in `drop`; who asks us looks again before it leaves
             return True
-        self.begun = await self.to.outbox.replaced(begun.question_id, [word], reason=reason, in_place=in_place)
+        self.begun = await self.to.outbox.replace_with_notice(
+            begun.question_id, [word], reason=reason, in_place=in_place
+        )
         return True
 
     async def recall(self, question_id: MessageId) -> PostOutcome:
         """Note that it was taken back: its question is asked anew, or gone."""
-        await self.to.outbox.recalled(question_id)
-        return PostOutcome(status="recalled", reason=self.to.outgoing.taken_back(question_id) or "")
+        await self.to.outbox.delete_unsent(question_id)
+        return PostOutcome(status="recalled", reason=self.to.outgoing.find_recall_reason(question_id) or "")
 
-    async def _look(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
+    async def _check_channel(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
         """Look at the question's channel for what forbids posting it now."""
         question_id = self.begun.question_id
         asked = {question_id, *self.begun.covers, *(reply.settles if reply else ())}
@@ -354,22 +360,22 @@ class _Delivery:
             return await self.drop("empty")
         if not await self.to.admits(self.begun.channel_id):
             return await self.drop("not_public")
-        said = await self._said(asked)
+        said = await self._read_since_question(asked)
         question = next((message for message in said if message.id == question_id), None)
         if question is None:
             return await self.drop("question_deleted")
-        if await self._is_answered(question.author.id, said, asked):
+        if await self._is_answered_by_team(question.author.id, said, asked):
             return await self.drop("team_answered")
-        newest = _newest_of(question, said, asked)
-        if newest and (waited_for is None or position_of(waited_for) < position_of(newest)):
+        newest = _find_newest_message(question, said, asked)
+        if newest and (waited_for is None or parse_position(waited_for) < parse_position(newest)):
             return PostOutcome(status="held", reason="asker_goes_on", newest=newest)
         return None
 
-    async def _said(self, asked: Collection[MessageId]) -> Sequence[ChatMessage]:
+    async def _read_since_question(self, asked: Collection[MessageId]) -> Sequence[ChatMessage]:
         """Read from the first message of the question on, at least a page from its last."""
         channel, last = self.begun.channel_id, self.begun.question_id
         said: list[ChatMessage] = []
-        cursor, from_last = min(map(position_of, asked)).previous, position_of(last).previous
+        cursor, from_last = min(map(parse_position, asked)).previous, parse_position(last).previous
         for _ in range(_PAGES):
             if cursor >= from_last:
                 break
@@ -378,17 +384,19 @@ class _Delivery:
             # Discord's own messages are left out of a page, so one that is nearly full need not be the last.
             if len(page) < PAGE // 2:
                 return said
-            cursor = position_of(page[-1].id)
+            cursor = parse_position(page[-1].id)
         return [*said, *await self.to.history.after(channel, from_last.id, limit=PAGE)]
 
-    async def _is_answered(self, asker: UserId, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> bool:
+    async def _is_answered_by_team(
+        self, asker: UserId, said: Sequence[ChatMessage], asked: Collection[MessageId]
+    ) -> bool:
         """Whether the team speaks: in the thread, by reply or mention, or in a thread that hangs on what was asked."""
         in_place = self.begun.target == "in_place"
         for message in said:
             if message.id in asked:
                 if not in_place and message.thread_id and await self._team_speaks_in(message.thread_id, asker):
                     return True
-            elif _is_of_team(message, asker) and (in_place or _is_for(message, asker, asked)):
+            elif _is_by_team(message, asker) and (in_place or _is_for_asker(message, asker, asked)):
                 return True
         return False
 
@@ -398,9 +406,9 @@ class _Delivery:
             said = await self.to.history.after(thread, MessageId(thread), limit=PAGE)
         except errors.ChatRefusedError:  # it is gone, or closed to us
             return False
-        return any(_is_of_team(message, asker) for message in said)
+        return any(_is_by_team(message, asker) for message in said)
 
-    async def _thread(self, question: str | None) -> ChannelId:
+    async def _open_thread(self, question: str | None) -> ChannelId:
         channel, message_id = self.begun.channel_id, self.begun.question_id
         if self.begun.target == "in_place":
             return channel
@@ -413,7 +421,7 @@ class _Delivery:
         except errors.ChatUnknownOutcomeError:
             # A message has one thread at most: asking again is harmless.
             thread = await self.to.outlet.start_thread(channel, message_id, name)
-        await self.to.outbox.thread_made(message_id, thread)
+        await self.to.outbox.save_thread(message_id, thread)
         self.begun = structs.replace(self.begun, thread_id=thread)
         return thread
 
@@ -427,26 +435,26 @@ class _Delivery:
                 continue
             if not await self.to.admits(self.begun.channel_id):
                 return False
-            message_id = await self._find(part, thread) if unsure else None
+            message_id = await self._find_posted_part(part, thread) if unsure else None
             unsure = False
-            message_id = message_id or await self._sent(part, thread)
+            message_id = message_id or await self._send_part(part, thread)
             self.sent.add(message_id)
-            await self.to.outbox.part_sent(self.begun.question_id, part.n, message_id)
+            await self.to.outbox.save_sent_part(self.begun.question_id, part.n, message_id)
         return True
 
-    async def _sent(self, part: Part, thread: ChannelId) -> MessageId:
+    async def _send_part(self, part: PostPart, thread: ChannelId) -> MessageId:
         try:
             return await self._send(part, thread)
         except errors.ChatUnknownOutcomeError:
-            return await self._find(part, thread) or await self._send(part, thread)
+            return await self._find_posted_part(part, thread) or await self._send(part, thread)
 
-    async def _send(self, part: Part, thread: ChannelId) -> MessageId:
+    async def _send(self, part: PostPart, thread: ChannelId) -> MessageId:
         begun, send = self.begun, self.to.outlet.send
         if part.n < len(begun.parts) - 1:
             return await send(thread, part.text, part.nonce)
         return await send(thread, part.text, part.nonce, buttons=begun.buttons, mention_role=begun.mention_role)
 
-    async def _find(self, part: Part, thread: ChannelId) -> MessageId | None:
+    async def _find_posted_part(self, part: PostPart, thread: ChannelId) -> MessageId | None:
         """Find a message after the question that holds this part already."""
         cursor = self.begun.question_id
         for _ in range(_PAGES):
@@ -463,18 +471,20 @@ class _Delivery:
         return None
 
 
-def _newest_of(question: ChatMessage, said: Sequence[ChatMessage], asked: Collection[MessageId]) -> MessageId | None:
+def _find_newest_message(
+    question: ChatMessage, said: Sequence[ChatMessage], asked: Collection[MessageId]
+) -> MessageId | None:
     """Return the asker's newest message after the question that is neither part of it nor addressed to others."""
     asker = question.author.id
     others = {message.id for message in said if message.author.id != asker and not message.author.is_self}
     mine = [each for each in said if each.author.id == asker and each.id not in asked and each.reply_to not in others]
-    later = [each.id for each in mine if position_of(each.id) > position_of(question.id)]
-    return max(later, key=position_of, default=None)
+    later = [each.id for each in mine if parse_position(each.id) > parse_position(question.id)]
+    return max(later, key=parse_position, default=None)
 
 
-def _is_for(message: ChatMessage, asker: UserId, asked: Collection[MessageId]) -> bool:
-    return message.reply_to in asked or (message.reply_to is None and named_by(message) == asker)
+def _is_for_asker(message: ChatMessage, asker: UserId, asked: Collection[MessageId]) -> bool:
+    return message.reply_to in asked or (message.reply_to is None and find_mentioned_account(message) == asker)
 
 
-def _is_of_team(message: ChatMessage, asker: UserId) -> bool:
+def _is_by_team(message: ChatMessage, asker: UserId) -> bool:
     return message.author.type == "team_member" and message.author.id != asker

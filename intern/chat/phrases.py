@@ -16,7 +16,7 @@ import tomli
 from msgspec import Struct
 
 from intern.core.flow import AnswerRequest
-from intern.core.text.language import language_of
+from intern.core.text.language import detect_language
 
 ENGLISH: Final = "en"
 
@@ -84,24 +84,24 @@ class Phrases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _TextT = TypeVar("_TextT")
 
 
-def in_language(texts: Mapping[str, _TextT], language: str | None) -> _TextT:
+def select_language(texts: Mapping[str, _TextT], language: str | None) -> _TextT:
     """Return what there is in a language, or in English."""
     return texts.get(language or ENGLISH) or texts[ENGLISH]
 
 
-def phrases(language: str = ENGLISH) -> Phrases:
+def get_phrases(language: str = ENGLISH) -> Phrases:
     """Return the phrases in a language, or in English."""
-    return in_language(_all(), language)
+    return select_language(_load_phrases(), language)
 
 
 @cache
-def _all() -> Mapping[str, Phrases]:
+def _load_phrases() -> Mapping[str, Phrases]:
     text = Path(__file__).with_name("phrases.toml").read_text(encoding="utf-8")
     return MappingProxyType(msgspec.convert(tomli.loads(text), dict[str, Phrases]))
 
 
-def language_of_question(request: AnswerRequest) -> str:
+def detect_reply_language(request: AnswerRequest) -> str:
     """Return the language to reply in: the question's, else that of its asker's earlier messages, else the server's."""
     asker = request.batch.author.id
     earlier = (said.text for said in request.conversation.messages if said.author_id == asker)
-    return language_of(request.batch.text) or language_of("\n".join(earlier)) or request.language
+    return detect_language(request.batch.text) or detect_language("\n".join(earlier)) or request.language

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from intern.core.errors import ChatError
-from intern.core.flow import ChannelSeen, GatewayEvent, InteractionTicket
+from intern.core.flow import ChannelSnapshot, GatewayEvent, InteractionTicket
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
-from intern.core.messages import Button, Channel, ChatMessage, Lookups, MemberRoles, Page
+from intern.core.messages import Button, Channel, ChatMessage, MemberRoles, Page, RoleLookupBudget
 
 PAGE: Final = 100
 """Messages that one request for history returns at most, on every platform."""
@@ -59,7 +59,13 @@ class History(Protocol):
         """Read a message; None where it is deleted or may not be read."""
 
     async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, /, limit: int, *, lookups: Lookups | None = None
+        self,
+        channel_id: ChannelId,
+        message_id: MessageId | None,
+        /,
+        limit: int,
+        *,
+        lookups: RoleLookupBudget | None = None,
     ) -> Sequence[ChatMessage]:
         """Read the newest messages older than `message_id` (which need not exist; None: of all), oldest first.
 
@@ -72,14 +78,14 @@ class History(Protocol):
         ...
 
 
-class Pages(Protocol):
+class PagedHistory(Protocol):
     """History in pages that say how far they reach."""
 
     async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
         """Read the oldest messages newer than `after`. The page holds all that the gateway told of before the call."""
         ...
 
-    async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
+    async def list_archived_threads(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSnapshot]:
         """List the channel's archived threads that may hold a message newer than `after`."""
         ...
 
@@ -117,7 +123,7 @@ class Outlet(Protocol):
         """Show that we are typing, for some seconds or until we post."""
 
 
-class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
+class ChatPlatform(Gateway, History, PagedHistory, Outlet, Protocol):
     """One account on one platform."""
 
     @property
@@ -147,20 +153,20 @@ class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
         """Whether everybody on the server may read the channel, or the operator listed it."""
         ...
 
-    async def told(self, guild_id: GuildId | None, /) -> None:
+    async def wait_for_permissions(self, guild_id: GuildId | None, /) -> None:
         """Wait until an open session has told who may read on a server; before that, `admits` means nothing.
 
         Raises ChatUnavailableError once `listen` has ended, unless a session is open.
         """
 
-    def noted_roles(self) -> Collection[MemberRoles]:
+    def take_new_roles(self) -> Collection[MemberRoles]:
         """Take the members' roles that were learned since the last call."""
         ...
 
-    def recall_roles(self, known: Collection[MemberRoles], /) -> None:
+    def restore_roles(self, known: Collection[MemberRoles], /) -> None:
         """Take what an earlier start had learned of members' roles for true, until the platform tells otherwise."""
 
-    def tell_requests(self, requested: Requested, reconnected: Callable[[], object], /) -> None:
+    def report_requests(self, requested: Requested, reconnected: Callable[[], object], /) -> None:
         """Tell each request that ended, with what it raises, and each connection after the first."""
 
 

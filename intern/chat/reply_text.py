@@ -10,12 +10,12 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from intern.chat.phrases import ENGLISH, Phrases, phrases
+from intern.chat.phrases import ENGLISH, Phrases, get_phrases
 from intern.chat.platform import Capabilities
 from intern.core.flow import Reply
 from intern.core.messages import Citation
 from intern.core.text.masking import mask_secrets
-from intern.core.text.orders import is_name
+from intern.core.text.orders import is_plain_name
 from intern.core.text.patterns import regex
 
 _LIMITS = Capabilities()
@@ -34,7 +34,7 @@ _OPENING = regex(r"^[ \t]*```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>[\s\S]*)\Z"
 _WORD = regex(r"(\s*)(\S+)")
 
 
-class _Block(Struct, frozen=True):
+class _ReplyBlock(Struct, frozen=True):
     """What should stay together, and the white space that parts it from what stands before."""
 
     gap: str
@@ -54,10 +54,10 @@ def split_message(text: str, limit: int = _LIMITS.message_limit) -> list[str]:
         return []
     if len(text) <= limit:
         return [text]
-    return _packed(_blocks(text), limit, _cut_block)
+    return _fill_parts(_split_blocks(text), limit, _split_block)
 
 
-def _packed(blocks: Iterable[_Block], limit: int, cut: Callable[[str, int], list[str]]) -> list[str]:
+def _fill_parts(blocks: Iterable[_ReplyBlock], limit: int, cut: Callable[[str, int], list[str]]) -> list[str]:
     """Fill parts with whole blocks as far as they fit; a block too long by itself is cut by `cut`."""
     parts: list[str] = []
     for block in blocks:
@@ -70,17 +70,17 @@ def _packed(blocks: Iterable[_Block], limit: int, cut: Callable[[str, int], list
     return parts
 
 
-def _blocks(text: str) -> Iterator[_Block]:
+def _split_blocks(text: str) -> Iterator[_ReplyBlock]:
     """Paragraphs and code fences, in order."""
     gap, at = "", 0
-    for start, end in _kept_whole(text):
-        gap = yield from _paragraphs(text[at:start], gap)
-        yield _Block(gap, text[start:end])
+    for start, end in _find_whole_code(text):
+        gap = yield from _split_paragraphs(text[at:start], gap)
+        yield _ReplyBlock(gap, text[start:end])
         gap, at = "", end
-    yield from _paragraphs(text[at:], gap)
+    yield from _split_paragraphs(text[at:], gap)
 
 
-def _kept_whole(text: str) -> Iterator[tuple[int, int]]:
+def _find_whole_code(text: str) -> Iterator[tuple[int, int]]:
     """Where each fence begins and ends, and each span of code with ticks that would open one elsewhere."""
     for token in _CODES.finditer(text):
         if token["lone"] and (opening := _OPENING.match(text, text.rfind("\n", 0, token.start()) + 1)):
@@ -90,7 +90,7 @@ def _kept_whole(text: str) -> Iterator[tuple[int, int]]:
             yield token.span()
 
 
-def _paragraphs(text: str, gap: str) -> Generator[_Block, None, str]:
+def _split_paragraphs(text: str, gap: str) -> Generator[_ReplyBlock, None, str]:
     """Yield the paragraphs between fences; return the white space behind the last."""
     lines = text.split("\n")
     left = len(lines)
@@ -101,36 +101,36 @@ def _paragraphs(text: str, gap: str) -> Generator[_Block, None, str]:
         if is_blank:
             gap += block + ending
         else:
-            yield _Block(gap, block)
+            yield _ReplyBlock(gap, block)
             gap = ending
     return gap
 
 
-def _cut_block(block: str, limit: int) -> list[str]:
+def _split_block(block: str, limit: int) -> list[str]:
     if fence := _FENCE.fullmatch(block) or _OPENING.match(block):
-        return _cut_fence(fence["language"] or "", fence["code"] or "", limit)
+        return _split_fence(fence["language"] or "", fence["code"] or "", limit)
     if "```" in block and (span := _SPAN.fullmatch(block)) and len(span["ticks"]) <= _MOST_TICKS:
         ticks = span["ticks"]
-        pieces = _cut_line(span["said"], limit - 2 * len(f"{ticks} "))
+        pieces = _split_line(span["said"], limit - 2 * len(f"{ticks} "))
         return [f"{ticks} {piece} {ticks}" for piece in pieces]
-    return _packed((_Block("\n", line) for line in block.split("\n")), limit, _cut_line)
+    return _fill_parts((_ReplyBlock("\n", line) for line in block.split("\n")), limit, _split_line)
 
 
-def _cut_line(line: str, limit: int) -> list[str]:
-    return _packed((_Block(word[1], word[2]) for word in _WORD.finditer(line)), limit, _sliced)
+def _split_line(line: str, limit: int) -> list[str]:
+    return _fill_parts((_ReplyBlock(word[1], word[2]) for word in _WORD.finditer(line)), limit, _slice_text)
 
 
-def _cut_fence(language: str, code: str, limit: int) -> list[str]:
+def _split_fence(language: str, code: str, limit: int) -> list[str]:
     """Put the code's lines into fences of their own. White space counts in code, so long lines are cut anywhere."""
     if len(language) > _LONGEST_LANGUAGE:  # it could not be reopened within the limit
         language, code = "", f"{language}\n{code}"
     room = limit - len(f"```{language}\n\n```")
-    pieces = _packed((_Block("\n", line) for line in code.split("\n")), room, _sliced)
+    pieces = _fill_parts((_ReplyBlock("\n", line) for line in code.split("\n")), room, _slice_text)
     # Clients take the ticks that close an empty fence for its content.
     return [f"```{language}\n{piece}\n```" for piece in pieces if piece.strip("\n")]
 
 
-def _sliced(text: str, limit: int) -> list[str]:
+def _slice_text(text: str, limit: int) -> list[str]:
     return [text[start : start + limit] for start in range(0, len(text), limit)]
 
 
@@ -140,7 +140,7 @@ def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
     The name stays where the question is deleted.
     """
     # What is invisible goes first: it may part a mention, or a key.
-    text = mask_secrets("".join(filter(_shows, question[:4000]))).text[:1000]
+    text = mask_secrets("".join(filter(_is_visible, question[:4000]))).text[:1000]
     text = re.sub(r"<a?:(\w+):\d+>", r":\1:", text)  # a custom emoji
     text = re.sub(r"<[@#/][^>\n]{1,100}>|<t:-?\d+(?::\w)?>|<id:\w+>", " ", text)
     text = re.sub(r"@+(?=everyone|here)", "", text)
@@ -149,27 +149,29 @@ def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
     line = " ".join(text.split())
     if not any(character.isalnum() for character in line):
         return "Answer"
-    return _cut(line, limit)
+    return _shorten_line(line, limit)
 
 
 def reply_parts(reply: Reply, limit: int = _LIMITS.message_limit) -> list[str]:
     """Return the messages that a reply consists of."""
     if reply.notice and not reply.citations:
         return split_message(reply.text, limit)
-    return parts_of(reply.text, reply.citations, limit, reply.language)
+    return format_parts(reply.text, reply.citations, limit, reply.language)
 
 
-def parts_of(
+def format_parts(
     text: str, citations: Sequence[Citation] = (), limit: int = _LIMITS.message_limit, language: str = ENGLISH
 ) -> list[str]:
     """Return the messages that hold a text, and then its sources.
 
     Only cited links can be clicked, and no id names a member, except in code, where Discord shows the id itself.
     """
-    links = {url for citation in citations if (url := _url_of(citation))}
-    whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations, language))))
+    links = {url for citation in citations if (url := _citation_url(citation))}
+    whole = "\n\n".join(filter(str.strip, (neutralise_links(text, links), _format_sources(citations, language))))
     # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
-    return [piece for part in split_message(whole, limit) for piece in split_message(unlinked(part, links), limit)]
+    return [
+        piece for part in split_message(whole, limit) for piece in split_message(neutralise_links(part, links), limit)
+    ]
 
 
 # Pages that Discord shows as a card of their own, without any scheme before them.
@@ -190,40 +192,40 @@ _TOKENS = regex(
 _TRAILING = ".,:;!?\"')]}*_~|"
 
 
-def unlinked(text: str, allowed: Collection[str]) -> str:
+def neutralise_links(text: str, allowed: Collection[str]) -> str:
     """Show each link that is not allowed as code, without its `https://`, and name no member."""
     for _ in range(3):
-        cleaned = _TOKENS.sub(partial(_token, allowed=allowed, code_stays=_code_stays(text)), text)
+        cleaned = _TOKENS.sub(partial(_rewrite_token, allowed=allowed, code_stays=_is_code_reliable(text)), text)
         if cleaned == text:
             return text
         text = cleaned
     # Markup so tangled that each pass lays bare something new: no scheme, no link.
-    return _inert(text)
+    return _make_unclickable(text)
 
 
-def _token(token: re.Match[str], *, allowed: Collection[str], code_stays: bool) -> str:
+def _rewrite_token(token: re.Match[str], *, allowed: Collection[str], code_stays: bool) -> str:
     whole = token[0]
     match token.lastgroup:
         case "masked":
-            return _masked(token, allowed)
+            return _rewrite_masked_link(token, allowed)
         case "auto":
-            return whole if token["inner"] in allowed else _as_code(token["inner"])
+            return whole if token["inner"] in allowed else _format_as_code(token["inner"])
         case "bare":
             url = whole.rstrip(_TRAILING)
-            return whole if url in allowed else _as_code(url) + whole[len(url) :]
+            return whole if url in allowed else _format_as_code(url) + whole[len(url) :]
         case "seam" | "member":
             return "] " if token["seam"] else "the member"
         case "code" if not code_stays:
-            return _inert(whole)
+            return _make_unclickable(whole)
         case _:
             return whole
 
 
-def _masked(token: re.Match[str], allowed: Collection[str]) -> str:
-    label = unlinked(token["label"], allowed)
+def _rewrite_masked_link(token: re.Match[str], allowed: Collection[str]) -> str:
+    label = neutralise_links(token["label"], allowed)
     if token["target"] in allowed and "/" not in label:
         return token[0].replace(token["label"], label, 1)
-    return f"{label} ({_as_code(token['target'])})".lstrip()
+    return f"{label} ({_format_as_code(token['target'])})".lstrip()
 
 
 # What Discord pairs up, in this order, before it looks for code inside.
@@ -240,7 +242,7 @@ _HEADING = regex(r"^[ >*_~|]*(?:#{1,3}|-#)\s+[^\n]*\Z", re.MULTILINE)
 _ITEM = regex(r"^[ >*_~|]*(?:[*-]|\d+\.) +[^\n]*(?:\n [^\n]*)*\Z", re.MULTILINE)
 
 
-def _code_stays(text: str) -> bool:
+def _is_code_reliable(text: str) -> bool:
     """Whether Discord, too, takes for code what we do: nothing that begins before it may end in it.
 
     Emphasis may, and so may the line that a heading, a quote or a list item is. On empty fences clients do not agree.
@@ -250,7 +252,7 @@ def _code_stays(text: str) -> bool:
     return not (
         any(re.match(r"```[^\n`]*\s*```", code[0]) for code in codes)
         or any(_ends_with_its_line(text[: code.start()], code[0]) for code in codes)
-        or any(_cuts(span, codes) for span in _spans(text, codes))
+        or any(_is_cutting_code(span, codes) for span in _find_spans(text, codes))
     )
 
 
@@ -264,7 +266,7 @@ def _ends_with_its_line(before: str, code: str) -> bool:
     return bool(quoted) and not all(re.match(" *> ", line) for line in further)
 
 
-def _spans(text: str, codes: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
+def _find_spans(text: str, codes: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
     """Where each pair and each piece of code begins and ends, as far as it may matter to `codes`."""
     waiting = [(0, len(text))] if codes else []
     while waiting:
@@ -277,30 +279,30 @@ def _spans(text: str, codes: Sequence[re.Match[str]]) -> Iterator[tuple[int, int
                 waiting.append((found.start() + width, at - width))
 
 
-def _cuts(span: tuple[int, int], codes: Sequence[re.Match[str]]) -> bool:
+def _is_cutting_code(span: tuple[int, int], codes: Sequence[re.Match[str]]) -> bool:
     return any(span[0] < code.start() < span[1] < code.end() for code in codes)
 
 
-def _inert(text: str) -> str:
+def _make_unclickable(text: str) -> str:
     """Change a text so that nothing in it can be clicked."""
     return re.sub(rf"(?i):(?=//)|\](?=\()|<(?=@!?\d|[^\s<>]+@|\w+:/|tel:|sms:|\+)|{_CARDS}(?=/)", r"\g<0> ", text)
 
 
-def _as_code(url: str) -> str:
+def _format_as_code(url: str) -> str:
     bare = re.sub(r"^(?:https?:)?[/\\]+", "", url.replace("`", ""), flags=re.IGNORECASE)
     return f"`{bare or 'link'}`"
 
 
-def _sources(citations: Sequence[Citation], language: str) -> str:
-    lines = dict.fromkeys(_source(citation, phrases(language)) for citation in citations)
+def _format_sources(citations: Sequence[Citation], language: str) -> str:
+    lines = dict.fromkeys(_format_source(citation, get_phrases(language)) for citation in citations)
     if not lines:
         return ""
-    return "\n".join([phrases(language).sources, *(f"- {line}" for line in lines)])
+    return "\n".join([get_phrases(language).sources, *(f"- {line}" for line in lines)])
 
 
-def _source(citation: Citation, words: Phrases) -> str:
+def _format_source(citation: Citation, words: Phrases) -> str:
     """Title, id and link of a source; of a web page the id is the link, and ids of nuggets and facts tell nothing."""
-    url = _url_of(citation)
+    url = _citation_url(citation)
     title = clean_name(citation.title, "")
     kind, _, named = citation.source_id.partition(":")
     name = "" if url and citation.source_id.endswith((url, url.partition("#")[0])) else f"`{kind}:{clean_name(named)}`"
@@ -308,7 +310,7 @@ def _source(citation: Citation, words: Phrases) -> str:
     return " ".join(filter(None, (title, f"({name})" if title and name else name, url and f"<{url}>")))
 
 
-def _url_of(citation: Citation) -> str | None:
+def _citation_url(citation: Citation) -> str | None:
     url = citation.url or ""
     return url if re.fullmatch(r"https?://[^\s<>`]+", url, re.IGNORECASE) else None
 
@@ -318,29 +320,29 @@ def clean_name(text: str, instead: str = "…") -> str:
 
     Who names a file or a page must not speak through the bot.
     """
-    return plain_line(text) if is_name(text) else instead
+    return plain_line(text) if is_plain_name(text) else instead
 
 
 def plain_line(text: str) -> str:
     """Put a title or file name on one line, with nothing in it that Discord reads as markup."""
-    line = " ".join("".join(filter(_shows, re.sub(r"[`*~|\\<>\[\]]", "", text))).split())
-    return _cut(re.sub(r"(?i)(?:https?:)?//", "", line), _TITLE_LIMIT)
+    line = " ".join("".join(filter(_is_visible, re.sub(r"[`*~|\\<>\[\]]", "", text))).split())
+    return _shorten_line(re.sub(r"(?i)(?:https?:)?//", "", line), _TITLE_LIMIT)
 
 
-def _shows(character: str) -> bool:
+def _is_visible(character: str) -> bool:
     """Return False for a character without width or that turns the line around; all spaces count as shown."""
     return character.isspace() or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 
-def _cut(line: str, limit: int) -> str:
+def _shorten_line(line: str, limit: int) -> str:
     """At most `limit` UTF-16 units, the narrowest way to count; cut at a word where one ends near."""
-    if _units(line) <= limit:
+    if _count_units(line) <= limit:
         return line
-    while _units(line) > limit - 1:
+    while _count_units(line) > limit - 1:
         line = line[: max(0, min(len(line) - 1, limit - 1))]
     head, _, tail = line.rpartition(" ")
     return (head if head and len(tail) < limit // 4 else line).rstrip(" ,;:.-") + "…"
 
 
-def _units(line: str) -> int:
+def _count_units(line: str) -> int:
     return len(line.encode("utf-16-le", "surrogatepass")) // 2

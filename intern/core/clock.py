@@ -12,12 +12,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 
 
-def micros_of(moment: datetime) -> int:
+def to_microseconds(moment: datetime) -> int:
     """Return a time in microseconds since 1970."""
     return (moment - _EPOCH) // _TICK
 
 
-def moment_of(micros: int) -> datetime:
+def from_microseconds(micros: int) -> datetime:
     """Return the time of such a number."""
     return _EPOCH + micros * _TICK
 
@@ -38,7 +38,7 @@ class SystemClock:
         return datetime.now(UTC)
 
 
-def awake_and_asleep() -> float:
+def read_boot_clock() -> float:
     """Return seconds that also pass while the machine sleeps, where its system counts them; they never go back."""
     clock: int | None = getattr(time, "CLOCK_BOOTTIME", None)  # Linux has it
     return time.monotonic() if clock is None else time.clock_gettime(clock)

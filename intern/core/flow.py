@@ -46,23 +46,23 @@ class MessagesDeleted(Struct, frozen=True, kw_only=True):
 MessageEvent = MessageCreated | MessageEdited | MessagesDeleted
 
 
-class MessageRead(Struct, frozen=True, kw_only=True):
+class MessageBackfilled(Struct, frozen=True, kw_only=True):
     """A message that the gateway did not deliver, maybe an old one: read over REST, in order within its channel."""
 
     message: ChatMessage
 
 
-class ChannelRead(Struct, frozen=True, kw_only=True):
+class ChannelCaughtUp(Struct, frozen=True, kw_only=True):
     """A channel was read to its end; the gateway delivers what follows."""
 
     channel_id: ChannelId
 
 
-Heard = MessageEvent | MessageRead | ChannelRead
+Heard = MessageEvent | MessageBackfilled | ChannelCaughtUp
 """The inbox of the batcher."""
 
 
-class ChannelSeen(Struct, frozen=True, kw_only=True):
+class ChannelSnapshot(Struct, frozen=True, kw_only=True):
     """A channel or thread as a new session finds it."""
 
     channel: Channel
@@ -74,7 +74,7 @@ class SessionStarted(Struct, frozen=True, kw_only=True):
     """A gateway session that is no continuation: what happened on this server before it was not told."""
 
     guild_id: GuildId
-    channels: tuple[ChannelSeen, ...]
+    channels: tuple[ChannelSnapshot, ...]
     """Text channels, forums and active threads that the bot can see."""
     continues: bool = False
     """Nothing was missed since the community was closed: it is only opened again."""
@@ -133,7 +133,7 @@ class WhyCommand(_MemberInteraction, frozen=True, kw_only=True):
     """A message id or jump link; empty for the newest question of the channel."""
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class SetupChanges(Struct, frozen=True, kw_only=True):
     """What `/intern setup` is to change; None, or an empty text, changes nothing."""
 
     team_role: RoleId | None = None
@@ -152,7 +152,7 @@ class SetupCommand(_MemberInteraction, frozen=True, kw_only=True):
 
     manages: bool
     """The member may manage the server."""
-    wanted: Wanted = Wanted()
+    wanted: SetupChanges = SetupChanges()
 
 
 class StatusCommand(_MemberInteraction, frozen=True, kw_only=True):
@@ -180,7 +180,7 @@ APPROVES: Final = "✅"
 """The reaction by which the team approves what was captured with a message."""
 
 
-class Approval(Struct, frozen=True, kw_only=True):
+class ApprovalReaction(Struct, frozen=True, kw_only=True):
     """A team member put a ✅ on a message, to approve the pair that was captured with it."""
 
     guild_id: GuildId
@@ -189,7 +189,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     by: UserId
 
 
-GatewayEvent = MessageEvent | SessionStarted | Interaction | Approval | GuildJoined | GuildLeft
+GatewayEvent = MessageEvent | SessionStarted | Interaction | ApprovalReaction | GuildJoined | GuildLeft
 """Servers are joined and left only where each server is a community by itself."""
 
 LateChange = MessageEdited | MessagesDeleted
@@ -242,20 +242,20 @@ DECLINED: Final[Mapping[DeclineReason, str]] = {
 """The reasons as counters name them."""
 
 
-class Declined(Struct, frozen=True, kw_only=True):
+class QuestionDeclined(Struct, frozen=True, kw_only=True):
     """A question that is not worked on. A member who called the bot gets the reason."""
 
     request: AnswerRequest
     reason: DeclineReason
 
 
-class Withdrawal(Struct, frozen=True, kw_only=True):
+class MessageWithdrawal(Struct, frozen=True, kw_only=True):
     """Messages that their authors deleted: nothing is learned from them any more."""
 
     message_ids: tuple[MessageId, ...]
 
 
-class Revision(Struct, frozen=True, kw_only=True):
+class MessageRevisions(Struct, frozen=True, kw_only=True):
     """Newer versions of messages that may be asked; None for those that their authors deleted."""
 
     versions: Mapping[MessageId, ChatMessage | None]
@@ -272,11 +272,11 @@ class CaptureRequest(Struct, frozen=True, kw_only=True, tag="CaptureRequest", ta
     """The batch that is settled once this is archived; on the last capture that followed from it."""
 
 
-class FellBehind(Struct, frozen=True, kw_only=True):
+class CatchUpNeeded(Struct, frozen=True, kw_only=True):
     """Wakeup: there may be channels to read over REST."""
 
 
-class Archived(Struct, frozen=True, kw_only=True):
+class CaptureArchived(Struct, frozen=True, kw_only=True):
     """Wakeup: the archive has grown."""
 
 
@@ -284,7 +284,7 @@ class CapturePending(Struct, frozen=True, kw_only=True):
     """Wakeup: a capture waits for a word on its images."""
 
 
-class Decided(Struct, frozen=True, kw_only=True):
+class DecisionRecorded(Struct, frozen=True, kw_only=True):
     """Wakeup: the decisions have grown."""
 
 
@@ -292,29 +292,29 @@ class SourceChanged(Struct, frozen=True, kw_only=True):
     """Wakeup: files, pages or topics may differ from their index."""
 
 
-class Topic(Struct, frozen=True, kw_only=True, tag="Topic", tag_field="kind"):
+class TopicChoice(Struct, frozen=True, kw_only=True, tag="Topic", tag_field="kind"):
     """File the pair under this topic, which may be new."""
 
     name: TopicName
 
 
-class Skip(Struct, frozen=True, kw_only=True, tag="Skip", tag_field="kind"):
+class SkipChoice(Struct, frozen=True, kw_only=True, tag="Skip", tag_field="kind"):
     """The pair cannot guide a future answer."""
 
     reason: str
 
 
-class Failed(Struct, frozen=True, kw_only=True, tag="Failed", tag_field="kind"):
+class FailedChoice(Struct, frozen=True, kw_only=True, tag="Failed", tag_field="kind"):
     """The decision failed."""
 
     reason: str
 
 
-class Filing(Struct, frozen=True, kw_only=True):
+class FilingDecision(Struct, frozen=True, kw_only=True):
     """Where an archived pair should go."""
 
     pair: CapturedPair
-    choice: Topic | Skip | Failed
+    choice: TopicChoice | SkipChoice | FailedChoice
 
 
 ReplyTarget = Literal["new_thread", "in_place"]

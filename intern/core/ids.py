@@ -101,7 +101,7 @@ LAST = Position((1 << 63) - 1)
 
 
 @lru_cache(4096)  # sorting messages asks for the same ones again and again
-def position_of(message_id: str) -> Position:
+def parse_position(message_id: str) -> Position:
     """Return where a message stands. Only this and the platform read an id. Channels have ids of the same kind."""
     is_position = message_id.isascii() and message_id.isdigit()
     return Position(int(message_id)) if is_position else Position(_FOREIGN, message_id)
@@ -117,12 +117,12 @@ def thread_conversation(thread: ChannelId) -> ConversationId:
     return ConversationId(f"thread_{thread}")
 
 
-def answered_conversation(thread: ChannelId) -> ConversationId:
+def bot_answer_conversation(thread: ChannelId) -> ConversationId:
     """Return the conversation of a thread in which intern answered and no team member was captured."""
     return ConversationId(f"{_ANSWERED}{thread}")
 
 
-def answered_thread(conversation: ConversationId) -> ChannelId | None:
+def bot_answer_thread(conversation: ConversationId) -> ChannelId | None:
     """Return the thread of such a conversation; None for any other."""
     return ChannelId(conversation.removeprefix(_ANSWERED)) if conversation.startswith(_ANSWERED) else None
 

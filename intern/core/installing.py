@@ -13,7 +13,7 @@ DISTRIBUTION: Final = "discord-intern"
 _TREE: Final = Path(__file__).parents[2]
 
 
-def how_to_add(
+def format_install_hint(
     extra: str, *, is_binary: bool = hasattr(sys, "frozen"), prefix: Path = Path(sys.prefix), tree: Path = _TREE
 ) -> str:
     """Return the command that adds an extra and keeps those that are there; of a binary, what to use instead."""

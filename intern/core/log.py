@@ -17,8 +17,8 @@ from typing import Any, Literal, TextIO
 import structlog
 
 from intern.core.errors import LeaseLostError
-from intern.core.progress import LOG_EVERY, Pace
-from intern.core.text.masking import make_hider, mask_each, mask_secrets
+from intern.core.progress import LOG_EVERY, ProgressEstimator
+from intern.core.text.masking import make_hider, mask_nested, mask_secrets
 
 Logger = structlog.stdlib.BoundLogger
 LogFormat = Literal["auto", "json", "pretty"]
@@ -43,16 +43,16 @@ def get_logger(name: str) -> Logger:
     return logger
 
 
-class LogProgress:
+class ProgressLogger:
     """Writes an event every ten seconds: for programs whose output is a log."""
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now, self._told = now, now()
-        self._pace = Pace(now)
+        self._pace = ProgressEstimator(now)
 
     def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
         """Log the report if the last one is old enough."""
-        left = self._pace.left(what, done, total)
+        left = self._pace.estimate_seconds_left(what, done, total)
         if total and self._now() - self._told >= LOG_EVERY:
             self._told = self._now()
             seconds_left, work = None if left is None else round(left), what.format(total=total)
@@ -60,7 +60,7 @@ class LogProgress:
 
 
 @contextmanager
-def traced(trace_id: str) -> Generator[None]:
+def bind_trace_id(trace_id: str) -> Generator[None]:
     """Add `trace_id`, the newest message of the batch, to every line that is logged inside.
 
     It is carried into tasks that are started inside. What streams hand on is traced anew by who takes it.
@@ -69,7 +69,7 @@ def traced(trace_id: str) -> Generator[None]:
         yield
 
 
-def configure(
+def configure_logging(
     *,
     log_format: LogFormat = "auto",
     level: LogLevel = "auto",
@@ -90,7 +90,7 @@ def configure(
         if pretty
         else structlog.processors.JSONRenderer(default=str)
     )
-    scrubbed = _Scrubbed(
+    scrubbed = _SecretMaskingFormatter(
         secrets,
         foreign_pre_chain=_SHARED,
         processors=[
@@ -101,7 +101,7 @@ def configure(
         ],
     )
     root = logging.getLogger()
-    root.handlers[:] = [_Sink(out, scrubbed)]
+    root.handlers[:] = [_SecretMaskingHandler(out, scrubbed)]
     root.setLevel("INFO" if level == "auto" else level.upper())
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
@@ -109,33 +109,33 @@ def configure(
     logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 
-def level_of(error: BaseException, level: int = logging.WARNING) -> int:
+def failure_level(error: BaseException, level: int = logging.WARNING) -> int:
     """Return the level at which a failure is logged. The loss of a lease has a line already, one for its shard."""
     return logging.DEBUG if isinstance(error, LeaseLostError) else level
 
 
-def redacted(text: str) -> str:
+def redact_text(text: str) -> str:
     """Mask anything that looks like a secret, and the secrets that `configure` was given."""
-    sink = _sink()
+    sink = _find_handler()
     return mask_secrets(sink.scrubbed.hide(text) if sink else text).text
 
 
-def tell_bug(error: BaseException) -> None:
+def log_bug(error: BaseException) -> None:
     """Log the error that ends the process: the event `bug` with its traceback, at any log level.
 
     It goes to stderr as plain text before `configure`, and if the sink itself fails. Nothing is raised.
     """
-    if sink := _sink():
+    if sink := _find_handler():
         trace = (type(error), error, error.__traceback__)
         with suppress(Exception):
-            sink.tell(logging.LogRecord("intern", logging.CRITICAL, __file__, 0, "bug", None, trace))
+            sink.emit_or_raise(logging.LogRecord("intern", logging.CRITICAL, __file__, 0, "bug", None, trace))
             return
     with suppress(OSError, ValueError):
-        sys.stderr.write(redacted("".join(traceback.format_exception(error))))
+        sys.stderr.write(redact_text("".join(traceback.format_exception(error))))
         sys.stderr.flush()
 
 
-class _Scrubbed(structlog.stdlib.ProcessorFormatter):
+class _SecretMaskingFormatter(structlog.stdlib.ProcessorFormatter):
     """The last step before the stream: removes secrets from the rendered line."""
 
     def __init__(self, secrets: Iterable[str], **kwargs: Any) -> None:
@@ -146,15 +146,15 @@ class _Scrubbed(structlog.stdlib.ProcessorFormatter):
         return self.hide(super().format(record))
 
 
-class _Sink(logging.StreamHandler[TextIO]):
+class _SecretMaskingHandler(logging.StreamHandler[TextIO]):
     """Where all lines end."""
 
-    def __init__(self, stream: TextIO, scrubbed: _Scrubbed) -> None:
+    def __init__(self, stream: TextIO, scrubbed: _SecretMaskingFormatter) -> None:
         super().__init__(stream)
         self.scrubbed = scrubbed
         self.setFormatter(scrubbed)
 
-    def tell(self, record: logging.LogRecord) -> None:
+    def emit_or_raise(self, record: logging.LogRecord) -> None:
         """As `emit`, but what fails is raised. logging itself would print the record as it is, secrets and all."""
         self.acquire()
         try:
@@ -164,13 +164,15 @@ class _Sink(logging.StreamHandler[TextIO]):
             self.release()
 
 
-def _sink() -> _Sink | None:
-    return next((handler for handler in logging.getLogger().handlers if isinstance(handler, _Sink)), None)
+def _find_handler() -> _SecretMaskingHandler | None:
+    return next(
+        (handler for handler in logging.getLogger().handlers if isinstance(handler, _SecretMaskingHandler)), None
+    )
 
 
 def _mask_fields(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Field by field, before JSON escapes the text: a mask must not reach across two fields."""
-    return {name: mask_each(value, redacted) for name, value in event.items()}
+    return {name: mask_nested(value, redact_text) for name, value in event.items()}
 
 
 def _drop_color_message(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -16,20 +16,20 @@ EVERY_SECONDS = 10.0
 """Memory that was freed since counts as in use for the system: in a minute under load, some 15 MB."""
 
 
-class Cache(Protocol):
+class SharedCache(Protocol):
     """Something that can be read again."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Hold nothing any more. Called on any thread, also while a reader goes on with what it took."""
         ...
 
 
-class Room:
+class CacheBudget:
     """The bytes that caches may hold together. Those that were used least recently go first. For any thread."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._held: dict[Cache, int] = {}
+        self._held: dict[SharedCache, int] = {}
         self._lock = Lock()
 
     @property
@@ -37,7 +37,7 @@ class Room:
         """The bytes that all caches hold."""
         return sum(self._held.values())
 
-    def take(self, cache: Cache, size: int) -> bool:
+    def reserve(self, cache: SharedCache, size: int) -> bool:
         """Note that a cache is used now and holds so many bytes. Return False where it would never fit."""
         with self._lock:
             self._held.pop(cache, None)
@@ -47,16 +47,16 @@ class Room:
             while self.held > self.most:
                 oldest = next(iter(self._held))
                 del self._held[oldest]
-                oldest.let_go()
+                oldest.release()
             return True
 
-    def leave(self, cache: Cache) -> None:
+    def remove(self, cache: SharedCache) -> None:
         """Count a cache no more."""
         with self._lock:
             self._held.pop(cache, None)
 
 
-def give_back() -> None:
+def release_free_memory() -> None:
     """Let the system have the pages that are free. Takes some milliseconds; does nothing but with glibc.
 
     glibc keeps what is freed below anything that is in use, up to megabytes between small things that stay: a busy
@@ -66,7 +66,7 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def share_arenas() -> None:
+def limit_malloc_arenas() -> None:
     """Let all threads share two arenas of glibc. Call it before they start; does nothing but with glibc.
 
     By itself, glibc gives each thread an arena, up to eight for a core. What is free at the end of one stays there, up
@@ -81,7 +81,7 @@ _ARENA_MAX = -8  # in <malloc.h>
 
 
 @contextmanager
-def set_aside() -> Generator[None]:
+def freeze_garbage_collector() -> Generator[None]:
     """Let the collector pass over what is there when this begins: modules, classes, functions. For when all is loaded.
 
     They are more than 110,000 objects, and it looks through all only once a quarter as many others have outlived its
@@ -95,7 +95,9 @@ def set_aside() -> Generator[None]:
         gc.unfreeze()
 
 
-async def giving_back(every: float = EVERY_SECONDS, give: Callable[[], None] = give_back) -> None:
+async def release_memory_regularly(
+    every: float = EVERY_SECONDS, give: Callable[[], None] = release_free_memory
+) -> None:
     """Do it every so many seconds until cancelled, beside the loop."""
     while True:
         await sleep(every)

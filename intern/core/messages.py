@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId, position_of
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId, parse_position
 from intern.core.text.masking import mask_file, mask_secrets
 from intern.core.text.patterns import regex
-from intern.core.text.words import one_line
+from intern.core.text.words import collapse_whitespace
 
 AuthorType = Literal["bot", "team_member", "community_user"]
 """`bot`: any bot or webhook, intern itself included."""
@@ -83,7 +83,7 @@ class Attachment(Struct, frozen=True, kw_only=True):
     @property
     def masked_name(self) -> str:
         """Its name as its text is shown: masked, and on one line."""
-        return mask_file(one_line(self.filename))[:_LONGEST_FILENAME]
+        return mask_file(collapse_whitespace(self.filename))[:_LONGEST_FILENAME]
 
     @property
     def is_image(self) -> bool:
@@ -157,9 +157,9 @@ class Channel(Struct, frozen=True, kw_only=True):
         return self.kind != "channel"
 
 
-def index_of(messages: Sequence[ChatMessage], message_id: MessageId) -> int:
+def find_message_index(messages: Sequence[ChatMessage], message_id: MessageId) -> int:
     """Return where a message stands, or would stand, among messages in order, the oldest first."""
-    return bisect_left(messages, position_of(message_id), key=lambda message: position_of(message.id))
+    return bisect_left(messages, parse_position(message_id), key=lambda message: parse_position(message.id))
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -192,7 +192,7 @@ class MemberRoles(Struct, frozen=True):
     roles: tuple[RoleId, ...]
 
 
-class Lookups:
+class RoleLookupBudget:
     """A request's bound on looking up authors one by one: Discord does not say with a message what roles they have.
 
     Authors beyond it count as community users; the next request looks them up.
@@ -307,12 +307,12 @@ class Conversation(Struct, frozen=True):
         while last > 0 and self.messages[last - 1].role != "user":
             last -= 1
         first = last
-        while first > 0 and _is_of(self.messages[first - 1], self.messages[last - 1]):
+        while first > 0 and _has_same_author(self.messages[first - 1], self.messages[last - 1]):
             first -= 1
         return slice(first, last)
 
 
-def _is_of(message: Message, other: Message) -> bool:
+def _has_same_author(message: Message, other: Message) -> bool:
     return message.role == other.role and message.author_id == other.author_id
 
 
@@ -337,7 +337,7 @@ class Citation(Struct, frozen=True, kw_only=True):
     """The sentence that the answer stands on, cut from the source by code."""
 
 
-class AIResult(Struct, frozen=True, kw_only=True):
+class AnswerResult(Struct, frozen=True, kw_only=True):
     """An answer fit to post, or silence with its reason. Never half of either."""
 
     should_reply: bool
@@ -356,7 +356,7 @@ _ID = regex(r"id:[ \t]*(\S+)[ \t]*$")
 _HEADER = regex(rf"^{MARKER}[^\S\n]*\n{_ID.pattern}", re.MULTILINE)
 
 
-def is_team(source_id: str) -> bool:
+def is_team_source(source_id: str) -> bool:
     """Return whether a source is an answer of the team, as opposed to documentation."""
     return source_id.startswith("team:")
 
@@ -366,10 +366,10 @@ def is_distilled(source_id: str) -> bool:
     return source_id.startswith(("nugget:", "fact:"))
 
 
-def citable(source_id: str, text: str) -> Iterator[str]:
+def find_citation_ids(source_id: str, text: str) -> Iterator[str]:
     """Yield the ids that cite a source: its own, and of a topic `team:<topic>.txt#<qa id>` for each block."""
     yield source_id
-    if is_team(source_id):
+    if is_team_source(source_id):
         yield from (f"{source_id}#{qa_id}" for qa_id in block_ids(text))
 
 

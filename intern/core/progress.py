@@ -15,17 +15,17 @@ LOG_EVERY = 10.0
 """Seconds between two lines where there is no terminal."""
 
 
-class Listener(Protocol):
+class ProgressListener(Protocol):
     """A receiver of progress. It is called from any thread, and must neither wait nor raise."""
 
     def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
         """Take one report. `what` names the work and may hold `{total}`; a total of 0 is an announcement alone."""
 
 
-_listener: ContextVar[Listener | None] = ContextVar("intern_progress", default=None)
+_listener: ContextVar[ProgressListener | None] = ContextVar("intern_progress", default=None)
 
 
-def tell(what: str, done: int = 0, total: int = 0, note: str = "") -> None:
+def report_progress(what: str, done: int = 0, total: int = 0, note: str = "") -> None:
     """Report progress to the listener, if there is one."""
     listener = _listener.get()
     if listener is not None:
@@ -33,7 +33,7 @@ def tell(what: str, done: int = 0, total: int = 0, note: str = "") -> None:
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Generator[None]:
+def send_progress_to(listener: ProgressListener) -> Generator[None]:
     """Send all reports from this block to `listener`."""
     token = _listener.set(listener)
     try:
@@ -42,7 +42,7 @@ def heard_by(listener: Listener) -> Generator[None]:
         _listener.reset(token)
 
 
-class Pace:
+class ProgressEstimator:
     """An estimate of the time that the current work still needs."""
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
@@ -51,7 +51,7 @@ class Pace:
         self._began = now()
         self._first = 0
 
-    def left(self, what: str, done: int, total: int) -> float | None:
+    def estimate_seconds_left(self, what: str, done: int, total: int) -> float | None:
         """Return the seconds left at the rate so far; None during the first second."""
         if what != self._what or done < self._first:
             self._what, self._began, self._first = what, self._now(), done

@@ -71,10 +71,10 @@ class Capture(Struct, frozen=True, kw_only=True):
     @property
     def question(self) -> str:
         """The user's turns before the first team turn; all user turns if the team spoke first."""
-        return question_of(self.turns)
+        return extract_question(self.turns)
 
 
-def question_of(turns: Iterable[Turn]) -> str:
+def extract_question(turns: Iterable[Turn]) -> str:
     """Return the user's turns before the first team turn; all user turns if the team spoke first."""
     users: list[str] = []
     for turn in turns:
@@ -85,7 +85,7 @@ def question_of(turns: Iterable[Turn]) -> str:
     return "\n".join(users)
 
 
-def capture_with(capture: Capture, **changes: Any) -> Capture:
+def copy_capture(capture: Capture, **changes: Any) -> Capture:
     """Return a capture with changes; of an archived pair, what was captured."""
     return Capture(**{each: getattr(capture, each) for each in Capture.__struct_fields__} | changes)
 
@@ -112,57 +112,57 @@ class TopicBlock(Struct, frozen=True, kw_only=True):
     extra_headers: tuple[tuple[str, str], ...] = ()
 
 
-class _Decided(Struct, frozen=True, kw_only=True, tag_field="action"):
+class _DecisionRecord(Struct, frozen=True, kw_only=True, tag_field="action"):
     at: datetime
     reason: str = ""
 
 
-class _OfPair(_Decided, frozen=True, kw_only=True):
+class _PairDecisionRecord(_DecisionRecord, frozen=True, kw_only=True):
     qa_id: ids.QAId
 
 
-class Filed(_OfPair, frozen=True, kw_only=True, tag="filed"):
+class PairFiled(_PairDecisionRecord, frozen=True, kw_only=True, tag="filed"):
     """The pair stands in a topic file; `removed` names the blocks that it made obsolete."""
 
     topic: ids.TopicName
     removed: tuple[ids.QAId, ...] = ()
 
 
-class Skipped(_OfPair, frozen=True, kw_only=True, tag="skipped"):
+class PairSkipped(_PairDecisionRecord, frozen=True, kw_only=True, tag="skipped"):
     """The pair cannot guide a future answer, or is covered already."""
 
 
-class Parked(_OfPair, frozen=True, kw_only=True, tag="parked"):
+class PairParked(_PairDecisionRecord, frozen=True, kw_only=True, tag="parked"):
     """The decision failed; the pair waits for a person or a retry, and the queue went on."""
 
 
-class Replaced(_OfPair, frozen=True, kw_only=True, tag="replaced"):
+class PairReplaced(_PairDecisionRecord, frozen=True, kw_only=True, tag="replaced"):
     """The pair's block gave way to a fuller or newer version of the same conversation."""
 
     by: ids.QAId
 
 
-class Removed(_OfPair, frozen=True, kw_only=True, tag="removed"):
+class PairRemoved(_PairDecisionRecord, frozen=True, kw_only=True, tag="removed"):
     """The pair stands in no topic any more: once messages were withdrawn, its question or its answer was gone."""
 
 
-class Withdrawn(_Decided, frozen=True, kw_only=True, tag="withdrawn"):
+class MessagesWithdrawn(_DecisionRecord, frozen=True, kw_only=True, tag="withdrawn"):
     """From now on, nothing is learned from these messages, in any pair. The archive still holds them."""
 
     message_ids: tuple[ids.MessageId, ...]
 
 
-class Moved(_OfPair, frozen=True, kw_only=True, tag="moved"):
+class PairMoved(_PairDecisionRecord, frozen=True, kw_only=True, tag="moved"):
     """The pair's block stands in another topic by now: the one where it was filed had outgrown its bound."""
 
     topic: ids.TopicName
 
 
-class AwaitingReview(_OfPair, frozen=True, kw_only=True, tag="awaiting_review"):
+class PairReviewRequested(_PairDecisionRecord, frozen=True, kw_only=True, tag="awaiting_review"):
     """The pair waits for a team member to approve or reject it (`kb.review`)."""
 
 
-class Approved(_OfPair, frozen=True, kw_only=True, tag="approved"):
+class PairApproved(_PairDecisionRecord, frozen=True, kw_only=True, tag="approved"):
     """A team member wants the pair filed, which happens next."""
 
     by: str = ""
@@ -171,23 +171,33 @@ class Approved(_OfPair, frozen=True, kw_only=True, tag="approved"):
     """The topic that the reviewer chose; None where the model is to choose."""
 
 
-class Rejected(_OfPair, frozen=True, kw_only=True, tag="rejected"):
+class PairRejected(_PairDecisionRecord, frozen=True, kw_only=True, tag="rejected"):
     """A team member wants nothing learned from the pair, also not by a regeneration."""
 
     by: str = ""
 
 
-class Forgotten(_Decided, frozen=True, kw_only=True, tag="forgotten"):
+class MessagesForgotten(_DecisionRecord, frozen=True, kw_only=True, tag="forgotten"):
     """A tombstone: these messages teach nothing any more, nor does anything that the member wrote until then."""
 
     message_ids: tuple[ids.MessageId, ...]
     user_id: ids.UserId | None = None
 
 
-PairDecision = Filed | Skipped | Parked | Replaced | Removed | Moved | AwaitingReview | Approved | Rejected
+PairDecision = (
+    PairFiled
+    | PairSkipped
+    | PairParked
+    | PairReplaced
+    | PairRemoved
+    | PairMoved
+    | PairReviewRequested
+    | PairApproved
+    | PairRejected
+)
 """What was done with one pair."""
 
-Decision = PairDecision | Withdrawn | Forgotten
+Decision = PairDecision | MessagesWithdrawn | MessagesForgotten
 
 
 class IndexEntry(Struct, frozen=True):
@@ -208,7 +218,7 @@ class SourceText(Struct, frozen=True, kw_only=True):
     """The team's own words, where the text is a model's account of them; None where the text is what was written."""
 
 
-class Learned(Struct, frozen=True, kw_only=True):
+class LearnedMatches(Struct, frozen=True, kw_only=True):
     """What was distilled from conversations and fits a question."""
 
     nuggets: tuple[IndexEntry, ...] = ()
@@ -280,7 +290,7 @@ class Fact(Struct, frozen=True, kw_only=True):
     """What the operator said, or UNSAID; empty while it is active, and where a newer fact took its place."""
 
 
-class Occurrence(Struct, frozen=True, kw_only=True):
+class FactOccurrence(Struct, frozen=True, kw_only=True):
     """A conversation in which a fact was said."""
 
     id: str
@@ -299,7 +309,7 @@ UNSAID = "no conversation says so any more"
 Origin = Literal["capture", "answer", "note"]
 
 
-class Distilled(Struct, frozen=True, kw_only=True):
+class DistilledConversation(Struct, frozen=True, kw_only=True):
     """A conversation that something is learned from, as it stood when it was read."""
 
     id: ids.ConversationId
@@ -317,13 +327,13 @@ class NewFact(Struct, frozen=True, kw_only=True, tag="NewFact"):
     """A fact that is new."""
 
     fact: Fact
-    occurrence: Occurrence
+    occurrence: FactOccurrence
 
 
 class RepeatedFact(Struct, frozen=True, kw_only=True, tag="RepeatedFact"):
     """A known fact was said once more."""
 
-    occurrence: Occurrence
+    occurrence: FactOccurrence
     visibility: Visibility | None = None
     """Who may read the fact from now on; None: no change."""
 
@@ -332,7 +342,7 @@ class UpdatedFact(Struct, frozen=True, kw_only=True, tag="UpdatedFact"):
     """A fact that takes the place of the one that it supersedes."""
 
     fact: Fact
-    occurrence: Occurrence
+    occurrence: FactOccurrence
 
 
 FactRefusal = Literal["empty", "unknown_id", "retired_id", "other_agent", "secret", "not_older", "said_already"]
@@ -349,17 +359,17 @@ class RefusedFact(Struct, frozen=True, kw_only=True, tag="RefusedFact"):
 FactDecision = NewFact | RepeatedFact | UpdatedFact | RefusedFact
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class ExtractionResult(Struct, frozen=True, kw_only=True):
     """All that was learned from a conversation: it takes the place of what was learned from it before."""
 
-    conversation: Distilled
+    conversation: DistilledConversation
     nuggets: tuple[Nugget, ...] = ()
     facts: tuple[FactDecision, ...] = ()
     model_used: str
     extracted_at: datetime
 
 
-class LearnedCounts(Struct, frozen=True, kw_only=True):
+class ExtractionCounts(Struct, frozen=True, kw_only=True):
     """How much was learned from a conversation."""
 
     facts_extracted: int = 0
@@ -368,14 +378,14 @@ class LearnedCounts(Struct, frozen=True, kw_only=True):
     nuggets_extracted: int = 0
 
 
-class Applied(LearnedCounts, frozen=True, kw_only=True):
+class AppliedExtraction(ExtractionCounts, frozen=True, kw_only=True):
     """What became of an outcome."""
 
     refused: tuple[FactRefusal, ...] = ()
     """Also changes since the decision, such as a fact that an operator retired meanwhile."""
 
 
-class Touched(Struct, frozen=True, kw_only=True):
+class AffectedKnowledge(Struct, frozen=True, kw_only=True):
     """Nuggets and facts that something was done to; some may be gone."""
 
     nuggets: tuple[ids.NuggetId, ...] = ()
@@ -392,12 +402,12 @@ class KnownFacts(Struct, frozen=True, kw_only=True):
     """Those that the conversation said, and an operator retired."""
 
 
-def is_retired_by_word(fact: Fact) -> bool:
+def is_retired_by_operator(fact: Fact) -> bool:
     """Return whether an operator retired the fact."""
     return not fact.is_active and fact.retired_why not in {"", UNSAID}
 
 
-def takes_occurrence(fact: Fact, at: datetime) -> bool:
+def can_accept_statement(fact: Fact, at: datetime) -> bool:
     """Return whether a statement of this time counts for a fact; for a retired one only an earlier one does."""
     if fact.is_active:
         return True
@@ -469,7 +479,7 @@ class SearchFilter(Struct, frozen=True, kw_only=True):
     before: datetime | None = None
 
 
-class Scored(Struct, frozen=True, kw_only=True):
+class ScoredMatch(Struct, frozen=True, kw_only=True):
     """A result of a search: a source, by the best of its documents, or a document."""
 
     key: str
@@ -482,7 +492,7 @@ class Scored(Struct, frozen=True, kw_only=True):
     """It is a document, a page or a file, and not something that people said in a chat."""
 
 
-class Hit(Struct, frozen=True, kw_only=True):
+class PassageHit(Struct, frozen=True, kw_only=True):
     """The passage of a source that fits a question best, and how well it does."""
 
     source_id: ids.SourceId

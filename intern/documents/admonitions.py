@@ -26,19 +26,19 @@ REMARK_TITLE = regex(r"(?i)(?:admonition|alert|callout|custom-block)[\w-]*(?:tit
 """Classes of the title of an admonition."""
 
 
-def remark_title(name: str) -> str:
+def default_admonition_title(name: str) -> str:
     """Return how an admonition is headed that has no title of its own."""
     return _TITLES.get(name.lower(), name.capitalize())
 
 
-def remark_of(tag: str, classes: str, attrs: Mapping[str, str]) -> str:
+def find_admonition_title(tag: str, classes: str, attrs: Mapping[str, str]) -> str:
     """Return the title of the admonition that an element is by its name or its classes; empty if it is none."""
     if tag in REMARK_TAGS:
-        return attrs.get("title") or remark_title(attrs.get("type") or tag)
+        return attrs.get("title") or default_admonition_title(attrs.get("type") or tag)
     if not classes or tag == "details":
         return ""
     names = [part for each in classes.lower().split() for part in (each, each.rpartition("-")[2])]
     if _REMARK_CLASSES.isdisjoint(names):
         return ""
-    found = next((remark_title(each) for each in names if each in REMARKS - _GENERAL), "Note")
+    found = next((default_admonition_title(each) for each in names if each in REMARKS - _GENERAL), "Note")
     return attrs.get("title") or found

@@ -13,10 +13,10 @@ from textwrap import dedent
 from typing import NamedTuple
 
 from intern.core.text.patterns import regex
-from intern.documents.admonitions import remark_title
-from intern.documents.asciidoc_text import attributes_of, inline_html, inline_text
+from intern.documents.admonitions import default_admonition_title
+from intern.documents.asciidoc_text import inline_html, inline_text, parse_attributes
 from intern.documents.blocks import Document
-from intern.documents.elements import Elements
+from intern.documents.elements import BlockBuilder
 from intern.documents.tags import TagReader
 from intern.documents.writer import DocumentWriter, Lines
 
@@ -76,13 +76,13 @@ def parse_asciidoc(text: str, read: Read | None = None, path: str = "") -> Docum
     Raises ValueError where it is nested too deeply, or grows too much by what it repeats.
     """
     writer = DocumentWriter()
-    elements = Elements(writer)
-    _Parser(elements, text, read, path).parse()
+    elements = BlockBuilder(writer)
+    _AsciidocParser(elements, text, read, path).parse()
     elements.close()
-    return writer.document()
+    return writer.build_document()
 
 
-class _Line(NamedTuple):
+class _AsciidocLine(NamedTuple):
     number: int
     """Those of another file have that of the line that includes them."""
     text: str
@@ -90,15 +90,15 @@ class _Line(NamedTuple):
     """Levels by which a heading there is moved."""
 
 
-class _Parser:
-    def __init__(self, elements: Elements, text: str, read: Read | None, path: str) -> None:
+class _AsciidocParser:
+    def __init__(self, elements: BlockBuilder, text: str, read: Read | None, path: str) -> None:
         self._elements = elements
         self._leave_out = elements.writer.leave_out
         self._tags = TagReader(elements)
         self._read = read
         self._titles = {found[1]: found[2] for found in _NAMED_TITLE.finditer(text)}
-        self._lines = self._lines_of(text, path, _Line(0, ""))
-        self._next: _Line | None = None
+        self._lines = self._iterate_lines(text, path, _AsciidocLine(0, ""))
+        self._next: _AsciidocLine | None = None
         self._attributes = {**_BUILT_IN}
         self._room = MOST_ADDED
         self._given: dict[str, str] = {}
@@ -114,10 +114,10 @@ class _Parser:
     def parse(self) -> None:
         """Read blocks, up to the end of one around them."""
         while (line := self._peek()) and line.text.rstrip() not in self._ends:
-            self._block(self._pop())
+            self._read_block(self._pop())
         self._end_lists()
 
-    def _lines_of(self, text: str, path: str, above: _Line, depth: int = 0) -> Iterator[_Line]:
+    def _iterate_lines(self, text: str, path: str, above: _AsciidocLine, depth: int = 0) -> Iterator[_AsciidocLine]:
         """Yield the lines of a file that `above` includes, without what a condition leaves out.
 
         Attributes count as they are when a line is asked for.
@@ -125,7 +125,7 @@ class _Parser:
         holds = [True]
         whole = _CONTINUED.sub(lambda found: found[0].replace("\\\n", "") + "\n" * found[0].count("\n"), text)
         for n, row in enumerate(whole.split("\n"), 1):
-            line = _Line(above.number or n, row, above.shift)
+            line = _AsciidocLine(above.number or n, row, above.shift)
             name, target, held = found.groups() if (found := _DIRECTIVE.fullmatch(row)) else ("", "", "")
             if name == "endif":
                 holds = holds if len(holds) == 1 else holds[:-1]
@@ -147,7 +147,7 @@ class _Parser:
             else:
                 self._leave_out(row, _UNMET)
 
-    def _include(self, line: _Line, path: str, held: str, depth: int) -> Iterator[_Line]:
+    def _include(self, line: _AsciidocLine, path: str, held: str, depth: int) -> Iterator[_AsciidocLine]:
         path = posixpath.normpath(self._expand(path))
         is_inside = self._read and depth <= MOST_INCLUDED and not path.startswith(("/", ".."))
         text = self._read(path) if self._read and is_inside else None
@@ -156,14 +156,14 @@ class _Parser:
             self._leave_out(line.text, f"not in the folder, too large, or an include more than {MOST_INCLUDED} deep")
             return
         self._room -= size
-        shift = line.shift + _shift_of(attributes_of(self._expand(held)))
-        yield from self._lines_of(text, path, line._replace(shift=shift), depth)
+        shift = line.shift + _level_offset(parse_attributes(self._expand(held)))
+        yield from self._iterate_lines(text, path, line._replace(shift=shift), depth)
 
-    def _peek(self) -> _Line | None:
+    def _peek(self) -> _AsciidocLine | None:
         self._next = self._next or next(self._lines, None)
         return self._next
 
-    def _pop(self) -> _Line:
+    def _pop(self) -> _AsciidocLine:
         """Take the next line, which is there."""
         line, self._next = self._next, None
         assert line is not None
@@ -172,41 +172,41 @@ class _Parser:
 
     def _expand(self, text: str) -> str:
         """Return a text with the values of attributes in the places of their names."""
-        return _REFERENCE.sub(self._value, text) if "{" in text else text
+        return _REFERENCE.sub(self._look_up_attribute, text) if "{" in text else text
 
-    def _value(self, found: re.Match[str]) -> str:
+    def _look_up_attribute(self, found: re.Match[str]) -> str:
         value = found[0][1:] if found[1] else self._attributes.get(found[2].lower(), found[0])
         self._room -= len(value)
         if self._room < 0:
             raise ValueError(f"its attributes and includes add more than {MOST_ADDED} characters")
         return value
 
-    def _prose(self, tag: str, text: str, lines: Lines, attrs: Mapping[str, str] | None = None) -> None:
+    def _write_prose(self, tag: str, text: str, lines: Lines, attrs: Mapping[str, str] | None = None) -> None:
         """Write an element that holds text alone."""
         self._elements.start(tag, attrs or {}, lines)
         self._tags.read(inline_html(self._expand(text), self._titles), *lines)
         self._elements.end(tag, lines)
 
     def _write_title(self, tag: str, given: Mapping[str, str], below: Lines) -> None:
-        self._prose(tag, given.get("title", ""), (int(given.get("@line", below[0])), below[0]))
+        self._write_prose(tag, given.get("title", ""), (int(given.get("@line", below[0])), below[0]))
 
-    def _plain(self, text: str) -> str:
+    def _strip_markup(self, text: str) -> str:
         return inline_text(self._expand(text), self._titles)
 
-    def _take_above(self, line: _Line, found: re.Match[str]) -> None:
+    def _take_block_metadata(self, line: _AsciidocLine, found: re.Match[str]) -> None:
         """Take what stands above a block."""
         if name := found["name"]:
             self._attributes.pop(name.strip("!").lower(), None)
             if "!" not in name:
                 self._attributes[name.lower()] = self._expand(found["value"] or "")
         elif found["unshown"] is None:
-            given = attributes_of(self._expand(found["held"] or ""))
+            given = parse_attributes(self._expand(found["held"] or ""))
             named = {name: found[name] for name in ("id", "title") if found[name]}
             self._given = {"@line": str(line.number)} | self._given | given | named
         if not found["title"]:
             self._leave_out(line.text, "a comment" if found["unshown"] is not None else "an attribute")
 
-    def _block(self, line: _Line) -> None:
+    def _read_block(self, line: _AsciidocLine) -> None:
         text, gap, self._gap = line.text, self._gap, 0
         above = _ABOVE.fullmatch(text)
         if not text.strip():
@@ -218,19 +218,19 @@ class _Parser:
         elif above:
             if gap and not self._is_attached:
                 self._end_lists()
-            self._take_above(line, above)
+            self._take_block_metadata(line, above)
         else:
             given, self._given = self._given, {}
             is_attached, self._is_attached = self._is_attached or (gap > 0 and text[0].isspace()), False
-            if self._heading(line, given):
+            if self._try_heading(line, given):
                 return
             if item := _ITEM.fullmatch(text):
-                self._item(item, line, given)
+                self._write_item(item, line, given)
             else:
                 self._end_lists(len(self._lists) if is_attached else 0)
-                self._body(line, given)
+                self._write_body(line, given)
 
-    def _heading(self, line: _Line, given: Mapping[str, str]) -> bool:
+    def _try_heading(self, line: _AsciidocLine, given: Mapping[str, str]) -> bool:
         """Write a heading, of one line or of two, if there is one."""
         level, title, below = 0, line.text, self._peek()
         if found := _HEADING.fullmatch(title):
@@ -239,13 +239,15 @@ class _Parser:
             self._pop()
         if level:
             self._end_lists()
-            level = min(max(level + line.shift + _shift_of(self._attributes), 1), 6)
+            level = min(max(level + line.shift + _level_offset(self._attributes), 1), 6)
             anchor = _HEADING_ANCHOR.search(title)
             attrs = {"id": anchor[1] if anchor else given.get("id", "")}
-            self._prose(f"h{level}", _HEADING_ANCHOR.sub("", title), (line.number, self._elements.lines[1]), attrs)
+            self._write_prose(
+                f"h{level}", _HEADING_ANCHOR.sub("", title), (line.number, self._elements.lines[1]), attrs
+            )
         return level > 0
 
-    def _text_lines(self) -> Iterator[_Line]:
+    def _take_text_lines(self) -> Iterator[_AsciidocLine]:
         """Take the lines of a text, up to an empty one or to the begin of something else."""
         while (line := self._peek()) and (text := line.text).strip():
             above = _ABOVE.fullmatch(text)
@@ -259,43 +261,45 @@ class _Parser:
             else:
                 yield line
 
-    def _raw_lines(self, end: str) -> Iterator[_Line]:
+    def _take_raw_lines(self, end: str) -> Iterator[_AsciidocLine]:
         """Take the lines of a block that holds no others, and its end."""
         while (line := self._peek()) and line.text.rstrip() != end:
             yield self._pop()
         if line:
             self._pop()
 
-    def _body(self, line: _Line, given: Mapping[str, str]) -> None:
+    def _write_body(self, line: _AsciidocLine, given: Mapping[str, str]) -> None:
         """Write a block: one between two lines that are the same, or a text of lines."""
         delimiter, style = _DELIMITER.fullmatch(line.text), given.get("style", "")
         mark = delimiter[1] if delimiter else ""
         holds_blocks = mark[:1] in {"=", "*", "_"} or (mark == "--" and style not in _RAW)
-        lines = [line, *self._text_lines()] if not mark else [] if holds_blocks else list(self._raw_lines(mark))
+        lines = (
+            [line, *self._take_text_lines()] if not mark else [] if holds_blocks else list(self._take_raw_lines(mark))
+        )
         text, span = "\n".join(each.text for each in lines), (line.number, self._elements.lines[1])
         if mark[:1] == "|":
-            self._table(lines, given, span)
+            self._write_table(lines, given, span)
         elif mark[:1] in {"/", "+"} and style not in _RAW:
             self._leave_out(text, "a comment" if mark[0] == "/" else "passed through")
         elif lines and (mark or style in _RAW or text[0].isspace()):
             language = given.get("2", "") if style in {"", "source"} else ""
             span = int(given.get("@line", span[0])), span[1]
-            self._code(text, given, (delimiter and delimiter[2]) or language, span)
+            self._write_code(text, given, (delimiter and delimiter[2]) or language, span)
         elif not mark or holds_blocks:
-            self._part(mark, text, given, span)
+            self._write_part(mark, text, given, span)
 
-    def _code(self, text: str, given: Mapping[str, str], language: str, span: Lines) -> None:
-        title = self._plain(given.get("title", ""))
+    def _write_code(self, text: str, given: Mapping[str, str], language: str, span: Lines) -> None:
+        title = self._strip_markup(given.get("title", ""))
         text = dedent(text.expandtabs(8)) if text[:1].isspace() else text
         if "attributes" in given.get("subs", ""):
             text = self._expand(text)
         # Of one program in several languages, each has its name above it.
         label = title if given.get("role") in {"primary", "secondary"} else ""
         self._elements.writer.enter(label=label)
-        self._elements.code(_CALLOUTS.sub("", text), language, span, title="" if label else title)
+        self._elements.add_code(_CALLOUTS.sub("", text), language, span, title="" if label else title)
         self._elements.writer.leave()
 
-    def _part(self, mark: str, text: str, given: Mapping[str, str], span: Lines) -> None:
+    def _write_part(self, mark: str, text: str, given: Mapping[str, str], span: Lines) -> None:
         """Write what holds blocks, or a paragraph, as its style says, below its title."""
         style, title, elements = given.get("style", ""), given.get("title", ""), self._elements
         if found := _BLOCK_MACRO.fullmatch(text):
@@ -305,20 +309,20 @@ class _Parser:
             style, text = found[1], text[found.end() :]
         tag, attrs = "details" if title else "section", dict[str, str]()
         if style in _REMARKS:
-            tag, attrs = style.lower(), {"title": self._plain(title) or remark_title(style)}
+            tag, attrs = style.lower(), {"title": self._strip_markup(title) or default_admonition_title(style)}
         elements.start(tag, attrs, (int(given.get("@line", span[0])), span[1]))
         if tag == "details":
             self._write_title("summary", given, span)
         if mark:
-            self._within(mark, is_tabs="tabs" in style)
+            self._read_nested(mark, is_tabs="tabs" in style)
         else:
-            self._prose("p", text.replace("\n", " +\n") if style == "verse" else text, span)
+            self._write_prose("p", text.replace("\n", " +\n") if style == "verse" else text, span)
         if style in {"quote", "verse"}:
             names = ", ".join(given[name] for name in ("2", "3") if name in given)
-            self._prose("p", names, (int(given["@line"]), elements.lines[1]))
+            self._write_prose("p", names, (int(given["@line"]), elements.lines[1]))
         elements.end(tag)
 
-    def _within(self, end: str, *, is_tabs: bool) -> None:
+    def _read_nested(self, end: str, *, is_tabs: bool) -> None:
         """Read what a block holds, and its end."""
         if len(self._ends) >= _DEEPEST:
             raise ValueError("it is nested too deeply to be read")
@@ -336,7 +340,7 @@ class _Parser:
         while len(self._lists) > depth:
             self._elements.end(self._lists.pop()[1])
 
-    def _item(self, found: re.Match[str], line: _Line, given: Mapping[str, str]) -> None:
+    def _write_item(self, found: re.Match[str], line: _AsciidocLine, given: Mapping[str, str]) -> None:
         elements, span, term = self._elements, self._elements.lines, found["term"]
         marker = found["marker"] or found["colons"]
         # The same for all items of a list.
@@ -352,9 +356,9 @@ class _Parser:
         is_tab = self._lists[-1][1] == "section"
         if is_tab:
             elements.end("tab")
-            elements.start("tab", {"label": self._plain(term)}, span)
+            elements.start("tab", {"label": self._strip_markup(term)}, span)
         elif term:
-            self._prose("dt", term, span)
+            self._write_prose("dt", term, span)
         else:
             elements.start("li", {}, span, marker="" if marker[0] in "*-•.<" else marker)
         lines = [line._replace(text=found["rest"])] if found["rest"] else []
@@ -366,10 +370,10 @@ class _Parser:
             if not lines and below and (other := _ITEM.fullmatch(below.text)) and other["colons"] == key:
                 return  # one more term of what follows
             elements.start("dd", {}, span)
-        if lines := [*lines, *self._text_lines()]:
-            self._prose("p", "\n".join(each.text.strip() for each in lines), (lines[0].number, lines[-1].number))
+        if lines := [*lines, *self._take_text_lines()]:
+            self._write_prose("p", "\n".join(each.text.strip() for each in lines), (lines[0].number, lines[-1].number))
 
-    def _table(self, lines: Sequence[_Line], given: Mapping[str, str], span: Lines) -> None:
+    def _write_table(self, lines: Sequence[_AsciidocLine], given: Mapping[str, str], span: Lines) -> None:
         elements, text = self._elements, "\n".join(line.text for line in lines)
         before, *parts = _CELL.split(text)
         first = text.lstrip().partition("\n")[0]
@@ -392,12 +396,12 @@ class _Parser:
         for n in range(0, len(cells), width):
             elements.start("tr", {}, cells[n][1])
             for held, place in cells[n : n + width]:
-                self._prose("th" if has_header and n == 0 else "td", held, place)
+                self._write_prose("th" if has_header and n == 0 else "td", held, place)
             elements.end("tr", elements.lines)
         elements.end("table")
 
 
-def _shift_of(given: Mapping[str, str]) -> int:
+def _level_offset(given: Mapping[str, str]) -> int:
     offset = given.get("leveloffset", "")
     return int(offset) if offset.lstrip("+-").isdecimal() else 0
 

@@ -89,7 +89,7 @@ def inline_text(text: str, titles: Mapping[str, str]) -> str:
     return html.unescape(_WRITTEN.sub("", inline_html(text, titles)))
 
 
-def attributes_of(text: str) -> dict[str, str]:
+def parse_attributes(text: str) -> dict[str, str]:
     """Return the attributes of a block or macro, by name, or by place from "1"; those that are set by signs alone."""
     attributes: dict[str, str] = {}
     place = 0
@@ -120,7 +120,7 @@ def _write_macro(found: re.Match[str], titles: Mapping[str, str], keep: Callable
         return keep(f"<!--{_escape(found[0])}-->")
     name, target = found["name"] or "link", found["url"] or found["target"] or ""
     held = (found["label"] or found["held"] or found["named"] or "").replace("\\]", "]")
-    given = attributes_of(held)
+    given = parse_attributes(held)
     label = (given.get("1", held) if "=" in held else held).strip().removesuffix("^")
     if found["reference"] or name == "xref":
         target = found["reference"] or target

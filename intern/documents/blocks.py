@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from intern.core.text.passages import PART_ENDS, slug_of
+from intern.core.text.passages import PART_ENDS, make_anchor
 from intern.core.text.patterns import regex
 
 BlockKind = Literal["heading", "paragraph", "item", "row", "code", "definition", "question", "admonition"]
@@ -55,7 +55,7 @@ class Block(Struct, frozen=True, kw_only=True):
     """From 1; both count. Those of its block in the source."""
 
 
-class LeftOut(Struct, frozen=True):
+class OmittedText(Struct, frozen=True):
     """Text of the source that stands in no block."""
 
     text: str
@@ -68,7 +68,7 @@ class Document(Struct, frozen=True, kw_only=True):
     title: str
     """As it says itself, or its first heading; may be empty."""
     blocks: tuple[Block, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedText, ...] = ()
     oddities: tuple[str, ...] = ()
     """About its bytes, each once: an encoding other than UTF-8, characters that no text holds."""
 
@@ -103,7 +103,7 @@ def write_blocks(blocks: Iterable[Block]) -> str:
     return text.strip("\n")
 
 
-def text_of(document: Document) -> str:
+def write_document(document: Document) -> str:
     """Return a document as Markdown, below its title."""
     text, headings = write_blocks(document.blocks), (each.text for each in document.blocks if each.kind == "heading")
     return text if document.title in {"", *headings} else f"# {document.title}\n\n{text}".rstrip()
@@ -112,13 +112,13 @@ def text_of(document: Document) -> str:
 def _write_block(block: Block) -> str:
     """Return one block as Markdown."""
     indent = "  " * max(block.depth - (block.kind == "item"), 0)
-    return "\n".join(f"{indent}{line}" if line else "" for line in _lines(block))
+    return "\n".join(f"{indent}{line}" if line else "" for line in _format_lines(block))
 
 
-def _lines(block: Block) -> Iterator[str]:
+def _format_lines(block: Block) -> Iterator[str]:
     text = block.text
     if block.kind == "heading":
-        anchor = f" {{#{block.anchor}}}" if block.anchor not in {"", slug_of(text)} else ""
+        anchor = f" {{#{block.anchor}}}" if block.anchor not in {"", make_anchor(text)} else ""
         yield f"{'#' * min(block.level, _INNERMOST)} {text}{anchor}"
         return
     if block.kind == "code":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from markdown_it.token import Token
 
 from intern.core.text.patterns import regex
-from intern.documents.admonitions import REMARKS, remark_title
+from intern.documents.admonitions import REMARKS, default_admonition_title
 from intern.documents.directives import directive_kind, has_title, is_part
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _ALERTS = frozenset({"notice", "hint", "alert", "admonition", "callout", "admoni
 _VERBATIM = frozenset({"highlight", "comment", "raw", "verbatim", "codeblock"})
 
 
-class _Mark(NamedTuple):
+class _PartMarker(NamedTuple):
     """A line that begins or ends a part."""
 
     key: str
@@ -102,7 +102,7 @@ def _check_depth(state: StateBlock, _start: int, _end: int, _silent: bool) -> bo
     return False
 
 
-def _line(state: StateBlock, n: int) -> str:
+def _line_text(state: StateBlock, n: int) -> str:
     return state.src[state.bMarks[n] + state.tShift[n] : state.eMarks[n]]
 
 
@@ -116,14 +116,14 @@ def _leave_out(state: StateBlock | StateInline, text: str, reason: str) -> None:
     token.content, token.info = text, reason
 
 
-def _write_part(state: StateBlock, mark: _Mark, start: int, first: int, last: int) -> None:
+def _write_part(state: StateBlock, mark: _PartMarker, start: int, first: int, last: int) -> None:
     """Write a part that begins in a line; what it holds are the lines from `first` to before `last`, as blocks."""
     title, attrs = mark.title.strip(), dict[str, str]()
     tag: str = directive_kind(mark.name)
     if mark.key.startswith("<"):
         tag, attrs = mark.name, mark.attrs
     elif tag == "aside":
-        attrs, title = {"class": "admonition", "title": title or remark_title(mark.name)}, ""
+        attrs, title = {"class": "admonition", "title": title or default_admonition_title(mark.name)}, ""
     elif tag == "tab":
         attrs, title = {"label": title}, ""
     else:
@@ -142,7 +142,7 @@ def _write_part(state: StateBlock, mark: _Mark, start: int, first: int, last: in
 
 
 def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001
-    if _first_sign(state, start) not in "!?=" or not (found := _INDENTED.fullmatch(_line(state, start))):
+    if _first_sign(state, start) not in "!?=" or not (found := _INDENTED.fullmatch(_line_text(state, start))):
         return False
     sign, name, title = found[1].rstrip("+!"), found[2] or "", found[3]
     if not name and title is None:
@@ -155,7 +155,7 @@ def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> boo
         last = last if state.isEmpty(after - 1) else after
     # A title makes what unfolds a heading, which an admonition has not.
     name = "tab" if sign == "===" else "details" if sign == "???" and title else name or "note"
-    _write_part(state, _Mark("", name, title or "", {}, 0), start, start + 1, last)
+    _write_part(state, _PartMarker("", name, title or "", {}, 0), start, start + 1, last)
     state.line = last
     return True
 
@@ -164,7 +164,7 @@ def _read_part(state: StateBlock, start: int, end: int, silent: bool) -> bool:  
     """Read what has a line where it begins, and one where it ends."""
     if _first_sign(state, start) not in ":<{`~":
         return False
-    mark = _mark_at(state.src, state.bMarks[start] + state.tShift[start])
+    mark = _parse_marker(state.src, state.bMarks[start] + state.tShift[start])
     if mark is None or (mark.ends and mark.key[0] in "`~:"):
         return False
     if silent:
@@ -187,12 +187,12 @@ def _read_part(state: StateBlock, start: int, end: int, silent: bool) -> bool:  
     return True
 
 
-def _read_between(state: StateBlock, mark: _Mark, start: int, first: int, close: int) -> None:
+def _read_between(state: StateBlock, mark: _PartMarker, start: int, first: int, close: int) -> None:
     options: dict[str, str] = {}
     is_directive = mark.attrs.get("directive")
-    if is_directive and first < close and _line(state, first) == "---":
-        first = next((n + 1 for n in range(first + 1, close) if _line(state, n) == "---"), first)
-    while is_directive and first < close and (option := _OPTION.fullmatch(_line(state, first))):
+    if is_directive and first < close and _line_text(state, first) == "---":
+        first = next((n + 1 for n in range(first + 1, close) if _line_text(state, n) == "---"), first)
+    while is_directive and first < close and (option := _OPTION.fullmatch(_line_text(state, first))):
         options[option[1]], first = option[2], first + 1
     name = mark.name.rpartition(":")[2]
     kind = directive_kind(name) if is_directive or name in _VERBATIM else ""
@@ -212,12 +212,12 @@ def _read_between(state: StateBlock, mark: _Mark, start: int, first: int, close:
 
 def _read_panels(state: StateBlock, start: int, first: int, last: int) -> None:
     """Read Quarto's tabs: each begins with a heading."""
-    starts = [n for n in range(first, last) if _line(state, n).startswith("#")]
-    level = min((_line(state, n).partition(" ")[0] for n in starts), default="")
-    starts = [n for n in starts if _line(state, n).partition(" ")[0] == level]
-    _write_part(state, _Mark("", "container", "", {}, 0), start, first, starts[0] if starts else last)
+    starts = [n for n in range(first, last) if _line_text(state, n).startswith("#")]
+    level = min((_line_text(state, n).partition(" ")[0] for n in starts), default="")
+    starts = [n for n in starts if _line_text(state, n).partition(" ")[0] == level]
+    _write_part(state, _PartMarker("", "container", "", {}, 0), start, first, starts[0] if starts else last)
     for n, end in pairwise([*starts, last]):
-        _write_part(state, _Mark("", "tab", _line(state, n).lstrip("# "), {}, 0), n, n + 1, end)
+        _write_part(state, _PartMarker("", "tab", _line_text(state, n).lstrip("# "), {}, 0), n, n + 1, end)
 
 
 def _pair_lines(text: str) -> dict[int, int]:
@@ -232,7 +232,7 @@ def _pair_lines(text: str) -> dict[int, int]:
         at += len(line) + 1
         if text[start : start + 1] not in _SIGNS:
             continue
-        mark = _mark_at(text, start)
+        mark = _parse_marker(text, start)
         if fence or mark is None or (mark.ends and mark.key[0] in "`~" and not count[mark.key]):
             fence = _fence_after(fence, text, start)
         elif not mark.ends and not mark.is_alone:
@@ -258,50 +258,52 @@ def _fence_after(fence: str, text: str, start: int) -> str:
     return "" if found[1].startswith(fence) and not found[2].strip() else fence
 
 
-def _mark_at(text: str, start: int) -> _Mark | None:
+def _parse_marker(text: str, start: int) -> _PartMarker | None:
     """Return what begins or ends in a line, if nothing else stands there."""
-    mark: _Mark | None = None
+    mark: _PartMarker | None = None
     if text[start] == "<":
         if found := _COMPONENT.match(text, start):
-            attrs = _attributes(found["rest"])
+            attrs = _parse_attributes(found["rest"])
             name = found["name"].lower()
-            mark = _Mark(f"<{name}", name, "", attrs, found.end(), bool(found["end"]), found["rest"].endswith("/"))
+            mark = _PartMarker(
+                f"<{name}", name, "", attrs, found.end(), bool(found["end"]), found["rest"].endswith("/")
+            )
     elif text[start] == "{":
-        mark = _tag_at(text, start)
+        mark = _parse_tag(text, start)
     elif found := _FENCE.match(text, start):
-        mark = _container_of(found[1], found[2].strip(), found.end())
+        mark = _parse_container(found[1], found[2].strip(), found.end())
     rest = text.find("\n", mark.after) if mark else 0
     return None if mark is None or text[mark.after : rest if rest >= 0 else len(text)].strip() else mark
 
 
-def _container_of(fence: str, info: str, after: int) -> _Mark | None:
+def _parse_container(fence: str, info: str, after: int) -> _PartMarker | None:
     if not info:
-        return _Mark(fence, "", "", {}, after, ends=True)
+        return _PartMarker(fence, "", "", {}, after, ends=True)
     found = _CONTAINER.fullmatch(info)
     if not found or (fence[0] != ":" and not (found["directive"] and is_part(found["directive"]))):
         return None
     name = found["directive"] or (found["class"] or found["name"]).removeprefix("callout-")
-    attrs = _attributes(found["attrs"] or "")
+    attrs = _parse_attributes(found["attrs"] or "")
     title = found["bracketed"] or found["title"] or attrs.get("title", "")
-    return _Mark(fence, name, title, {"directive": name} if found["directive"] else {}, after)
+    return _PartMarker(fence, name, title, {"directive": name} if found["directive"] else {}, after)
 
 
-def _tag_at(text: str, start: int) -> _Mark | None:
+def _parse_tag(text: str, start: int) -> _PartMarker | None:
     found = _TAG.match(text, start)
     parts = _NAME.fullmatch(found["liquid"] if found["liquid"] is not None else found["hugo"]) if found else None
     if not found or not parts:
         return None
-    name, attrs = parts["name"].lower(), _attributes(parts["rest"])
+    name, attrs = parts["name"].lower(), _parse_attributes(parts["rest"])
     title = next((attrs[key] for key in _TITLED if attrs.get(key)), "")
     shown = "container" if name in {"raw", "verbatim"} else name
     if name in _ALERTS:
         shown = next((attrs[key] for key in _STYLED if attrs.get(key) in REMARKS), "note")
         title = attrs.get("title", "")
     is_alone = parts["rest"].endswith("/") or not (is_part(name) or name in _ALERTS or name in _VERBATIM)
-    return _Mark(f"%{name}", shown, title, attrs, found.end(), bool(parts["end"]), is_alone)
+    return _PartMarker(f"%{name}", shown, title, attrs, found.end(), bool(parts["end"]), is_alone)
 
 
-def _attributes(text: str) -> dict[str, str]:
+def _parse_attributes(text: str) -> dict[str, str]:
     """Return the attributes of a tag; the first one without a name stands under the empty one."""
     attrs: dict[str, str] = {}
     for found in _ATTRIBUTE.finditer(text):
@@ -315,7 +317,7 @@ def _read_unshown(state: StateBlock, start: int, end: int, silent: bool) -> bool
     first = _first_sign(state, start)
     if first not in "ie{[-*\\%(":
         return False
-    line, last, reason = _line(state, start), start + 1, "a builder's mark"
+    line, last, reason = _line_text(state, start), start + 1, "a builder's mark"
     if first in "ie":
         if state.sCount[start] or not _IMPORT.fullmatch(line):
             return False

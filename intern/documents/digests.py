@@ -15,9 +15,9 @@ from string import digits
 
 from intern.core.messages import FileDigest
 from intern.core.text.masking import mask_file
-from intern.core.text.orders import without_orders
+from intern.core.text.orders import remove_prompt_injection
 from intern.core.text.patterns import regex
-from intern.documents.parsing import UnfitError, decoded_text
+from intern.documents.parsing import NotADocumentError, decode_text
 
 MOST_TELLING = 300
 """Characters of the telling lines that are archived, and lead the search."""
@@ -93,8 +93,8 @@ _PRIVATE_KEY = regex(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?:[\s\S]*?-----END[
 def digest_file(data: bytes) -> FileDigest | None:
     """Return the digest of a file, with about `MOST_WHOLE` at most; None if the bytes are not text."""
     try:
-        text = decoded_text(data)[0].strip()
-    except UnfitError:
+        text = decode_text(data)[0].strip()
+    except NotADocumentError:
         return None
     if not text:
         return None
@@ -104,11 +104,13 @@ def digest_file(data: bytes) -> FileDigest | None:
     is_whole = len(text) <= MOST_WHOLE
     start = _mask_start(text, MOST_WHOLE if is_whole else MOST_CHARS // 4)
     # Without such lines (a configuration) its beginning stands for it.
-    short = _fit(telling, MOST_TELLING) or _fit([line for line in start.split("\n") if line.strip()], MOST_TELLING)
+    short = _fit_lines(telling, MOST_TELLING) or _fit_lines(
+        [line for line in start.split("\n") if line.strip()], MOST_TELLING
+    )
     end = _mask_start(text, MOST_CHARS // 4, backwards=True)
-    parts = (start,) if is_whole else (_fit(telling, MOST_CHARS // 2), start, end)
-    excerpt = without_orders(GAP.join(filter(None, parts)))
-    return FileDigest(telling=without_orders(short), went_wrong=bool(telling and not asking), excerpt=excerpt)
+    parts = (start,) if is_whole else (_fit_lines(telling, MOST_CHARS // 2), start, end)
+    excerpt = remove_prompt_injection(GAP.join(filter(None, parts)))
+    return FileDigest(telling=remove_prompt_injection(short), went_wrong=bool(telling and not asking), excerpt=excerpt)
 
 
 def _find_questions(text: str) -> list[int]:
@@ -121,15 +123,15 @@ def _find_telling(text: str) -> list[int]:
     """Return where the lines begin that say what went wrong, the most telling first; of equals the last, the first."""
     small = text.replace("\u0130", "i").lower()  # of no other letter the length changes
     # The line that names the exception is the first behind a traceback that is not indented.
-    traced = (_NOT_INDENTED.search(text, at, at + _LONGEST_TRACEBACK) for at in _places(text, _TRACEBACK))
+    traced = (_NOT_INDENTED.search(text, at, at + _LONGEST_TRACEBACK) for at in _find_places(text, _TRACEBACK))
     ends = {found.end() for found in traced if found}
-    found = {text.rfind("\n", 0, at) + 1 for clue in _CLUES for at in _places(small, clue)} | ends
+    found = {text.rfind("\n", 0, at) + 1 for clue in _CLUES for at in _find_places(small, clue)} | ends
     firsts = {_line_at(text, start, _RANKED_LINE).translate(_NO_DIGITS): start for start in sorted(found, reverse=True)}
     starts = [*firsts.values()]
     ranked: dict[int, dict[str, int]] = {}
     for start in dict.fromkeys((*starts[:_HALF], *starts[-_HALF:])):
         line = _line_at(text, start, _RANKED_LINE)
-        rank = 4 if start in ends else _rank(line)
+        rank = 4 if start in ends else _rank_line(line)
         ranked.setdefault(rank, {})[_ADDRESS.sub("", _STAMP.sub("", line)).translate(_NO_DIGITS)] = start
     ranked.pop(0, None)
     best: list[int] = []
@@ -144,7 +146,7 @@ def _line_at(text: str, start: int, most: int) -> str:
     return text[start : start + most].partition("\n")[0]
 
 
-def _places(text: str, wanted: str) -> Iterator[int]:
+def _find_places(text: str, wanted: str) -> Iterator[int]:
     """Yield the first and the last places where a text is found, one for each line."""
     first, last = text.find(wanted), text.rfind(wanted)
     for _ in range(_MOST_PLACES):
@@ -154,7 +156,7 @@ def _places(text: str, wanted: str) -> Iterator[int]:
             last = text.rfind(wanted, 0, text.rfind("\n", 0, last) + 1)
 
 
-def _rank(line: str) -> int:
+def _rank_line(line: str) -> int:
     """Return how much a line tells of what went wrong; 0: nothing."""
     said = _NONE.sub(" ", _STAMP.sub("", line).strip())
     if len(said) < 8 or " " not in said or _NO_LINE.match(line):
@@ -167,24 +169,24 @@ def _rank(line: str) -> int:
 def _mask_line(text: str, start: int) -> str:
     line = _line_at(text, start, _READ_LINE)
     masked = mask_file(text[max(0, start - _MASKED_BEFORE) : start] + line).rpartition("\n")[2]
-    return _cut(_STAMP.sub("", masked).strip(), _LONGEST_LINE, is_whole=len(line) < _READ_LINE)
+    return _truncate_masked(_STAMP.sub("", masked).strip(), _LONGEST_LINE, is_whole=len(line) < _READ_LINE)
 
 
 def _mask_start(text: str, most: int, *, backwards: bool = False) -> str:
     """Return the beginning of a text, or with `backwards` its end."""
     way = slice(None, None, -1 if backwards else 1)
     seen = text[way][: 4 * most]
-    return _cut(mask_file(seen[way])[way], most, is_whole=len(seen) == len(text))[way]
+    return _truncate_masked(mask_file(seen[way])[way], most, is_whole=len(seen) == len(text))[way]
 
 
-def _cut(masked: str, most: int, *, is_whole: bool) -> str:
+def _truncate_masked(masked: str, most: int, *, is_whole: bool) -> str:
     """Cut a masked text. Half a secret may end what was read, and masks before it may have drawn it near."""
     end = _READ_END.match(masked[::-1])
     hidden = 0 if is_whole else len(end["run"] or "") if end else most
     return masked[: max(0, min(most, len(masked) - hidden))]
 
 
-def _fit(lines: Sequence[str], most: int) -> str:
+def _fit_lines(lines: Sequence[str], most: int) -> str:
     """Return the first lines that fit; of a longer first one, its beginning."""
     text = "\n".join(lines)
     return text if len(text) <= most else text[:most].rpartition("\n")[0] or text[:most]

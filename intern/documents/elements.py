@@ -13,10 +13,10 @@ from urllib.parse import urljoin
 from msgspec import Struct
 
 from intern.core.text.patterns import regex
-from intern.documents.admonitions import REMARK_TAGS, REMARK_TITLE, remark_of, remark_title
+from intern.documents.admonitions import REMARK_TAGS, REMARK_TITLE, default_admonition_title, find_admonition_title
 from intern.documents.blocks import BlockKind
 from intern.documents.unseen import is_unseen
-from intern.documents.writer import DocumentWriter, Lines, code_span, flowing
+from intern.documents.writer import DocumentWriter, Lines, code_span, collapse_blanks
 
 DEEPEST = 512  # browsers nest no deeper
 VOID = frozenset(
@@ -93,7 +93,7 @@ class _Element(Struct, eq=False):
     """Of a tab, names of tabs around it that are still to come."""
 
 
-class Elements:
+class BlockBuilder:
     """Turns elements into blocks. Lines are those of the source; where they are not given, the last ones hold."""
 
     def __init__(self, writer: DocumentWriter, base_url: str = "") -> None:
@@ -127,7 +127,7 @@ class Elements:
         """
         self.lines = lines or self.lines
         if tag in VOID:
-            self._void(tag, attrs)
+            self._take_void(tag, attrs)
             return
         if len(self._open) >= DEEPEST:
             raise ValueError(f"its elements are nested more than {DEEPEST} deep")
@@ -136,10 +136,10 @@ class Elements:
         if not element.is_inline and self._code is None:
             self._close_before(tag)
         if self._hidden is None:
-            self._show(element)
+            self._open_visible(element)
         self._open.append(element)
 
-    def _show(self, element: _Element) -> None:
+    def _open_visible(self, element: _Element) -> None:
         if element.attrs and not _LINE_NUMBERS.isdisjoint(element.attrs.get("class", "").split()):
             if (row := self._nearest({"tr"})) is not None:
                 row.is_layout = True
@@ -153,14 +153,14 @@ class Elements:
         elif element.is_inline:
             element.at, element.begins = len(self._text), not self._first
             if self._code is not None and element.tag == "code":
-                self._code.language = _language_of(element.attrs) or self._code.language
+                self._code.language = _find_language(element.attrs) or self._code.language
         elif self._code is None:
             self.flush()
-            self._begin(element)
+            self._begin_block(element)
         elif self._text and not self._text[-1].endswith("\n"):
             self._text.append("\n")  # each line of the code is an element
 
-    def text(self, text: str, lines: Lines | None = None) -> None:
+    def add_text(self, text: str, lines: Lines | None = None) -> None:
         """Take text; blanks and line ends count only in `pre`. Use `start("br")` for a line end that shows."""
         if self._hidden is not None:
             self._unseen.append(text)
@@ -192,32 +192,32 @@ class Elements:
         holder = next(
             (each for each in reversed(self._open) if each.gathers or not (each.is_inline or each.tag == "p")), None
         )
-        if (cell := self._cell()) is not None:
-            _gather(cell, flowing(text).replace("\n", " "), lines)
+        if (cell := self._nearest_cell()) is not None:
+            _gather(cell, collapse_blanks(text).replace("\n", " "), lines)
         elif holder is not None and holder.gathers:
-            _gather(holder, flowing(text), lines)
+            _gather(holder, collapse_blanks(text), lines)
         else:
-            self._write(holder, text, bold, lines)
+            self._write_text(holder, text, bold, lines)
 
-    def code(self, text: str, language: str, lines: Lines, *, title: str = "") -> None:
+    def add_code(self, text: str, language: str, lines: Lines, *, title: str = "") -> None:
         """Write a block of code."""
         if self._hidden is not None:
             self._unseen.append(text)
             return
         self.flush()
-        if (cell := self._cell()) is not None:
+        if (cell := self._nearest_cell()) is not None:
             _gather(cell, " ".join(code_span(line) for line in text.split("\n") if line.strip()), lines)
             return
-        self._introduce()
+        self._write_pending_titles()
         item = self._nearest({"li", "dd"})
         marker = ""
         if item is not None and item.kind == "item" and text.strip():
             item.kind, marker = "paragraph", item.marker
-        self.writer.add("code", text, lines, language=language, term=title, marker=marker)
+        self.writer.add_block("code", text, lines, language=language, term=title, marker=marker)
 
-    def _write(self, holder: _Element | None, text: str, bold: str, lines: Lines) -> None:
+    def _write_text(self, holder: _Element | None, text: str, bold: str, lines: Lines) -> None:
         if holder is not None and holder.tag == "blockquote" and (alert := _ALERT.match(text)):
-            holder.kind, holder.term = "admonition", remark_title(alert[1])
+            holder.kind, holder.term = "admonition", default_admonition_title(alert[1])
             text = text[alert.end() :]
             if not text.strip():
                 return
@@ -226,9 +226,9 @@ class Elements:
             around = (each for each in reversed(self._open) if each.kind == "admonition" or each.tag in {"li", "dd"})
             holder = next(around, None)
         if holder is None:
-            self.writer.add("paragraph", text, lines, bold=bold)
+            self.writer.add_block("paragraph", text, lines, bold=bold)
             return
-        self._introduce(until=holder)
+        self._write_pending_titles(until=holder)
         kind, term, holder.term = holder.kind, holder.term, ""
         if kind != "admonition":
             holder.kind = "paragraph"
@@ -236,25 +236,25 @@ class Elements:
             lines = min(holder.lines[0], lines[0]), lines[1]
         if kind == "definition" and term.endswith(("?", "？")):
             kind = "question"
-        self.writer.add(kind, text, lines, bold=bold, term=term, marker=holder.marker if kind == "item" else "")
+        self.writer.add_block(kind, text, lines, bold=bold, term=term, marker=holder.marker if kind == "item" else "")
 
-    def _introduce(self, until: _Element | None = None, also: _Element | None = None) -> None:
+    def _write_pending_titles(self, until: _Element | None = None, also: _Element | None = None) -> None:
         """Write titles of admonitions and terms of definitions that begin with something else than a paragraph."""
         for each in self._open if also is None else [*self._open, also]:
             if each is until:
                 return
             if each.term and each.kind in {"admonition", "definition"}:
-                self.writer.add(each.kind, "", (each.lines[0], each.lines[0]), term=each.term)
+                self.writer.add_block(each.kind, "", (each.lines[0], each.lines[0]), term=each.term)
                 each.term, each.kind = "", "admonition" if each.kind == "admonition" else "paragraph"
 
-    def _begin(self, element: _Element) -> None:
+    def _begin_block(self, element: _Element) -> None:
         tag, attrs = element.tag, element.attrs
         if tag in _SCOPES:
             self._enter(element)
         if attrs and attrs.get("role") in {"tab", "tablist", "tabpanel"}:
             self._begin_by_attributes(element)
         elif tag in _LISTS:
-            self._introduce()
+            self._write_pending_titles()
             self._enter(element)
             self.writer.depth += 1
             element.number = int(start) if (start := attrs.get("start", "")).isdecimal() else 1
@@ -267,7 +267,7 @@ class Elements:
         elif tag == "pre":
             self._code = element
             around = " ".join(each.attrs.get("class", "") for each in reversed(self._open[-2:]))
-            element.language = _language_of(attrs) or _language_of({"class": around})
+            element.language = _find_language(attrs) or _find_language({"class": around})
         elif attrs or tag in _TABS or tag in REMARK_TAGS:
             self._begin_by_attributes(element)
 
@@ -300,22 +300,22 @@ class Elements:
             self._enter_tab(element, "")
         elif REMARK_TITLE.search(classes):
             element.gathers = any(each.kind == "admonition" for each in self._open)
-        elif tag != "p" and (remark := remark_of(tag, classes, attrs)):
+        elif tag != "p" and (remark := find_admonition_title(tag, classes, attrs)):
             self._enter(element)
             element.kind, element.term = "admonition", remark
         elif tag not in _BLOCKS and (title := attrs.get("title")):
-            self.text(title, element.lines)
+            self.add_text(title, element.lines)
             self.flush()
 
     def _enter(self, element: _Element, *, label: str = "", title: str = "", lines: Lines | None = None) -> None:
         if title:
-            self._introduce()
+            self._write_pending_titles()
         self.writer.enter(label=label, title=title, lines=lines or element.lines)
         element.leaves += 1
 
     def _enter_tab(self, element: _Element, label: str) -> None:
         label = label or (self.tabs[0] if self.tabs else "")
-        self._introduce()
+        self._write_pending_titles()
         self._enter(element, label=label)
         element.tabs, self.tabs = [name for name in self.tabs if name != label], []
 
@@ -331,9 +331,9 @@ class Elements:
 
     def _end_from(self, n: int) -> None:
         while len(self._open) > n:
-            self._end(self._open[-1])
+            self._end_last(self._open[-1])
 
-    def _end(self, element: _Element) -> None:
+    def _end_last(self, element: _Element) -> None:
         """End the last element that is open."""
         if self._hidden is None and not element.is_inline and self._code is None:
             self.flush()
@@ -347,7 +347,7 @@ class Elements:
         elif element is self._code:
             text, lines = "".join(self._text), (element.lines[0], self.lines[1])
             self._text, self._bold, self._first, self._code = [], "", 0, None
-            self.code(text, element.language, lines)
+            self.add_code(text, element.language, lines)
         elif self._code is not None:
             return
         elif element.is_inline:
@@ -360,15 +360,15 @@ class Elements:
         if element.gathers:
             self._end_gathering(element, "\n".join(element.cells))
         elif tag == "dl" and element.terms:
-            self.writer.add("definition", "", element.lines, term=", ".join(element.terms))
+            self.writer.add_block("definition", "", element.lines, term=", ".join(element.terms))
         elif tag in _CELLS and (row := self._nearest({"tr"})) is not None:
-            row.lines = _around(row.lines, element.lines) if row.cells else element.lines
+            row.lines = _join_spans(row.lines, element.lines) if row.cells else element.lines
             row.cells.append(" ".join(element.cells))
             row.is_header = row.is_header and (tag == "th" or self._nearest({"thead"}) is not None)
         elif tag == "tr":
             self._end_row(element)
         elif element.term and (element.kind == "definition" or element.attrs.get("title")):
-            self._introduce(also=element)
+            self._write_pending_titles(also=element)
         if element.tabs:
             self._drop_tabs()
             self.tabs = element.tabs
@@ -378,12 +378,12 @@ class Elements:
     def _end_gathering(self, element: _Element, text: str) -> None:
         tag = element.tag
         if tag in _HEADINGS:
-            self._introduce()
-            self.writer.head(_HEADINGS[tag], text, element.lines, element.attrs.get("id", ""))
+            self._write_pending_titles()
+            self.writer.add_heading(_HEADINGS[tag], text, element.lines, element.attrs.get("id", ""))
         elif tag == "summary" and (details := self._nearest({"details"})) is not None:
             self._enter(details, title=text, lines=element.lines)
         elif tag in _NAMED:
-            self.text(text, element.lines)
+            self.add_text(text, element.lines)
             self.flush()
         elif tag == "dt":
             if (listing := self._nearest({"dl"})) is not None:
@@ -399,11 +399,11 @@ class Elements:
         table = self._nearest({"table"})
         if table is None or not any(row.cells):
             return
-        self._introduce()
+        self._write_pending_titles()
         if row.is_header and not table.columns:
             table.columns = tuple(row.cells)
         columns = table.columns if tuple(row.cells) != table.columns else ()
-        self.writer.add("row", " | ".join(row.cells), row.lines, columns=columns)
+        self.writer.add_block("row", " | ".join(row.cells), row.lines, columns=columns)
 
     def _end_inline(self, element: _Element) -> None:
         tag = element.tag
@@ -414,13 +414,13 @@ class Elements:
         if tag in _CODE and held.strip() and not any(each.tag in _CODE for each in self._open):
             changed = code_span(held)
         elif tag == "a":
-            changed = self._link(held, element.attrs.get("href", ""))
+            changed = self._format_link(held, element.attrs.get("href", ""))
         elif tag in _BOLD and element.begins:
             self._bold = held
         if changed != held:
             self._text[element.at :] = [changed]
 
-    def _link(self, label: str, href: str) -> str:
+    def _format_link(self, label: str, href: str) -> str:
         """Return `[label](address)`, or the label alone if the address leads nowhere that can be shown."""
         if href.startswith("#") and _PERMALINKS.issuperset(label.strip()):
             return ""
@@ -430,9 +430,9 @@ class Elements:
             return label
         if not address.startswith(("http://", "https://")) or _UNFIT.search(address) or not label.strip():
             return label
-        return label if label.strip() == address else f"[{flowing(label)}]({address})"
+        return label if label.strip() == address else f"[{collapse_blanks(label)}]({address})"
 
-    def _void(self, tag: str, attrs: Mapping[str, str]) -> None:
+    def _take_void(self, tag: str, attrs: Mapping[str, str]) -> None:
         if self._hidden is not None:
             return
         if tag == "br":
@@ -440,12 +440,12 @@ class Elements:
         elif tag == "hr":
             self.flush()
         elif tag == "img" and not (attrs and is_unseen(tag, attrs)):
-            self.text(attrs.get("alt", ""))
+            self.add_text(attrs.get("alt", ""))
 
     def _close_before(self, tag: str) -> None:
         """End what ends where a block begins: inline elements, a paragraph, and one of its kind."""
         while self._open and not (last := self._open[-1]).is_fixed and (last.is_inline or last.tag == "p"):
-            self._end(last)
+            self._end_last(last)
         self._end_nearest(*_SIBLINGS.get(tag, ((), ())))
 
     def _drop_tabs(self) -> None:
@@ -459,7 +459,7 @@ class Elements:
             return tag in _INLINE
         return bool(self._first or (self._open and (self._open[-1].is_inline or self._open[-1].tag == "p")))
 
-    def _cell(self) -> _Element | None:
+    def _nearest_cell(self) -> _Element | None:
         cell = self._nearest(_CELLS)
         row = self._nearest({"tr"}) if cell is not None else None
         return None if row is not None and row.is_layout else cell
@@ -473,15 +473,15 @@ def _names_a_tab(tag: str, attrs: Mapping[str, str]) -> bool:
 
 
 def _gather(holder: _Element, text: str, lines: Lines) -> None:
-    holder.lines = _around(holder.lines, lines) if holder.cells else lines
+    holder.lines = _join_spans(holder.lines, lines) if holder.cells else lines
     holder.cells.append(text)
 
 
-def _around(lines: Lines, others: Lines) -> Lines:
+def _join_spans(lines: Lines, others: Lines) -> Lines:
     return min(lines[0], others[0]), max(lines[1], others[1])
 
 
-def _language_of(attrs: Mapping[str, str]) -> str:
+def _find_language(attrs: Mapping[str, str]) -> str:
     if named := attrs.get("data-lang") or attrs.get("data-language") or attrs.get("lang"):
         return named
     found = _LANGUAGE.search(attrs.get("class", ""))

@@ -20,11 +20,11 @@ import msgspec
 from msgspec import structs
 
 from intern.core.text.patterns import regex
-from intern.documents.blocks import Document, LeftOut
-from intern.documents.elements import Elements
+from intern.documents.blocks import Document, OmittedText
+from intern.documents.elements import BlockBuilder
 from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
 from intern.documents.tags import TagReader
-from intern.documents.writer import DocumentWriter, visible
+from intern.documents.writer import DocumentWriter, clean_characters
 
 _TAG = regex(r"<(/?)([a-z][a-z0-9]*)(?:[^<>]{0,10000}(/)>)?|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 # Elements that end by themselves where the next one begins, or that hold none.
@@ -60,12 +60,12 @@ def is_deeper(markup: str, limit: int) -> bool:
             opened.append(name)
             if len(opened) > limit:
                 return True
-        elif (at := _begin_of(name, opened)) >= 0:
+        elif (at := _find_opening(name, opened)) >= 0:
             opened[at:] = [each for each in opened[at + 1 :] if each in _REOPENED]
     return False
 
 
-def _begin_of(name: str, opened: list[str]) -> int:
+def _find_opening(name: str, opened: list[str]) -> int:
     """Return which open element an end tag closes, with its content; -1 where parsers ignore it."""
     for n in reversed(range(len(opened))):
         if opened[n] == name:
@@ -106,7 +106,7 @@ _TAG_HTML = regex(r"</?[a-z]", re.IGNORECASE)
 _META_CHARSET = regex(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
 
 
-class Page(NamedTuple):
+class HtmlPage(NamedTuple):
     """A page, read."""
 
     document: Document
@@ -125,57 +125,61 @@ def decode_page(data: bytes, charset: str | None = None) -> str:
     return bytes_to_str(data, encoding, errors="replace", fallback_encodings=("utf-8", "cp1252"))
 
 
-def read_html(markup: str, base_url: str = "") -> Page:
+def read_html(markup: str, base_url: str = "") -> HtmlPage:
     """Return title and main content, with links relative to `base_url`. Blocks.
 
     Raises ValueError for pages that would take too long to parse.
     """
-    _refuse_monsters(markup)
+    _refuse_extreme_pages(markup)
     if len(markup) <= _HARMLESS:
-        return _read(markup, base_url)
+        return _read_markup(markup, base_url)
     # The depth of a page is only a guess, which an attacker can make too low.
-    page: Page = ask_sandboxed(__name__, Page, msgspec.json.encode((visible(markup), visible(base_url))))
+    page: HtmlPage = ask_sandboxed(
+        __name__, HtmlPage, msgspec.json.encode((clean_characters(markup), clean_characters(base_url)))
+    )
     return page
 
 
 def _read_encoded(data: bytes) -> bytes:
-    return msgspec.json.encode(_read(*msgspec.json.decode(data, type=tuple[str, str])))
+    return msgspec.json.encode(_read_markup(*msgspec.json.decode(data, type=tuple[str, str])))
 
 
-def _read(markup: str, base_url: str) -> Page:
+def _read_markup(markup: str, base_url: str) -> HtmlPage:
     from resiliparse.parse.html import HTMLTree  # noqa: PLC0415
 
     tree = HTMLTree.parse(markup)
-    body, title = tree.body, _title(tree)
+    body, title = tree.body, _page_title(tree)
     if body is None:
-        return Page(Document(title=title, blocks=()), needs_scripts=False)
+        return HtmlPage(Document(title=title, blocks=()), needs_scripts=False)
     whole = body.html
     left_out = tuple(_drop_navigation(body))
-    document = _parse_markup(_content(body).html, title, base_url)
+    document = _parse_markup(_find_main_content(body).html, title, base_url)
     document = structs.replace(document, left_out=(*document.left_out, *left_out))
-    size = _size(document)
-    needs_scripts = size < _LEAST_READABLE and _first(tree, "script") is not None
+    size = _count_characters(document)
+    needs_scripts = size < _LEAST_READABLE and _find_first(tree, "script") is not None
     if size < _LEAST_READABLE:
         # The main content may be elsewhere than it should be, and for a page without any, this is all there is.
         entire = _parse_markup(whole, title, base_url)
-        needs_scripts = needs_scripts and _size(entire) < _LEAST_READABLE
-        document = max(document, entire, key=_size)
+        needs_scripts = needs_scripts and _count_characters(entire) < _LEAST_READABLE
+        document = max(document, entire, key=_count_characters)
     if needs_scripts:
-        told = "".join(f"<p>{html.escape(each)}</p>" for each in (_describe(tree), *_without_scripts(body)) if each)
+        told = "".join(
+            f"<p>{html.escape(each)}</p>" for each in (_read_description(tree), *_noscript_texts(body)) if each
+        )
         document = structs.replace(document, blocks=(*_parse_markup(told, "", "").blocks, *document.blocks))
-    return Page(document, needs_scripts)
+    return HtmlPage(document, needs_scripts)
 
 
 def _parse_markup(markup: str, title: str, base_url: str) -> Document:
     writer = DocumentWriter()
     writer.title = title
-    elements = Elements(writer, base_url)
+    elements = BlockBuilder(writer, base_url)
     TagReader(elements).read(markup, 1)
     elements.close()
-    return writer.document()
+    return writer.build_document()
 
 
-def _drop_navigation(body: ElementNode) -> Iterator[LeftOut]:
+def _drop_navigation(body: ElementNode) -> Iterator[OmittedText]:
     """Remove what leads through the site: by its element or role; by its class, where half of its text are links."""
     for node in body.query_selector_all(_NAVIGATION):
         role = node.getattr("role") or ""
@@ -184,7 +188,7 @@ def _drop_navigation(body: ElementNode) -> Iterator[LeftOut]:
         # The text last of all: to read it costs as much as all that is in it.
         leads = node.tag in _LEADING_TAGS or role in _LEADING_ROLES
         if leads or (node.tag in _LEADING_PARTS and _is_of_links(node)):
-            yield LeftOut(" ".join((node.text or "").split()), "navigation")
+            yield OmittedText(" ".join((node.text or "").split()), "navigation")
             node.parent.remove_child(node)
 
 
@@ -193,18 +197,18 @@ def _is_of_links(node: ElementNode) -> bool:
     return 2 * linked >= len(" ".join((node.text or "").split()))
 
 
-def _size(document: Document) -> int:
+def _count_characters(document: Document) -> int:
     return sum(len(block.text) for block in document.blocks)
 
 
-def _content(body: ElementNode) -> ElementNode:
+def _find_main_content(body: ElementNode) -> ElementNode:
     """Return the one element that is marked as the main one; the whole body if several are."""
     marked = body.query_selector_all(_MAIN)
     outer = [node for node in marked if not any(other != node and other.contains(node) for other in marked[:8])]
     return outer[0] if len(outer) == 1 else body
 
 
-def _refuse_monsters(markup: str) -> None:
+def _refuse_extreme_pages(markup: str) -> None:
     """Raise ValueError for more elements, or deeper ones, than real pages have; guessed by their tags."""
     if is_deeper(markup, _DEEPEST):
         raise ValueError(f"its elements are nested more than {_DEEPEST} deep")
@@ -212,23 +216,23 @@ def _refuse_monsters(markup: str) -> None:
         raise ValueError(f"it holds more than {_MOST_TAGS} tags")
 
 
-def _first(tree: HTMLTree, selector: str) -> ElementNode | None:
+def _find_first(tree: HTMLTree, selector: str) -> ElementNode | None:
     return tree.document.query_selector(selector) if tree.document else None
 
 
-def _title(tree: HTMLTree) -> str:
-    heading = _first(tree, "h1")
+def _page_title(tree: HTMLTree) -> str:
+    heading = _find_first(tree, "h1")
     name = (tree.title or "").strip() or (heading.text if heading else None) or ""
     return " ".join(name.split())[:_LONGEST_TITLE]
 
 
-def _describe(tree: HTMLTree) -> str:
+def _read_description(tree: HTMLTree) -> str:
     """Return the description of a page for search engines."""
-    meta = _first(tree, "meta[name=description]")
+    meta = _find_first(tree, "meta[name=description]")
     return " ".join((meta.getattr("content", "") or "").split()) if meta else ""
 
 
-def _without_scripts(body: ElementNode) -> list[str]:
+def _noscript_texts(body: ElementNode) -> list[str]:
     said = (" ".join((node.text or "").split()) for node in body.query_selector_all("noscript"))
     return list(dict.fromkeys(said))
 

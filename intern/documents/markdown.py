@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from intern.core.text.patterns import regex
 from intern.documents.blocks import Document
-from intern.documents.elements import Elements
+from intern.documents.elements import BlockBuilder
 from intern.documents.roles import role_text
 from intern.documents.tags import TagReader
 from intern.documents.writer import DocumentWriter, Lines, code_span
@@ -38,7 +38,7 @@ def parse_markdown(text: str) -> Document:
         MarkdownReader(writer).read(text)
     except RecursionError:
         raise ValueError("it is nested too deeply to be read") from None
-    return writer.document()
+    return writer.build_document()
 
 
 class MarkdownReader:
@@ -46,7 +46,7 @@ class MarkdownReader:
 
     def __init__(self, writer: DocumentWriter) -> None:
         self._writer = writer
-        self._elements = Elements(writer)
+        self._elements = BlockBuilder(writer)
         self._tags = TagReader(self._elements)
 
     def read(self, text: str, above: int = 0) -> None:
@@ -56,26 +56,26 @@ class MarkdownReader:
         for n, token in enumerate(tokens):
             lines = (above + token.map[0] + 1, above + token.map[1]) if token.map else self._elements.lines
             if token.type == "heading_open":
-                self._head(token, tokens[n + 1], lines)
+                self._begin_heading(token, tokens[n + 1], lines)
             else:
-                self._take(token, lines)
+                self._read_token(token, lines)
         self._elements.close()
         definitions = [{"label": name, **each} for name, each in env.get("references", {}).items()]
         for each in (*definitions, *env.get("duplicate_refs", ())):
             self._writer.leave_out(f"[{each['label'].lower()}]: {each['href']} {each['title']}", "a link's definition")
 
-    def _head(self, token: Token, inline: Token, lines: Lines) -> None:
+    def _begin_heading(self, token: Token, inline: Token, lines: Lines) -> None:
         anchor, children = "", inline.children or []
         if children and children[-1].type == "text" and (found := _ANCHOR.search(children[-1].content)):
             anchor, children[-1].content = found["anchor"] or "", children[-1].content[: found.start()]
         self._elements.start(token.tag, {"id": anchor} if anchor else {}, lines, is_fixed=True)
 
-    def _take(self, token: Token, lines: Lines) -> None:
+    def _read_token(self, token: Token, lines: Lines) -> None:
         elements, kind = self._elements, token.type
         if kind == "inline":
-            self._inline(token, lines)
+            self._read_inline(token, lines)
         elif kind in {"fence", "code_block"}:
-            self._code(token, lines)
+            self._write_code(token, lines)
         elif kind in {"html_block", "html_inline"}:
             self._tags.read(dedent(token.content) if kind == "html_block" else token.content, lines[0])
         elif kind == "left_out":
@@ -89,50 +89,50 @@ class MarkdownReader:
         elif token.tag and token.nesting == -1:
             elements.end(token.tag, lines, is_fixed=True)
         else:
-            self._take_single(token, lines)
+            self._read_single_token(token, lines)
 
     def _open_part(self, token: Token, lines: Lines) -> None:
         """Begin what builders mark: an admonition, a tab, something that unfolds, or any other part."""
         elements = self._elements
-        attrs = {name: self._plain(str(value)) for name, value in token.attrs.items()}
+        attrs = {name: self._strip_markup(str(value)) for name, value in token.attrs.items()}
         elements.start(token.tag, attrs, lines, is_fixed=True)
         elements.tabs = token.meta.get("items") or elements.tabs
         if token.content:
             tag = "summary" if token.tag == "details" else "p"
             elements.start(tag, _NONE, lines, is_fixed=True)
-            elements.text(self._plain(token.content), (lines[0], lines[0]))
+            elements.add_text(self._strip_markup(token.content), (lines[0], lines[0]))
             elements.end(tag, (lines[0], lines[0]), is_fixed=True)
 
-    def _plain(self, text: str) -> str:
+    def _strip_markup(self, text: str) -> str:
         """Return a title without its markup."""
         if not _MARKUP.search(text):
             return text
         inline = markdown_parser().parseInline(text)[0].children or []
         return "".join(code_span(part.content) if part.type == "code_inline" else part.content for part in inline)
 
-    def _inline(self, token: Token, lines: Lines) -> None:
+    def _read_inline(self, token: Token, lines: Lines) -> None:
         elements, line = self._elements, lines[0]
         for child in token.children or []:
             here = (line, line)
             if child.type in _TEXTS:
-                elements.text(child.content, here)
+                elements.add_text(child.content, here)
             elif child.type in {"softbreak", "hardbreak"}:
                 line += 1
-                elements.text(" ", (line, line))
+                elements.add_text(" ", (line, line))
                 if child.type == "hardbreak":
                     elements.start("br")
             else:
-                self._take(child, here)
+                self._read_token(child, here)
         elements.lines = lines
 
-    def _take_single(self, token: Token, lines: Lines) -> None:
+    def _read_single_token(self, token: Token, lines: Lines) -> None:
         elements = self._elements
         if token.type == "code_inline":
-            elements.text(code_span(_HIGHLIGHTED.sub("", token.content)), lines)
+            elements.add_text(code_span(_HIGHLIGHTED.sub("", token.content)), lines)
         elif token.type == "myst_role":
-            elements.text(role_text(token.meta["name"], token.content), lines)
+            elements.add_text(role_text(token.meta["name"], token.content), lines)
         elif token.type == "image":
-            elements.text(token.content, lines)
+            elements.add_text(token.content, lines)
             self._writer.leave_out(str(token.attrs.get("title", "")), "a title of a picture")
         elif token.type == "front_matter":
             found = _TITLE.search(token.content)
@@ -141,7 +141,7 @@ class MarkdownReader:
         elif token.type in {"hr", "footnote_reference_open", "footnote_reference_close"}:
             elements.flush()
 
-    def _code(self, token: Token, lines: Lines) -> None:
+    def _write_code(self, token: Token, lines: Lines) -> None:
         info = token.info.strip()
         found = _CODE_TITLE.search(info)
         title, label = (found[1] or "", found[2] or "") if found else (token.meta.get("title", ""), "")
@@ -149,7 +149,7 @@ class MarkdownReader:
             self._writer.enter(label=label)
         language = _LANGUAGE.match(info.lstrip("{ ."))
         content = dedent(token.content) if token.type == "code_block" else token.content
-        self._elements.code(content, language[0] if language else "", lines, title=title)
+        self._elements.add_code(content, language[0] if language else "", lines, title=title)
         if label:
             self._writer.leave()
 

@@ -22,30 +22,30 @@ _LANGUAGE = regex(r"[A-Za-z][\w+#-]{0,30}")
 _COLOURS = regex(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
-class _Output(Struct):
+class _NotebookOutput(Struct):
     text: str | list[str] = ""
     data: dict[str, object] = {}
     ename: str = ""
     evalue: str = ""
 
 
-class _Cell(Struct):
+class _NotebookCell(Struct):
     cell_type: str = ""
     source: str | list[str] = ""
-    outputs: list[_Output] = []
+    outputs: list[_NotebookOutput] = []
 
 
-class _Language(Struct, frozen=True):
+class _NotebookLanguage(Struct, frozen=True):
     name: str = ""
 
 
-class _Metadata(Struct, frozen=True):
-    language_info: _Language = _Language()
+class _NotebookMetadata(Struct, frozen=True):
+    language_info: _NotebookLanguage = _NotebookLanguage()
 
 
 class _Notebook(Struct):
-    cells: list[_Cell]
-    metadata: _Metadata = _Metadata()
+    cells: list[_NotebookCell]
+    metadata: _NotebookMetadata = _NotebookMetadata()
 
 
 def parse_notebook(data: bytes | str) -> Document:
@@ -58,28 +58,28 @@ def parse_notebook(data: bytes | str) -> Document:
     language = language if _LANGUAGE.fullmatch(language) else ""
     writer, line = DocumentWriter(), 1
     for cell in notebook.cells:
-        source = _whole(cell.source)
+        source = _join_text(cell.source)
         last = line + source.count("\n")
         if cell.cell_type == "markdown":
             MarkdownReader(writer).read(source, line - 1)
         elif cell.cell_type == "code":
-            writer.add("code", source, (line, last), language=language)
-            for printed in _printed(cell):
-                writer.add("code", printed[:_MOST_OUTPUT], (line, last))
+            writer.add_block("code", source, (line, last), language=language)
+            for printed in _read_outputs(cell):
+                writer.add_block("code", printed[:_MOST_OUTPUT], (line, last))
                 writer.leave_out(printed[_MOST_OUTPUT:], "the rest of an output")
         else:
             writer.leave_out(source, "a raw cell")
         line = last + 2
-    return writer.document()
+    return writer.build_document()
 
 
-def _printed(cell: _Cell) -> Iterator[str]:
+def _read_outputs(cell: _NotebookCell) -> Iterator[str]:
     for output in cell.outputs:
         error = f"{output.ename}: {output.evalue}" if output.ename else ""
-        yield _COLOURS.sub("", _whole(output.text) or _whole(output.data.get("text/plain", "")) or error)
+        yield _COLOURS.sub("", _join_text(output.text) or _join_text(output.data.get("text/plain", "")) or error)
 
 
-def _whole(lines: object) -> str:
+def _join_text(lines: object) -> str:
     """Notebooks hold a text as one string, or as a list of lines."""
     text = lines if isinstance(lines, str) else ""
     if isinstance(lines, list):

@@ -24,7 +24,7 @@ from intern.documents.notebooks import parse_notebook
 from intern.documents.pdfs import parse_pdf
 from intern.documents.plain import parse_plain, parse_settings
 from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
-from intern.documents.writer import visible
+from intern.documents.writer import clean_characters
 
 Format = Literal["markdown", "restructured", "asciidoc", "plain", "settings", "html", "notebook", "pdf"]
 
@@ -74,36 +74,40 @@ MOST_MARKUP = 20
 """How many times as long as its text a file may be: the pictures in it do not count."""
 
 
-class UnfitError(Exception):
+class NotADocumentError(Exception):
     """This is no document; the message gives the reason."""
 
 
-def parse(data: bytes, name: str, *, max_chars: int, read: Callable[[str], str | None] | None = None) -> Document:
+def parse_document(
+    data: bytes, name: str, *, max_chars: int, read: Callable[[str], str | None] | None = None
+) -> Document:
     """Return the bytes of a file as a document. `read` gives other files of the folder by their paths. May block.
 
     Raises UnfitError if it is no document, or holds more than `max_chars` characters of text.
     """
-    format_ = format_of(name, data)
+    format_ = detect_format(name, data)
     try:
         if format_ == "pdf":
             document = parse_pdf(data, max_chars)
         else:
-            text, oddities = decoded_text(data, is_html=format_ == "html")
+            text, oddities = decode_text(data, is_html=format_ == "html")
             if len(text) > MOST_MARKUP * max_chars:
-                raise UnfitError(
+                raise NotADocumentError(
                     f"its {len(text)} characters are more than {MOST_MARKUP} times the {max_chars} allowed"
                 )
             document = _parse_format(text, name, format_, read)
             document = structs.replace(document, oddities=oddities)
     except ValueError as error:
-        raise UnfitError(str(error)) from None
+        raise NotADocumentError(str(error)) from None
     size = sum(len(block.text) + len(block.term) for block in document.blocks)
     if size > max_chars and format_ != "pdf":
-        raise UnfitError(f"its {size} characters of text are more than the {max_chars} allowed (kb.max_source_bytes)")
+        raise NotADocumentError(
+            f"its {size} characters of text are more than the {max_chars} allowed (kb.max_source_bytes)"
+        )
     return document
 
 
-def format_of(name: str, data: bytes) -> Format:
+def detect_format(name: str, data: bytes) -> Format:
     """Return the format of a file by its bytes and its ending. Raises UnfitError if it is not readable."""
     check_ending(name)
     head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
@@ -111,11 +115,11 @@ def format_of(name: str, data: bytes) -> Format:
     if head.startswith(b"%pdf-"):
         return "pdf"
     if named == "pdf":
-        raise UnfitError("it is no PDF, although its name ends with .pdf")
+        raise NotADocumentError("it is no PDF, although its name ends with .pdf")
     if head.startswith((b"<!doctype html", b"<html")) or (head.startswith(b"<?xml") and b"<html" in head):
         return "html"
     if named in {"plain", "settings"} and head.startswith(b"-----begin ") and b"private key" in head:
-        raise UnfitError("it is a private key")
+        raise NotADocumentError("it is a private key")
     return named
 
 
@@ -127,7 +131,7 @@ def format_by_ending(name: str) -> Format:
 def check_ending(name: str) -> None:
     """Raise UnfitError for endings of files that are never documents."""
     if (ending := _ending(name)) in _ENDINGS:
-        raise UnfitError(f"{ending} files are no documents")
+        raise NotADocumentError(f"{ending} files are no documents")
 
 
 def _ending(name: str) -> str:
@@ -137,7 +141,7 @@ def _ending(name: str) -> str:
     return file[dot:].lower() if 0 < dot < len(file) - 1 else ""
 
 
-def decoded_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str, ...]]:
+def decode_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str, ...]]:
     r"""Return a text with `\n` at the ends of its lines and without what no text holds, and what was odd about it.
 
     Raises UnfitError if the bytes are not text.
@@ -147,28 +151,28 @@ def decoded_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str,
         text = data.decode("utf-16", "replace")
         oddities.append("it is UTF-16")
     elif len(data) - len(data.translate(None, _CONTROLS)) > len(data) // 20:
-        raise UnfitError("it is binary, not text")
+        raise NotADocumentError("it is binary, not text")
     elif is_html:
         text = decode_page(data)
     else:
         text = data.decode("utf-8-sig", "replace")
         broken = text.count("\ufffd") - data.count("\ufffd".encode())
         if broken and broken > sum(1 for _ in _MULTIBYTE.finditer(text)) // 4:
-            text = _western(data)
+            text = _decode_windows_1252(data)
             oddities.append("it is Windows-1252, not UTF-8")
         elif broken:
             oddities.append("some of its bytes are no UTF-8")
     if "\0" in text:
         oddities.append("it holds NUL characters")
         text = text.replace("\0", "\ufffd")
-    return visible(_ESCAPES.sub("", _LINE_ENDS.sub("\n", text))), tuple(oddities)
+    return clean_characters(_ESCAPES.sub("", _LINE_ENDS.sub("\n", text))), tuple(oddities)
 
 
-def _western(data: bytes) -> str:
+def _decode_windows_1252(data: bytes) -> str:
     """Decode Windows-1252. Raises UnfitError for bytes that are of another encoding: few letters of it have accents."""
     text = data.decode("cp1252", "replace")
     if 4 * sum(1 for _ in _ACCENTED.finditer(text)) > sum(map(str.isalpha, text)) or "\ufffd" in text:
-        raise UnfitError("it is not UTF-8 text; save it as that")
+        raise NotADocumentError("it is not UTF-8 text; save it as that")
     return text
 
 
@@ -188,7 +192,7 @@ def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], s
     if format_ == "plain":
         format_ = _guess_format(text)
     if format_ == "restructured" and read:
-        text = _include(text, posixpath.normpath(name), read, [MOST_ADDED])
+        text = _insert_includes(text, posixpath.normpath(name), read, [MOST_ADDED])
     if len(text) <= _HARMLESS:
         return _PARSERS[format_](text)
     result = ask_sandboxed(__name__, Document | str, msgspec.json.encode((format_, text)))
@@ -197,22 +201,22 @@ def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], s
     raise ValueError(result)
 
 
-def _include(text: str, name: str, read: Callable[[str], str | None], room: list[int], depth: int = 1) -> str:
+def _insert_includes(text: str, name: str, read: Callable[[str], str | None], room: list[int], depth: int = 1) -> str:
     """Put the files of the folder that a reST text includes whole into the places of its directives.
 
     These are not indented: an indented one is mostly an example.
     """
 
-    def put(found: re.Match[str]) -> str:
+    def insert_file(found: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(name), found[1]))
         is_inside = room[0] > 0 and depth <= MOST_INCLUDED and not path.startswith(("/", ".."))
         held = read(path) if is_inside else None
         room[0] -= max(len(held or ""), LEAST_ADDED)
         if held is None or room[0] < 0:
             return found[0]  # the parser says that it is left out
-        return _include(held, path, read, room, depth + 1) + "\n"
+        return _insert_includes(held, path, read, room, depth + 1) + "\n"
 
-    return _INCLUDE.sub(put, text)
+    return _INCLUDE.sub(insert_file, text)
 
 
 def _guess_format(text: str) -> Format:

@@ -11,11 +11,11 @@ from io import BytesIO
 import msgspec
 from msgspec import Struct
 
-from intern.core.installing import how_to_add
+from intern.core.installing import format_install_hint
 from intern.documents.blocks import Document
 from intern.documents.plain import write_plain
 from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
-from intern.documents.writer import DocumentWriter, visible
+from intern.documents.writer import DocumentWriter, clean_characters
 
 _LONGEST_TITLE = 120
 
@@ -29,7 +29,7 @@ class _PdfText(Struct):
 def parse_pdf(data: bytes, max_chars: int) -> Document:
     """Return the text of a PDF, up to `max_chars`. Raises ValueError if it cannot be read."""
     if find_spec("pypdf") is None:
-        raise ValueError(f"it is a PDF; to have those read, {how_to_add('pdf')}")
+        raise ValueError(f"it is a PDF; to have those read, {format_install_hint('pdf')}")
     said: _PdfText = ask_sandboxed(__name__, _PdfText, data, str(max_chars))
     if said.trouble:
         raise ValueError(f"it is a PDF that {said.trouble}")
@@ -38,7 +38,7 @@ def parse_pdf(data: bytes, max_chars: int) -> Document:
     for page in said.pages:
         write_plain(writer, page, line)
         line += page.count("\n") + 1
-    document = writer.document()
+    document = writer.build_document()
     if not document.blocks:
         raise ValueError("it is a PDF without text, perhaps of scanned pages")
     return document
@@ -48,7 +48,7 @@ def _read_pdf(max_chars: int, data: bytes) -> bytes:
     from pypdf.errors import DependencyError, PyPdfError  # noqa: PLC0415 an extra, and only this process needs it
 
     try:
-        said = _text_of_pdf(max_chars, data)
+        said = _extract_text(max_chars, data)
     except DependencyError:
         said = _PdfText(trouble="is encrypted in a way that is not read")
     except PyPdfError:
@@ -56,7 +56,7 @@ def _read_pdf(max_chars: int, data: bytes) -> bytes:
     return msgspec.json.encode(said)
 
 
-def _text_of_pdf(max_chars: int, data: bytes) -> _PdfText:
+def _extract_text(max_chars: int, data: bytes) -> _PdfText:
     from pypdf import PdfReader  # noqa: PLC0415
 
     reader = PdfReader(BytesIO(data))
@@ -64,12 +64,12 @@ def _text_of_pdf(max_chars: int, data: bytes) -> _PdfText:
         return _PdfText(trouble="wants a password")
     pages: list[str] = []
     for page in reader.pages:
-        pages.append(visible(page.extract_text())[:max_chars])
+        pages.append(clean_characters(page.extract_text())[:max_chars])
         max_chars -= len(pages[-1])
         if max_chars <= 0:
             break
     title = reader.metadata.title if reader.metadata else None
-    return _PdfText(title=visible(title or "")[: 10 * _LONGEST_TITLE], pages=pages)
+    return _PdfText(title=clean_characters(title or "")[: 10 * _LONGEST_TITLE], pages=pages)
 
 
 if __name__ == "__main__":

@@ -34,15 +34,15 @@ def parse_plain(text: str) -> Document:
     """Return a text as blocks."""
     writer = DocumentWriter()
     write_plain(writer, text, 1)
-    return writer.document()
+    return writer.build_document()
 
 
 def parse_settings(text: str, language: str) -> Document:
     """Return a text such as settings as blocks of code, parted at its empty lines."""
     writer = DocumentWriter()
-    for rows in _chunks([(n, row.rstrip()) for n, row in enumerate(text.split("\n"), 1)]):
-        writer.add("code", "\n".join(row for _, row in rows), _span(rows), language=language)
-    return writer.document()
+    for rows in _split_chunks([(n, row.rstrip()) for n, row in enumerate(text.split("\n"), 1)]):
+        writer.add_block("code", "\n".join(row for _, row in rows), _span(rows), language=language)
+    return writer.build_document()
 
 
 def write_plain(writer: DocumentWriter, text: str, first_line: int) -> None:
@@ -50,12 +50,12 @@ def write_plain(writer: DocumentWriter, text: str, first_line: int) -> None:
     rows = [(n, row.expandtabs(8).rstrip()) for n, row in enumerate(text.split("\n"), first_line)]
     for _, row in rows:
         writer.leave_out(row if _is_leader(row) else "", "a table of contents")
-    chunks = list(_chunks([each for each in rows if not _is_leader(each[1])]))
+    chunks = list(_split_chunks([each for each in rows if not _is_leader(each[1])]))
     long = [row for held in chunks for _, row in held if len(row) > _WIDTH and not _WIDE.search(row.strip())]
     indents = Counter(map(_indent, long))
     # The text is indented as far as some of its long lines are at least.
     base = min((indent for indent, count in indents.items() if count >= len(long) / 8), default=0)
-    reader = _PlainReader(writer, base)
+    reader = _PlainTextReader(writer, base)
     for held, following in zip(chunks, [*chunks[1:], []], strict=False):
         reader.read(held, following)
 
@@ -64,7 +64,7 @@ def _is_leader(row: str) -> bool:
     return row[-1:].isdecimal() and _LEADERS.search(row) is not None
 
 
-def _chunks(rows: _Rows) -> Iterator[_Rows]:
+def _split_chunks(rows: _Rows) -> Iterator[_Rows]:
     """Part lines at the empty ones."""
     return (list(held) for is_text, held in groupby(rows, key=lambda row: bool(row[1])) if is_text)
 
@@ -77,7 +77,7 @@ def _span(rows: _Rows) -> Lines:
     return rows[0][0], rows[-1][0]
 
 
-class _PlainReader:
+class _PlainTextReader:
     def __init__(self, writer: DocumentWriter, base: int) -> None:
         self._writer = writer
         self._base = base
@@ -89,17 +89,17 @@ class _PlainReader:
 
     def read(self, rows: _Rows, following: _Rows) -> None:
         """Read the lines between two empty ones."""
-        while rows and (taken := self._headed(rows, following)):
+        while rows and (taken := self._read_heading(rows, following)):
             rows = rows[taken:]
         bullets = [n for n, (_, row) in enumerate(rows) if _BULLET.fullmatch(row.lstrip())]
         if bullets and not (bullets[0] and self._is_code(rows)) and not _PROMPT.match(rows[0][1].lstrip()):
-            self._text(rows[: bullets[0]])
+            self._write_text(rows[: bullets[0]])
             for begin, end in pairwise([*bullets, len(rows)]):
-                self._item(rows[begin:end])
+                self._write_item(rows[begin:end])
         else:
-            self._text(rows)
+            self._write_text(rows)
 
-    def _headed(self, rows: _Rows, following: _Rows) -> int:
+    def _read_heading(self, rows: _Rows, following: _Rows) -> int:
         """Write a heading if the lines begin with one; return how many they are."""
         row, text, look, taken = rows[0][1], rows[0][1].strip(), "", 1
         below = rows[1][1].strip() if len(rows) > 1 else ""
@@ -108,11 +108,11 @@ class _PlainReader:
         elif _UNDERLINE.fullmatch(below) and abs(len(below) - len(text)) <= max(3, len(text) // 4):
             look, taken = below[0], 2
         elif self._is_alone(rows) and (below or following):
-            look = self._look_of(text, following, _indent(row))
+            look = self._heading_style(text, following, _indent(row))
         if look:
             level = self._levels.setdefault(look, len(self._levels) + 1)
             self._items, self._writer.depth = [], 0
-            self._writer.head(min(level, 6), text, _span(rows[:taken]))
+            self._writer.add_heading(min(level, 6), text, _span(rows[:taken]))
         return taken if look else 0
 
     def _is_alone(self, rows: _Rows) -> bool:
@@ -123,7 +123,7 @@ class _PlainReader:
         stands_out = len(rows) == 1 or _indent(row) < min(self._base, _indent(rows[1][1]))
         return stands_out and any(map(str.isalpha, text)) and not _OPTION.fullmatch(text)
 
-    def _look_of(self, text: str, following: _Rows, indent: int) -> str:
+    def _heading_style(self, text: str, following: _Rows, indent: int) -> str:
         """Return how deep a line without signs is as a heading; empty if it is none."""
         bullet, is_left = _BULLET.fullmatch(text), indent < self._base
         if found := _NUMBERED.fullmatch(text):
@@ -132,7 +132,7 @@ class _PlainReader:
         is_title = is_left or (text.isupper() and len(text) > 1)
         return "" if bullet or _WIDE.search(text) or not is_title else "2" if indent else "1"
 
-    def _item(self, rows: _Rows) -> None:
+    def _write_item(self, rows: _Rows) -> None:
         n, row = rows[0]
         indent, found = _indent(row), _BULLET.fullmatch(row.strip())
         assert found
@@ -142,10 +142,10 @@ class _PlainReader:
         own = next((at for at in range(1, len(rows)) if _indent(rows[at][1]) < indent), len(rows))
         text = " ".join([found[2], *(row.strip() for _, row in rows[1:own])])
         marker = found[1] if found[1][-1] in ".)" else "-"
-        self._writer.add("item", text, (n, rows[own - 1][0]), marker=marker)
-        self._text(rows[own:])
+        self._writer.add_block("item", text, (n, rows[own - 1][0]), marker=marker)
+        self._write_text(rows[own:])
 
-    def _text(self, rows: _Rows) -> None:
+    def _write_text(self, rows: _Rows) -> None:
         """Write lines as a paragraph, as definitions, or as code."""
         if not rows:
             return
@@ -160,13 +160,15 @@ class _PlainReader:
             for n, (first, *others) in enumerate(parts):
                 term, text = options[n].groups() if is_of_options else (first[1].strip(), "")
                 held = [(first[0], text or ""), *others]
-                self._writer.add("definition", _joined([row for row in held if row[1]]), _span(held), term=term)
+                self._writer.add_block(
+                    "definition", _join_wrapped_lines([row for row in held if row[1]]), _span(held), term=term
+                )
         elif self._is_code(rows):
-            self._writer.add("code", "\n".join(row[least:] for _, row in rows), _span(rows))
+            self._writer.add_block("code", "\n".join(row[least:] for _, row in rows), _span(rows))
         else:
             if not self._writer.title and not self._levels and len(rows) == 1 and least > _CENTRED:
                 self._writer.title = rows[0][1]
-            self._writer.add("paragraph", _joined(rows), _span(rows))
+            self._writer.add_block("paragraph", _join_wrapped_lines(rows), _span(rows))
 
     def _is_code(self, rows: _Rows) -> bool:
         texts = [row.strip() for _, row in rows]
@@ -183,7 +185,7 @@ class _PlainReader:
         return least >= within + 2 and not is_prose and (len(rows) > 1 or least <= _CENTRED)
 
 
-def _joined(rows: _Rows) -> str:
+def _join_wrapped_lines(rows: _Rows) -> str:
     """Join lines that were wrapped; where the next word would have had room, the line end was meant."""
     width = max(_WIDTH, *(len(row) for _, row in rows), 0)
     text = rows[0][1].strip() if rows else ""

@@ -34,14 +34,14 @@ _FILES = 32
 _LENGTH = 8  # bytes before each input and each output
 
 
-class TooLongError(ValueError):
+class SandboxTimeoutError(ValueError):
     """The process exceeded its time."""
 
     def __init__(self) -> None:
         super().__init__(f"it could not be read within {SECONDS} seconds")
 
 
-class BrokenError(ValueError):
+class SandboxFailedError(ValueError):
     """The process ended without an output of use: a damaged input, or one that needs too much memory."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ def ask_sandboxed(module: str, kind: Any, data: bytes, *arguments: str) -> Any:
     try:
         return msgspec.json.decode(run_sandboxed(module, data, *arguments), type=kind)
     except msgspec.DecodeError:
-        raise BrokenError from None
+        raise SandboxFailedError from None
 
 
 def run_sandboxed(module: str, data: bytes, *arguments: str) -> bytes:
@@ -66,15 +66,15 @@ def run_sandboxed(module: str, data: bytes, *arguments: str) -> bytes:
     command = (sys.executable, *([SANDBOXED] if _is_binary() else ["-I", "-m"]), module, *arguments)
     kept = _kept.get()
     if kept is None:
-        with closing(_Process(command)) as alone:
+        with closing(_SandboxProcess(command)) as alone:
             return alone.run(data)
-    return kept.setdefault(command, _Process(command)).run(data)
+    return kept.setdefault(command, _SandboxProcess(command)).run(data)
 
 
 @contextmanager
-def processes_kept() -> Generator[None]:
+def keep_processes() -> Generator[None]:
     """Keep the processes for further inputs, in this task and in the threads that it waits for."""
-    kept: dict[tuple[str, ...], _Process] = {}
+    kept: dict[tuple[str, ...], _SandboxProcess] = {}
     token = _kept.set(kept)
     try:
         yield
@@ -84,7 +84,7 @@ def processes_kept() -> Generator[None]:
             process.close()
 
 
-class _Process:
+class _SandboxProcess:
     """A process that works on one input at a time; it starts with the first."""
 
     def __init__(self, command: tuple[str, ...]) -> None:
@@ -96,34 +96,34 @@ class _Process:
         with self._turn:
             is_fresh = self._process is None
             try:
-                return self._tried(data)
-            except BrokenError:
+                return self._run_once(data)
+            except SandboxFailedError:
                 if is_fresh:
                     raise
-            return self._tried(data)  # earlier inputs may have taken the memory
+            return self._run_once(data)  # earlier inputs may have taken the memory
 
-    def _tried(self, data: bytes) -> bytes:
-        process = self._process = self._process or self._started()
+    def _run_once(self, data: bytes) -> bytes:
+        process = self._process = self._process or self._start_process()
         timer = Timer(_MOST_WAITING, _kill, (process,))
         timer.start()
         try:
-            return _answer(process, data)
+            return _exchange_message(process, data)
         except (BrokenPipeError, EOFError):
             is_late = timer.finished.is_set()
             is_too_long = process.wait() == -signal.SIGXCPU
             self.close()
-            raise (TooLongError if is_late or is_too_long else BrokenError) from None
+            raise (SandboxTimeoutError if is_late or is_too_long else SandboxFailedError) from None
         finally:
             timer.cancel()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start_process(self) -> subprocess.Popen[bytes]:
         # Our own code; what is hostile goes in by stdin. A session of its own is killed as a whole.
         return subprocess.Popen(  # noqa: S603
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=_environment(),
+            env=_build_environment(),
             start_new_session=True,
         )
 
@@ -136,7 +136,7 @@ class _Process:
                 pass
 
 
-def _answer(process: subprocess.Popen[bytes], data: bytes) -> bytes:
+def _exchange_message(process: subprocess.Popen[bytes], data: bytes) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(len(data).to_bytes(_LENGTH, "big") + data)
@@ -153,10 +153,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-_kept: ContextVar[dict[tuple[str, ...], _Process] | None] = ContextVar("_kept", default=None)
+_kept: ContextVar[dict[tuple[str, ...], _SandboxProcess] | None] = ContextVar("_kept", default=None)
 
 
-def _environment() -> dict[str, str]:
+def _build_environment() -> dict[str, str]:
     """Return an empty environment; the single binary needs the place where it is unpacked, or it unpacks again."""
     kept = (name for name in os.environ if name.startswith("_PYI_") or name == "LD_LIBRARY_PATH")
     return {name: os.environ[name] for name in kept} if _is_binary() else {}

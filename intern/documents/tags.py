@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from intern.documents.elements import VOID, Elements
+from intern.documents.elements import VOID, BlockBuilder
 from intern.documents.writer import Lines
 
 
 class TagReader(HTMLParser):
     """Feeds what it reads to `Elements`."""
 
-    def __init__(self, elements: Elements) -> None:
+    def __init__(self, elements: BlockBuilder) -> None:
         super().__init__(convert_charrefs=True)
         self._elements = elements
         self._first = 1
@@ -53,7 +53,7 @@ class TagReader(HTMLParser):
         first = self._first + self.getpos()[0] - 1
         last = first + data.rstrip().count("\n")
         first += data[: len(data) - len(data.lstrip())].count("\n")
-        self._elements.text(data, self._all or (first, max(first, last)))
+        self._elements.add_text(data, self._all or (first, max(first, last)))
 
     def handle_comment(self, data: str) -> None:
         """Leave a comment out."""

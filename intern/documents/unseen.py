@@ -22,11 +22,11 @@ def is_unseen(tag: str, attrs: Mapping[str, str]) -> bool:
         return False
     if attrs.get("hidden", "until-found") != "until-found" or attrs.get("aria-hidden", "").strip().lower() == "true":
         return True
-    return bool("style" in attrs and _UNSEEN.search(_ESCAPE.sub(_character, attrs["style"]))) or (
+    return bool("style" in attrs and _UNSEEN.search(_ESCAPE.sub(_decode_escape, attrs["style"]))) or (
         tag == "dialog" and "open" not in attrs
     )
 
 
-def _character(escape: re.Match[str]) -> str:
+def _decode_escape(escape: re.Match[str]) -> str:
     code = int(escape[1], 16)
     return chr(code) if 0 < code < 0x110000 else ""

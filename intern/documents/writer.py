@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from intern.core.text.fences import without_invisible
-from intern.core.text.passages import slug_of
+from intern.core.text.fences import remove_invisible
+from intern.core.text.passages import make_anchor
 from intern.core.text.patterns import regex
-from intern.documents.blocks import Block, BlockKind, Document, Heading, LeftOut
+from intern.documents.blocks import Block, BlockKind, Document, Heading, OmittedText
 
 INNERMOST = 7
 """The level of a question or a summary that heads what follows it."""
@@ -30,7 +30,7 @@ class DocumentWriter:
         self.depth = 0
         """In how many lists the next block stands."""
         self._blocks: list[Block] = []
-        self._left_out: list[LeftOut] = []
+        self._left_out: list[OmittedText] = []
         self._path: tuple[Heading, ...] = ()
         self._labels: tuple[str, ...] = ()
         self._outer = 0
@@ -38,49 +38,49 @@ class DocumentWriter:
         self._scopes: list[tuple[tuple[Heading, ...], tuple[str, ...], int, int]] = []
         self._anchors: dict[str, int] = {}
 
-    def head(self, level: int, text: str, lines: Lines, anchor: str = "") -> None:
+    def add_heading(self, level: int, text: str, lines: Lines, anchor: str = "") -> None:
         """Write a heading; what follows stands below it, until one of its level or an outer one."""
-        text = visible(flowing(text).replace("\n", " "))
+        text = clean_characters(collapse_blanks(text).replace("\n", " "))
         if not text:
             return
         inner = (above for above in self._path[self._outer :] if above.level < level)
         self._path = (*self._path[: self._outer], *inner)
-        heading = Heading(level, text, anchor or self._slug(text))
-        self._write("heading", text, lines, {"level": level, "anchor": heading.anchor})
+        heading = Heading(level, text, anchor or self._make_anchor(text))
+        self._append_block("heading", text, lines, {"level": level, "anchor": heading.anchor})
         self._path = (*self._path, heading)
 
-    def add(self, kind: BlockKind, text: str, lines: Lines, *, bold: str = "", **fields: Any) -> None:
+    def add_block(self, kind: BlockKind, text: str, lines: Lines, *, bold: str = "", **fields: Any) -> None:
         """Write a block, if it holds anything; `bold` is how much of its beginning is printed as a title.
 
         A question that is asked there has what follows it in its block as its answer, or else heads the next blocks.
         """
-        text = flowing(text) if kind != "code" else text.strip("\n") if text.strip() else ""
+        text = collapse_blanks(text) if kind != "code" else text.strip("\n") if text.strip() else ""
         is_prose = kind in {"paragraph", "item"} or (kind == "admonition" and not fields.get("term"))
-        if is_prose and (asked := _question_of(text, flowing(bold))):
+        if is_prose and (asked := _find_question(text, collapse_blanks(bold))):
             text = _TOLD.sub("", text.removeprefix(asked).lstrip(), count=1)
             asked = _ASKS.sub("", asked, count=1)
             if not text:
-                self.head(INNERMOST, asked, lines)
+                self.add_heading(INNERMOST, asked, lines)
             kind, fields = "question", {**fields, "term": asked}
         elif self._path and self._path[-1].level == INNERMOST and kind == "paragraph":
             text = _TOLD.sub("", text, count=1)
         if text or (kind != "question" and fields.get("term")):
-            self._write(kind, text, lines, fields)
+            self._append_block(kind, text, lines, fields)
 
     def leave_out(self, text: str, reason: str) -> None:
         """Note text that readers do not see."""
         if text.strip():
-            self._left_out.append(LeftOut(text.strip(), reason))
+            self._left_out.append(OmittedText(text.strip(), reason))
 
     def enter(self, *, label: str = "", title: str = "", lines: Lines = (0, 0)) -> None:
         """Begin a part with a label or a title of its own, until `leave`."""
         self._scopes.append((self._path, self._labels, self.depth, self._outer))
         self._outer = len(self._path)
-        label = visible(flowing(label).replace("\n", " "))
+        label = clean_characters(collapse_blanks(label).replace("\n", " "))
         if label and label not in self._labels:
             self._labels = (*self._labels, label)
         if title:
-            self.head(INNERMOST, title, lines)
+            self.add_heading(INNERMOST, title, lines)
             self._outer = len(self._path)
 
     def leave(self) -> None:
@@ -88,21 +88,21 @@ class DocumentWriter:
         if self._scopes:
             self._path, self._labels, self.depth, self._outer = self._scopes.pop()
 
-    def document(self) -> Document:
+    def build_document(self) -> Document:
         """Return what was written."""
         first = next((block.text for block in self._blocks if block.kind == "heading"), "")
         return Document(
-            title=visible(flowing(self.title).replace("\n", " ")) or first,
+            title=clean_characters(collapse_blanks(self.title).replace("\n", " ")) or first,
             blocks=tuple(self._blocks),
             left_out=tuple(self._left_out),
         )
 
-    def _write(self, kind: BlockKind, text: str, lines: Lines, fields: dict[str, Any]) -> None:
+    def _append_block(self, kind: BlockKind, text: str, lines: Lines, fields: dict[str, Any]) -> None:
         block = Block(
             kind=kind,
-            text=visible(text),
-            term=visible(fields.pop("term", "")),
-            columns=tuple(map(visible, fields.pop("columns", ()))),
+            text=clean_characters(text),
+            term=clean_characters(fields.pop("term", "")),
+            columns=tuple(map(clean_characters, fields.pop("columns", ()))),
             path=self._path,
             label=", ".join(self._labels) if self._labels else "",
             depth=self.depth,
@@ -112,15 +112,15 @@ class DocumentWriter:
         )
         self._blocks.append(block)
 
-    def _slug(self, text: str) -> str:
+    def _make_anchor(self, text: str) -> str:
         """Return the anchor of a heading; that of the second of its name ends in `-1`."""
-        slug = slug_of(text)
+        slug = make_anchor(text)
         n = self._anchors.get(slug, 0)
         self._anchors[slug] = n + 1
         return f"{slug}-{n}" if n else slug
 
 
-def _question_of(text: str, bold: str) -> str:
+def _find_question(text: str, bold: str) -> str:
     """Return the question that a paragraph begins with: `Q: How?`, or a bold one."""
     if bold.endswith(("?", "？")) and text.startswith(bold):
         return bold
@@ -129,12 +129,12 @@ def _question_of(text: str, bold: str) -> str:
     return ""
 
 
-def visible(text: str) -> str:
+def clean_characters(text: str) -> str:
     """Return a text without characters that no reader sees, and with a sign for halves of others."""
-    return _UNWANTED.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else "", without_invisible(text))
+    return _UNWANTED.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else "", remove_invisible(text))
 
 
-def flowing(text: str) -> str:
+def collapse_blanks(text: str) -> str:
     """Return a text with single blanks; its line ends stay."""
     if "\n" in text:
         return "\n".join([" ".join(line.split()) for line in text.split("\n")]).strip()

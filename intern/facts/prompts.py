@@ -19,10 +19,10 @@ from intern.core.records import Fact, FactCategory, Nugget, NuggetStatus, Sentim
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import even_share
 from intern.core.text.patterns import regex
-from intern.core.text.words import one_line, truncated
-from intern.facts.reconciling import Proposal
+from intern.core.text.words import collapse_whitespace, truncate_text
+from intern.facts.reconciling import FactProposal
 from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment
-from intern.facts.visibility import of_account
+from intern.facts.visibility import rate_account_text
 from intern.models.prompt import Choices, Prompt
 
 # Of one of many: code leaves out what is too long, where a tighter bound would refuse all that was extracted.
@@ -76,13 +76,13 @@ class ExtractOut(Struct, frozen=True, kw_only=True):
     facts: Annotated[tuple[FactOut, ...], Meta(max_length=50)]
 
 
-def _extractable(given: ExtractIn) -> Choices:
+def _extraction_choices(given: ExtractIn) -> Choices:
     facts = ["", *_FIRST_WORD.findall(given.existing_facts)]
     return {"source_message_ids": _FIRST_WORD.findall(given.transcript), "duplicate_of": facts, "supersedes": facts}
 
 
 EXTRACT = Prompt(
-    "extract", takes=ExtractIn, gives=ExtractOut, offers=_extractable, bounded_by=("extraction.existing_facts",)
+    "extract", takes=ExtractIn, gives=ExtractOut, offers=_extraction_choices, bounded_by=("extraction.existing_facts",)
 )
 
 
@@ -104,36 +104,38 @@ _NOT_SHOWN = "not shown"
 _ROLES: Mapping[Speaker, str] = {"Team": "team", "User": "member"}
 
 
-def given(segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> ExtractIn:
+def build_extraction_input(segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> ExtractIn:
     """Build the prompt from the conversation and the facts that it may repeat or update, best match first."""
-    return ExtractIn(transcript=_transcript(segment, pseudonyms), existing_facts="\n".join(_lines(known, pseudonyms)))
+    return ExtractIn(
+        transcript=_format_transcript(segment, pseudonyms), existing_facts="\n".join(_format_facts(known, pseudonyms))
+    )
 
 
-def _transcript(segment: Segment, pseudonyms: Pseudonyms) -> str:
+def _format_transcript(segment: Segment, pseudonyms: Pseudonyms) -> str:
     shown = list(range(len(segment.turns)))
     if len(shown) > _MOST_MESSAGES:
         shown = [*shown[:_OPENING], *shown[-(_MOST_MESSAGES - _OPENING) :]]
     # Conceal first, then cut: a cut could leave half a name.
     # `splitlines` splits at every kind of line end, so no text can begin a line of its own.
     texts = {n: "\n  ".join(pseudonyms.conceal(segment.turns[n].text).strip().splitlines()) for n in shown}
-    heads = {n: f"m{n + 1} {pseudonyms.labels[n]} ({_role(segment, n)}): " for n in shown}
+    heads = {n: f"m{n + 1} {pseudonyms.labels[n]} ({_speaker_role(segment, n)}): " for n in shown}
     longest = max(map(len, heads.values())) + len("\n")
     limit = even_share([len(text) + longest for text in texts.values()], MAX_CONVERSATION_CHARS) - longest
-    return "\n".join(heads[n] + truncated(text, limit) for n, text in texts.items())
+    return "\n".join(heads[n] + truncate_text(text, limit) for n, text in texts.items())
 
 
-def _role(segment: Segment, n: int) -> str:
-    return _ROLES[segment.turns[n].speaker] if segment.ours.isdisjoint(segment.messages_of([n])) else "assistant"
+def _speaker_role(segment: Segment, n: int) -> str:
+    return _ROLES[segment.turns[n].speaker] if segment.ours.isdisjoint(segment.select_message_ids([n])) else "assistant"
 
 
-def _lines(known: Sequence[Fact], pseudonyms: Pseudonyms) -> Iterable[str]:
+def _format_facts(known: Sequence[Fact], pseudonyms: Pseudonyms) -> Iterable[str]:
     for n, fact in enumerate(known, 1):
-        content = truncated(" ".join(pseudonyms.conceal(fact.content).split()), _MAX_FACT)
+        content = truncate_text(" ".join(pseudonyms.conceal(fact.content).split()), _MAX_FACT)
         retired = "" if fact.is_active else "(retired: not to be said again) "
         yield f"f{n} {fact.last_seen_at:%Y-%m-%d} {fact.category} {retired}{content}"
 
 
-class Reading:
+class CheckedExtraction:
     """The accepted part of a reply, checked against what the model was shown."""
 
     def __init__(self, reply: ExtractOut, segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> None:
@@ -145,24 +147,29 @@ class Reading:
         self._pseudonyms = pseudonyms
         # By the names in the prompt, and by the real ids, in case the model knows them from elsewhere.
         places = range(len(segment.turns))
-        self._places = {f"m{n + 1}": n for n in places} | {each: n for n in places for each in segment.messages_of([n])}
+        self._places = {f"m{n + 1}": n for n in places} | {
+            each: n for n in places for each in segment.select_message_ids([n])
+        }
         self._facts = {f"f{n}": fact.id for n, fact in enumerate(known, 1)} | {fact.id: fact.id for fact in known}
-        self.nuggets = tuple(each for n, said in enumerate(reply.nuggets) if (each := self._nugget(said, n)))
-        self.proposals = tuple(filter(None, map(self._proposal, reply.facts)))
+        self.nuggets = tuple(each for n, said in enumerate(reply.nuggets) if (each := self._check_nugget(said, n)))
+        self.proposals = tuple(filter(None, map(self._check_proposal, reply.facts)))
         said, kept = len(reply.nuggets) + len(reply.facts), len(self.nuggets) + len(self.proposals)
         self.refused = said - kept - self.hidden
         """Nuggets and facts that say nothing, or that name no source message."""
 
-    def _nugget(self, said: NuggetOut, n: int) -> Nugget | None:
+    def _check_nugget(self, said: NuggetOut, n: int) -> Nugget | None:
         """Return the checked nugget; None if it has no source, says nothing, or is not for all members."""
-        sources = self._sources(said.source_message_ids)
-        analysis = truncated(self._text(said.detailed_analysis), _MAX_ANALYSIS)
-        topic = truncated(one_line(self._text(said.topic)), _MAX_TOPIC)
-        if not sources or not _says_something(analysis) or not _says_something(topic):
+        sources = self._find_sources(said.source_message_ids)
+        analysis = truncate_text(self._clean_text(said.detailed_analysis), _MAX_ANALYSIS)
+        topic = truncate_text(collapse_whitespace(self._clean_text(said.topic)), _MAX_TOPIC)
+        if not sources or not _has_content(analysis) or not _has_content(topic):
             return None
-        summary, keywords = one_line(self._text(said.topic_summary)), self._keywords(said.keywords)
+        summary, keywords = (
+            collapse_whitespace(self._clean_text(said.topic_summary)),
+            self._check_keywords(said.keywords),
+        )
         # Each field by itself: no sentence continues in the next field.
-        if any(of_account(each) != "shared" for each in (topic, summary, analysis, " ".join(keywords))):
+        if any(rate_account_text(each) != "shared" for each in (topic, summary, analysis, " ".join(keywords))):
             self.hidden += 1
             return None
         segment = self._segment
@@ -173,86 +180,86 @@ class Reading:
             conversation_id=segment.id,
             topic=topic,
             timestamp=segment.last_message_at,
-            topic_summary=truncated(summary, _MAX_SUMMARY) or topic,
+            topic_summary=truncate_text(summary, _MAX_SUMMARY) or topic,
             detailed_analysis=analysis,
-            status=self._status(said.status, sources),
+            status=self._check_status(said.status, sources),
             keywords=keywords,
-            source_message_ids=segment.messages_of(sources),
+            source_message_ids=segment.select_message_ids(sources),
             user_ids_involved=tuple(sorted(people, key=lambda label: int(label.removeprefix("User_")))),
             guild_id=segment.guild_id,
             channel_id=segment.channel_id,
         )
 
-    def _proposal(self, said: FactOut) -> Proposal | None:
+    def _check_proposal(self, said: FactOut) -> FactProposal | None:
         """Return the checked proposal; None if it says nothing, or names no source."""
-        sources = self._sources(said.source_message_ids)
-        content = one_line(self._impersonal(said.content))
-        if not sources or not _says_something(self._pseudonyms.conceal(_clean(said.content))):
+        sources = self._find_sources(said.source_message_ids)
+        content = collapse_whitespace(self._make_impersonal(said.content))
+        if not sources or not _has_content(self._pseudonyms.conceal(_remove_unprintable(said.content))):
             return None
-        return Proposal(
+        return FactProposal(
             category=said.category,
             content=content,
-            summary=one_line(self._impersonal(said.summary)),
+            summary=collapse_whitespace(self._make_impersonal(said.summary)),
             visibility=said.visibility,
             confidence=said.confidence,
             sentiment=said.sentiment,
-            context_snippet=self._snippet(sources, said.note),
-            duplicate_of=self._fact(said.duplicate_of),
-            supersedes=self._fact(said.supersedes),
+            context_snippet=self._quote_source(sources, said.note),
+            duplicate_of=self._find_fact_id(said.duplicate_of),
+            supersedes=self._find_fact_id(said.supersedes),
         )
 
-    def _sources(self, ids: Sequence[str]) -> list[int]:
+    def _find_sources(self, ids: Sequence[str]) -> list[int]:
         found: set[int] = set()
         for each in dict.fromkeys(ids):
             place = self._places.get(each.strip())
-            if place is None or not self._segment.ours.isdisjoint(self._segment.messages_of([place])):
+            if place is None or not self._segment.ours.isdisjoint(self._segment.select_message_ids([place])):
                 self.unknown_ids += 1
             else:
                 found.add(place)
         return sorted(found)
 
-    def _status(self, claimed: NuggetStatus, sources: Sequence[int]) -> NuggetStatus:
+    def _check_status(self, claimed: NuggetStatus, sources: Sequence[int]) -> NuggetStatus:
         """Return the status: only a team member's message can be the source of a FACT."""
         taught = any(self._segment.turns[n].speaker == "Team" for n in sources)
         return "COMMUNITY_OPINION" if claimed == "FACT" and not taught else claimed
 
-    def _text(self, text: str) -> str:
-        return mask_secrets(self._pseudonyms.conceal_retold(_reachable_by_none(text))).text.strip()
+    def _clean_text(self, text: str) -> str:
+        return mask_secrets(self._pseudonyms.conceal_model_text(_remove_contact_details(text))).text.strip()
 
-    def _impersonal(self, text: str) -> str:
-        return self._pseudonyms.impersonal(_reachable_by_none(text))
+    def _make_impersonal(self, text: str) -> str:
+        return self._pseudonyms.conceal_with_roles(_remove_contact_details(text))
 
-    def _keywords(self, said: Sequence[str]) -> tuple[str, ...]:
+    def _check_keywords(self, said: Sequence[str]) -> tuple[str, ...]:
         kept: dict[str, str] = {}
         for each in said:
-            keyword = one_line(self._text(each))
-            if _says_something(keyword) and len(keyword) <= _MAX_KEYWORD:
+            keyword = collapse_whitespace(self._clean_text(each))
+            if _has_content(keyword) and len(keyword) <= _MAX_KEYWORD:
                 kept.setdefault(keyword.casefold(), keyword)
         return tuple(kept.values())[:_MOST_KEYWORDS]
 
-    def _snippet(self, sources: Sequence[int], note: str) -> str:
+    def _quote_source(self, sources: Sequence[int], note: str) -> str:
         """Quote the last source, followed by the model's note."""
-        said = truncated(one_line(self._text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
-        noted = truncated(one_line(self._text(note)), _MAX_SNIPPET // 2)
+        said = truncate_text(collapse_whitespace(self._clean_text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
+        noted = truncate_text(collapse_whitespace(self._clean_text(note)), _MAX_SNIPPET // 2)
         return f"{said} [{noted}]" if noted else said
 
-    def _fact(self, said: str) -> str | None:
+    def _find_fact_id(self, said: str) -> str | None:
         """Return the fact's id; for a fact that was not in the prompt, an id that no fact has."""
         said = said.strip()
         return self._facts.get(said, _NOT_SHOWN) if said else None
 
 
-def _reachable_by_none(text: str) -> str:
+def _remove_contact_details(text: str) -> str:
     """Remove e-mail addresses and unprintable characters, even where the archive keeps them."""
     # Clean first: invisible characters can split an address.
-    return mask_secrets(_clean(text), secrets=False, emails=True).text
+    return mask_secrets(_remove_unprintable(text), secrets=False, emails=True).text
 
 
-def _says_something(text: str) -> bool:
+def _has_content(text: str) -> bool:
     """Whether the text says more than masked names."""
     return any(map(str.isalnum, LABEL.sub("", text).replace(NAMELESS, "")))
 
 
-def _clean(text: str) -> str:
+def _remove_unprintable(text: str) -> str:
     """Remove unprintable characters."""
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cs"})

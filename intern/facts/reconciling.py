@@ -18,8 +18,8 @@ from intern.core import records
 from intern.core.ids import FactId
 from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
-from intern.core.text.words import likeness, same_subject, truncated, wording
-from intern.facts.visibility import RULES, FactOptions, of_words, strictest, visibility_of
+from intern.core.text.words import is_same_subject, normalise_wording, text_similarity, truncate_text
+from intern.facts.visibility import RULES, FactOptions, decide_visibility, rate_fact_text, strictest_visibility
 
 _LIKE_REFUTED = 0.2  # similarity to a retired fact; low, because the same messages say both
 _NUMBER = regex(r"\d+(?:\.\d+)*")
@@ -28,7 +28,7 @@ MAX_SUMMARY = 100
 MAX_SNIPPET = 500
 
 
-class Proposal(Struct, frozen=True, kw_only=True):
+class FactProposal(Struct, frozen=True, kw_only=True):
     """A fact that a model found in a conversation."""
 
     category: records.FactCategory
@@ -43,16 +43,16 @@ class Proposal(Struct, frozen=True, kw_only=True):
     supersedes: str | None = None
 
 
-class Retirement(Struct, frozen=True, kw_only=True):
+class FactRetirement(Struct, frozen=True, kw_only=True):
     """An operator's request to mark a fact as outdated."""
 
     fact_id: FactId
     why: str
 
 
-def decide(
-    proposals: Sequence[Proposal],
-    conversation: records.Distilled,
+def decide_proposals(
+    proposals: Sequence[FactProposal],
+    conversation: records.DistilledConversation,
     known: records.KnownFacts,
     options: FactOptions,
     *,
@@ -62,15 +62,15 @@ def decide(
 
     `known` has the facts that proposals name or repeat word for word, and those that the conversation said before.
     """
-    restated = {wording(each.content) for each in proposals}
-    return tuple(map(_Deciding(conversation, known, options, new_id, restated).decide, proposals))
+    restated = {normalise_wording(each.content) for each in proposals}
+    return tuple(map(_ProposalDecider(conversation, known, options, new_id, restated).decide, proposals))
 
 
 @dataclass
-class _Deciding:
+class _ProposalDecider:
     """The state while the proposals of one conversation are decided one by one."""
 
-    conversation: records.Distilled
+    conversation: records.DistilledConversation
     known: records.KnownFacts
     options: FactOptions
     new_id: Callable[[], str]
@@ -83,25 +83,25 @@ class _Deciding:
         """Facts that an earlier proposal replaced."""
         self._said: set[tuple[str, str]] = set()
 
-    def decide(self, proposal: Proposal) -> records.FactDecision:
+    def decide(self, proposal: FactProposal) -> records.FactDecision:
         content = proposal.content.strip()
         if not content:
             return records.RefusedFact(reason="empty")
-        visibility = _judged(proposal, proposal.visibility, self.options)
+        visibility = _decide_fact_visibility(proposal, proposal.visibility, self.options)
         if visibility == "secret" and not self.options.keep_secret:
-            return records.RefusedFact(reason="secret", gone=self._given_away(proposal, content))
+            return records.RefusedFact(reason="secret", gone=self._find_exposed_fact(proposal, content))
         for name in (proposal.duplicate_of, proposal.supersedes):
-            refused = self._refusal(name) if name else None
+            refused = self._check_fact_id(name) if name else None
             if refused is not None:
                 return refused
-        same = self._same(proposal, content)
+        same = self._find_repeated_fact(proposal, content)
         if same is not None:
-            return self._repeated(proposal, same, visibility)
-        if (wording(content), "") in self._said:
+            return self._decide_repetition(proposal, same, visibility)
+        if (normalise_wording(content), "") in self._said:
             return records.RefusedFact(reason="said_already")
-        return self._new(proposal, content, visibility)
+        return self._decide_new_fact(proposal, content, visibility)
 
-    def _refusal(self, name: str) -> records.RefusedFact | None:
+    def _check_fact_id(self, name: str) -> records.RefusedFact | None:
         """Return why a proposal may not name this fact. Prompts hold no secret facts, so a reply cannot mean one."""
         fact = self._known.get(FactId(name))
         if fact is not None and self._is_refuted(fact):
@@ -112,23 +112,27 @@ class _Deciding:
             return records.RefusedFact(reason="other_agent")
         return None if fact.is_active else records.RefusedFact(reason="retired_id")
 
-    def _same(self, proposal: Proposal, content: str) -> records.Fact | None:
+    def _find_repeated_fact(self, proposal: FactProposal, content: str) -> records.Fact | None:
         """Return the fact that the proposal repeats. A repetition replaces nothing, even if the proposal says so.
 
         The same words are a repetition, whether the model noticed or not. A fact that was retired after this
         conversation counts, too: reading an old conversation again brings nothing back.
         """
-        refuted = self._refuted(proposal, content)
+        refuted = self._find_retired_fact(proposal, content)
         if refuted is not None:
             return refuted
         if proposal.duplicate_of:
             return self._known[FactId(proposal.duplicate_of)]
-        wanted, at = wording(content), self.conversation.last_message_at
+        wanted, at = normalise_wording(content), self.conversation.last_message_at
         ours = (fact for fact in self._known.values() if fact.agent_id == self.conversation.agent_id)
-        alike = (fact for fact in ours if wording(fact.content) == wanted and records.takes_occurrence(fact, at))
+        alike = (
+            fact
+            for fact in ours
+            if normalise_wording(fact.content) == wanted and records.can_accept_statement(fact, at)
+        )
         return max(alike, key=lambda fact: (fact.is_active, fact.last_seen_at, fact.id), default=None)
 
-    def _refuted(self, proposal: Proposal, content: str) -> records.Fact | None:
+    def _find_retired_fact(self, proposal: FactProposal, content: str) -> records.Fact | None:
         """Return the retired fact that the same messages say again in other words.
 
         A proposal with other numbers is a different fact: the messages may have been corrected.
@@ -137,33 +141,45 @@ class _Deciding:
         candidates = [fact for fact in self._known.values() if self._is_refuted(fact)]
         if named in candidates:
             return named
-        alike = [(likeness(fact.content, content), fact.id, fact) for fact in candidates]
-        alike = [each for each in alike if each[0] >= _LIKE_REFUTED and _numbers(each[2].content) == _numbers(content)]
+        alike = [(text_similarity(fact.content, content), fact.id, fact) for fact in candidates]
+        alike = [
+            each
+            for each in alike
+            if each[0] >= _LIKE_REFUTED and _find_numbers(each[2].content) == _find_numbers(content)
+        ]
         return max(alike)[2] if alike else None
 
     def _is_refuted(self, fact: records.Fact) -> bool:
         said_since = fact.retired_at is None or self.conversation.last_message_at >= fact.retired_at
         return fact.id in self.known.retired_here and not said_since
 
-    def _given_away(self, proposal: Proposal, content: str) -> FactId | None:
+    def _find_exposed_fact(self, proposal: FactProposal, content: str) -> FactId | None:
         """Return the stored fact that a secret proposal shows to be secret."""
         named = self._known.get(FactId(proposal.duplicate_of or ""))
-        if named is not None and (self._refusal(named.id) is not None or not same_subject(named.content, content)):
+        if named is not None and (
+            self._check_fact_id(named.id) is not None or not is_same_subject(named.content, content)
+        ):
             named = None
         mine = (fact for fact in self._known.values() if fact.agent_id == self.conversation.agent_id)
-        fact = named or next((fact for fact in mine if wording(fact.content) == wording(content)), None)
-        return fact.id if fact is not None and self._raised(fact, "secret") == "secret" else None
+        fact = named or next(
+            (fact for fact in mine if normalise_wording(fact.content) == normalise_wording(content)), None
+        )
+        return fact.id if fact is not None and self._raise_visibility(fact, "secret") == "secret" else None
 
-    def _raised(self, fact: records.Fact, visibility: records.Visibility) -> records.Visibility:
+    def _raise_visibility(self, fact: records.Fact, visibility: records.Visibility) -> records.Visibility:
         """Return the visibility of a repeated fact: as strict as before, or stricter, unless a rule decides."""
-        return _judged(fact, strictest(fact.visibility, visibility), self.options)
+        return _decide_fact_visibility(fact, strictest_visibility(fact.visibility, visibility), self.options)
 
-    def _repeated(self, proposal: Proposal, fact: records.Fact, visibility: records.Visibility) -> records.FactDecision:
-        alike = wording(proposal.content) == wording(fact.content) or same_subject(fact.content, proposal.content)
-        raised = self._raised(fact, visibility) if alike else fact.visibility
+    def _decide_repetition(
+        self, proposal: FactProposal, fact: records.Fact, visibility: records.Visibility
+    ) -> records.FactDecision:
+        alike = normalise_wording(proposal.content) == normalise_wording(fact.content) or is_same_subject(
+            fact.content, proposal.content
+        )
+        raised = self._raise_visibility(fact, visibility) if alike else fact.visibility
         if raised == "secret" and not self.options.keep_secret:
             return records.RefusedFact(reason="secret", gone=fact.id)
-        occurrence = self._occurrence(proposal, structs.replace(fact, visibility=raised), visibility)
+        occurrence = self._make_occurrence(proposal, structs.replace(fact, visibility=raised), visibility)
         said = (fact.id, occurrence.context_snippet)
         if said in self._said:
             return records.RefusedFact(reason="said_already")
@@ -172,10 +188,12 @@ class _Deciding:
             self._known[fact.id] = structs.replace(fact, visibility=raised)
         return records.RepeatedFact(occurrence=occurrence, visibility=None if raised == fact.visibility else raised)
 
-    def _new(self, proposal: Proposal, content: str, visibility: records.Visibility) -> records.FactDecision:
+    def _decide_new_fact(
+        self, proposal: FactProposal, content: str, visibility: records.Visibility
+    ) -> records.FactDecision:
         at = self.conversation.last_message_at
-        older = self._known[FactId(proposal.supersedes)] if proposal.supersedes else self._reworded(content)
-        if older is not None and not same_subject(older.content, content):
+        older = self._known[FactId(proposal.supersedes)] if proposal.supersedes else self._find_reworded_fact(content)
+        if older is not None and not is_same_subject(older.content, content):
             older = None
         if older is not None and not older.is_active:
             return records.RefusedFact(reason="not_older")
@@ -186,7 +204,7 @@ class _Deciding:
             return records.RefusedFact(reason="not_older")
         if older is not None and (older.id in self._taken or at <= older.first_seen_at):
             older = None
-        self._said.add((wording(content), ""))
+        self._said.add((normalise_wording(content), ""))
         keeps = visibility == "secret"
         summary = proposal.summary if keeps else mask_secrets(proposal.summary).text
         fact = records.Fact(
@@ -194,38 +212,40 @@ class _Deciding:
             agent_id=self.conversation.agent_id,
             category=proposal.category,
             content=content if keeps else mask_secrets(content).text,
-            summary=truncated(summary.strip(), MAX_SUMMARY),
+            summary=truncate_text(summary.strip(), MAX_SUMMARY),
             visibility=visibility,
-            confidence=_share(proposal.confidence),
+            confidence=_clamp_confidence(proposal.confidence),
             first_seen_at=at,
             last_seen_at=at,
         )
-        occurrence = self._occurrence(proposal, fact, visibility)
+        occurrence = self._make_occurrence(proposal, fact, visibility)
         if older is None:
             return records.NewFact(fact=fact, occurrence=occurrence)
         self._taken.add(older.id)
         return records.UpdatedFact(fact=structs.replace(fact, supersedes=older.id), occurrence=occurrence)
 
-    def _reworded(self, content: str) -> records.Fact | None:
+    def _find_reworded_fact(self, content: str) -> records.Fact | None:
         """Return the fact in a chain that only this conversation said, and that it now says in other words."""
         mine = (fact for fact in self._known.values() if fact.id in self.known.only_here)
         placed = (fact for fact in mine if fact.supersedes or not fact.is_active)
-        gone = (fact for fact in placed if wording(fact.content) not in self.restated)
-        return next((fact for fact in gone if same_subject(fact.content, content)), None)
+        gone = (fact for fact in placed if normalise_wording(fact.content) not in self.restated)
+        return next((fact for fact in gone if is_same_subject(fact.content, content)), None)
 
-    def _occurrence(self, proposal: Proposal, fact: records.Fact, visibility: records.Visibility) -> records.Occurrence:
+    def _make_occurrence(
+        self, proposal: FactProposal, fact: records.Fact, visibility: records.Visibility
+    ) -> records.FactOccurrence:
         """Make the occurrence, without the quote if that is stricter than the fact."""
         snippet = proposal.context_snippet.strip()
-        if fact.visibility != "secret" and of_words(snippet) == "secret":
+        if fact.visibility != "secret" and rate_fact_text(snippet) == "secret":
             snippet = ""
-        if strictest(fact.visibility, visibility) != fact.visibility:
+        if strictest_visibility(fact.visibility, visibility) != fact.visibility:
             snippet = ""
-        return records.Occurrence(
+        return records.FactOccurrence(
             id=self.new_id(),
             fact_id=fact.id,
             conversation_id=self.conversation.id,
             timestamp=self.conversation.last_message_at,
-            context_snippet=truncated(snippet, MAX_SNIPPET),
+            context_snippet=truncate_text(snippet, MAX_SNIPPET),
             sentiment=proposal.sentiment,
         )
 
@@ -235,12 +255,12 @@ def rules_hash(options: FactOptions) -> str:
     return sha256(msgspec.json.encode((RULES, options))).hexdigest()
 
 
-def judged_again(fact: records.Fact, options: FactOptions) -> records.Fact | None:
+def reapply_visibility(fact: records.Fact, options: FactOptions) -> records.Fact | None:
     """Apply the current settings to a fact; return None if it must be deleted.
 
     Only an operator's rule can make a fact visible to more readers: the model's first proposal was not stored.
     """
-    visibility = _judged(fact, fact.visibility, options)
+    visibility = _decide_fact_visibility(fact, fact.visibility, options)
     if visibility == "secret":
         return structs.replace(fact, visibility=visibility) if options.keep_secret else None
     if fact.visibility != "secret":
@@ -249,13 +269,17 @@ def judged_again(fact: records.Fact, options: FactOptions) -> records.Fact | Non
     return structs.replace(fact, visibility=visibility, content=content, summary=summary)
 
 
-def _judged(said: Proposal | records.Fact, proposed: records.Visibility, options: FactOptions) -> records.Visibility:
-    return visibility_of(f"{said.content}\n{said.summary}", said.category, proposed=proposed, rules=options.overrides)
+def _decide_fact_visibility(
+    said: FactProposal | records.Fact, proposed: records.Visibility, options: FactOptions
+) -> records.Visibility:
+    return decide_visibility(
+        f"{said.content}\n{said.summary}", said.category, proposed=proposed, rules=options.overrides
+    )
 
 
-def _numbers(text: str) -> set[str]:
+def _find_numbers(text: str) -> set[str]:
     return set(_NUMBER.findall(text))
 
 
-def _share(confidence: float) -> float:
+def _clamp_confidence(confidence: float) -> float:
     return min(max(confidence, 0.0), 1.0) if math.isfinite(confidence) else 0.0

@@ -24,13 +24,13 @@ from msgspec import Meta, Struct, structs
 from intern.core import records
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, UserId
 from intern.core.text.patterns import regex
-from intern.core.text.words import STOP_WORDS, Look, likeness_key, look_of, one_line
-from intern.stores.blocks import only
+from intern.core.text.words import STOP_WORDS, LookalikeText, collapse_whitespace, lookalike_key, normalise_lookalikes
+from intern.stores.blocks import select_messages
 
 if TYPE_CHECKING:  # every command loads this module with the settings; its help needs no store
     from intern.stores.archive import Archive
     from intern.stores.sqlite.chat import NameStore
-    from intern.stores.sqlite.knowledge import Knowledge, Placed
+    from intern.stores.sqlite.knowledge import KnowledgeStore, LoggedDecision
 
 NAMELESS = "somebody"
 """Stands for a person who is named but is not in the conversation."""
@@ -91,96 +91,100 @@ class Pseudonyms:
         turns, names = segment.turns, segment.names
         self._labels: dict[str, str] = {}
         self._speakers: dict[str, records.Speaker] = {}
-        self._known: dict[str, _Name] = {}
+        self._known: dict[str, _PersonName] = {}
         for author, known in names.items():
             for each in known:
-                self._know(each, _by_id(author))
+                self._add_name(each, _id_person_key(author))
         for each in segment.others:
-            self._know(each, _by_name(each), whole=True)
+            self._add_name(each, _name_person_key(each), whole=True)
         authors = [*segment.author_ids, *[UserId("")] * len(turns)]
-        called = _searched(each.written for each in self._known.values())
+        called = _build_name_pattern(each.written for each in self._known.values())
         labels: list[str] = []
         for turn, author in zip(turns, authors, strict=False):
-            person = _by_id(author) if author else f"unknown {turn.speaker}"
-            labels.append(self._label(person))
+            person = _id_person_key(author) if author else f"unknown {turn.speaker}"
+            labels.append(self._assign_label(person))
             self._speakers.setdefault(labels[-1], turn.speaker)
-            for _, name, is_id in _mentioned(turn.text, called):
-                self._label(_by_id(name) if is_id else self._know(name))
+            for _, name, is_id in _find_mentions(turn.text, called):
+                self._assign_label(_id_person_key(name) if is_id else self._add_name(name))
         self.labels = tuple(labels)
         """Of each turn's author."""
         ids = {*names, *segment.author_ids} - {""}
-        self._ids = _any_of("", "|".join(map(re.escape, _longest_first(ids))))
+        self._ids = _build_word_pattern("", "|".join(map(re.escape, _sort_longest_first(ids))))
         written = {name.written for name in self._known.values()}
-        self._names = _searched(written)
+        self._names = _build_name_pattern(written)
         long = (each for each in written if len(each) >= _TELLING_APART)
-        self._names_apart = _searched(each for each in long if not any(sign in each for sign in _MARKDOWN))
+        self._names_apart = _build_name_pattern(each for each in long if not any(sign in each for sign in _MARKDOWN))
         # `@dataclass` is not a name if the conversation shows it as code.
         code = "\n".join(part for turn in turns for part in _CODE.findall(turn.text))
         self._code = {match["name"].casefold() for match in _AT_IN_CODE.finditer(code)}
 
     def conceal(self, text: str) -> str:
         """Replace each name and id with its pseudonym, or with `NAMELESS`. A second call changes nothing."""
-        text = _replaced(_MENTION, lambda match: self._labels.get(_by_id(match[1]), NAMELESS), text)
+        text = _replace_matches(_MENTION, lambda match: self._labels.get(_id_person_key(match[1]), NAMELESS), text)
         if self._ids is not None:
-            text = _replaced(self._ids, lambda match: self._labels.get(_by_id(match[0].lstrip("@")), NAMELESS), text)
+            text = _replace_matches(
+                self._ids, lambda match: self._labels.get(_id_person_key(match[0].lstrip("@")), NAMELESS), text
+            )
         for pattern, left in _MARKUP:
-            text = _replaced(pattern, methodcaller("expand", left), text)
+            text = _replace_matches(pattern, methodcaller("expand", left), text)
         for names, without in ((self._names, ""), (self._names_apart, _MARKDOWN)):
             if names is not None:
-                text = _replaced(names, lambda match: self._label_of(match[0].lstrip("@")), text, without)
-        text = _outside_code(text, lambda part: _replaced(_AT_NAME, lambda match: self._label_of(match["name"]), part))
+                text = _replace_matches(names, lambda match: self._find_label(match[0].lstrip("@")), text, without)
+        text = _change_outside_code(
+            text, lambda part: _replace_matches(_AT_NAME, lambda match: self._find_label(match["name"]), part)
+        )
         known = set(self._labels.values())
         return LABEL.sub(lambda match: match[0] if match[0] in known else NAMELESS, text)
 
-    def conceal_retold(self, text: str) -> str:
+    def conceal_model_text(self, text: str) -> str:
         """Conceal a model's text: `@name` in code counts as a name, unless the conversation has it as code.
 
         Members' code is code; a model could hide a name there.
         """
-        return _CODE.sub(lambda part: self._without_names_in(part[0]), self.conceal(text))
+        return _CODE.sub(lambda part: self._conceal_code_names(part[0]), self.conceal(text))
 
-    def _without_names_in(self, code: str) -> str:
-        def shown(match: re.Match[str]) -> str:
-            return match[0] if match["name"].casefold() in self._code else self._label_of(match["name"])
+    def _conceal_code_names(self, code: str) -> str:
+        def replace_name(match: re.Match[str]) -> str:
+            return match[0] if match["name"].casefold() in self._code else self._find_label(match["name"])
 
-        return _replaced(_AT_IN_CODE, shown, code)
+        return _replace_matches(_AT_IN_CODE, replace_name, code)
 
-    def impersonal(self, text: str) -> str:
+    def conceal_with_roles(self, text: str) -> str:
         """Conceal a model's text with roles instead of pseudonyms, for readers who do not know who `User_1` was."""
-        return LABEL.sub(lambda match: _IMPERSONAL[self._speakers.get(match[0])], self.conceal_retold(text))
+        return LABEL.sub(lambda match: _IMPERSONAL[self._speakers.get(match[0])], self.conceal_model_text(text))
 
-    def _know(self, name: str, person: str | None = None, *, whole: bool = False) -> str:
+    def _add_name(self, name: str, person: str | None = None, *, whole: bool = False) -> str:
         """Remember a name and its shorter forms, and return its person. `whole`: without shorter forms."""
-        for form in _forms(name, whole=whole):
+        for form in _find_name_forms(name, whole=whole):
             for written in (form, form.lower(), form.upper()):
-                self._known.setdefault(likeness_key(written), _Name(written, person or _by_name(name)))
-        known = self._known.get(likeness_key(name))
-        return known.person if known else _by_name(name)
+                self._known.setdefault(lookalike_key(written), _PersonName(written, person or _name_person_key(name)))
+        known = self._known.get(lookalike_key(name))
+        return known.person if known else _name_person_key(name)
 
-    def _label(self, person: str) -> str:
+    def _assign_label(self, person: str) -> str:
         return self._labels.setdefault(person, f"User_{len(self._labels) + 1}")
 
-    def _label_of(self, name: str) -> str:
+    def _find_label(self, name: str) -> str:
         if LABEL.fullmatch(name):
             return name
-        known = self._known.get(likeness_key(name))
+        known = self._known.get(lookalike_key(name))
         return self._labels.get(known.person if known else "", NAMELESS)
 
 
-class _Name(NamedTuple):
+class _PersonName(NamedTuple):
     written: str
     person: str
 
 
-def _by_id(author: str) -> str:
+def _id_person_key(author: str) -> str:
     return f"id {author}"
 
 
-def _by_name(name: str) -> str:
+def _name_person_key(name: str) -> str:
     return f"name {name.casefold()}"
 
 
-def _mentioned(text: str, called: _Words | None) -> list[tuple[int, str, bool]]:
+def _find_mentions(text: str, called: _WholeWordPattern | None) -> list[tuple[int, str, bool]]:
     """Find who is addressed, in order: where, by what, and whether that is an id.
 
     `called` finds known names, also of several words.
@@ -201,65 +205,69 @@ def _mentioned(text: str, called: _Words | None) -> list[tuple[int, str, bool]]:
     return sorted(found)
 
 
-def others_in(text: str, names: Iterable[str]) -> tuple[str, ...]:
+def find_outside_names(text: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the names in a text, of these names of people outside the conversation.
 
     A name of letters alone may be an ordinary word. It counts only in an address: `@name`, or `name:` or `name,` at
     the beginning of a line.
     """
-    seen = look_of(text).text
-    return tuple(each for each in dict.fromkeys(map(one_line, names)) if _is_telling(each) or _is_addressed(each, seen))
+    seen = normalise_lookalikes(text).text
+    return tuple(
+        each
+        for each in dict.fromkeys(map(collapse_whitespace, names))
+        if _is_distinctive_name(each) or _is_addressed(each, seen)
+    )
 
 
-def _is_telling(name: str) -> bool:
+def _is_distinctive_name(name: str) -> bool:
     signs = [unicodedata.category(char)[0] for char in name]
     return signs.count("L") >= _SHORTEST and any(sign not in "LM" for sign in signs)
 
 
 def _is_addressed(name: str, seen: str) -> bool:
-    spelled = _spelled(one_line(look_of(name).text))
+    spelled = _build_spelling_pattern(collapse_whitespace(normalise_lookalikes(name).text))
     if len(name) < _SHORTEST or not spelled:
         return False
     called = rf"(?im)^\s{{0,3}}{spelled}\s?[:,]|(?<![\w@/.`])@{spelled}(?!_?{_LETTER})"
     return re.search(called, seen) is not None
 
 
-def _forms(name: str, *, whole: bool) -> Iterator[str]:
+def _find_name_forms(name: str, *, whole: bool) -> Iterator[str]:
     """Return a name, and its form without a tail such as `_` or `[m]`."""
-    name = one_line(name)
+    name = collapse_whitespace(name)
     for form in dict.fromkeys((name,) if whole else (name, _TAILS.sub("", name))):
         if len(form) >= (_SHORTEST if form == name else _SHORTEST_CORE) and not LABEL.fullmatch(form):
             yield form
 
 
-def _replaced(
-    pattern: re.Pattern[str] | _Words, left: Callable[[re.Match[str]], str], text: str, without: str = ""
+def _replace_matches(
+    pattern: re.Pattern[str] | _WholeWordPattern, left: Callable[[re.Match[str]], str], text: str, without: str = ""
 ) -> str:
     """Replace the matches in the text's normalised look; keep the rest as it was written."""
-    look: Look = look_of(text, without)
+    look: LookalikeText = normalise_lookalikes(text, without)
     parts, at = list[str](), 0
     for match in pattern.finditer(look.text):
-        start, end = look.span(*match.span())
+        start, end = look.find_original_span(*match.span())
         parts += (text[at:start], left(match))
         at = end
     return "".join((*parts, text[at:])) if parts else text
 
 
-def _searched(names: Iterable[str]) -> _Words | None:
+def _build_name_pattern(names: Iterable[str]) -> _WholeWordPattern | None:
     """Make a pattern that finds names by their look: in any case, except names that are also words."""
-    written = {one_line(look_of(each).text) for each in names}
+    written = {collapse_whitespace(normalise_lookalikes(each).text) for each in names}
     written = {each for each in written if any(map(str.isalnum, each))}
     strict = {each for each in written if len(each) <= _SHORTEST or each.casefold() in STOP_WORDS}
-    return _any_of(_alternatives(written - strict), _alternatives(strict))
+    return _build_word_pattern(_join_alternatives(written - strict), _join_alternatives(strict))
 
 
-def _any_of(loose: str, strict: str) -> _Words | None:
+def _build_word_pattern(loose: str, strict: str) -> _WholeWordPattern | None:
     """Make a pattern that matches whole words, the `loose` ones in any case."""
     found = "|".join(filter(None, (f"(?i:{loose})" if loose else "", f"(?:{strict})" if strict else "")))
-    return _Words(found) if found else None
+    return _WholeWordPattern(found) if found else None
 
 
-class _Words:
+class _WholeWordPattern:
     """A pattern of whole words.
 
     Python takes milliseconds to compile the ranges of all unspaced scripts, so a text without them is matched without.
@@ -279,22 +287,22 @@ class _Words:
         return re.finditer(pattern, text)  # which remembers the pattern
 
 
-def _alternatives(names: Collection[str]) -> str:
-    return "|".join(map(_spelled, _longest_first(names)))
+def _join_alternatives(names: Collection[str]) -> str:
+    return "|".join(map(_build_spelling_pattern, _sort_longest_first(names)))
 
 
-def _longest_first(names: Collection[str]) -> list[str]:
+def _sort_longest_first(names: Collection[str]) -> list[str]:
     # Longest first: a name must not hide a longer one that begins with it.
     return sorted(names, key=lambda each: (-len(each), each))
 
 
-def _spelled(name: str) -> str:
+def _build_spelling_pattern(name: str) -> str:
     """Make a pattern of a name, with any space between words and any form of initials (`J. R.`, `J.R.`, `JR`)."""
     parts = enumerate(map(re.escape, _INITIAL.split(name)))
     return "".join(rf"{part}\.?\s*" if n % 2 else part.replace(r"\ ", r"\s+") for n, part in parts)
 
 
-def _outside_code(text: str, change: Callable[[str], str]) -> str:
+def _change_outside_code(text: str, change: Callable[[str], str]) -> str:
     return "".join(part if n % 2 else change(part) for n, part in enumerate(_CODE.split(text)))
 
 
@@ -341,7 +349,7 @@ class Segment(Struct, frozen=True, kw_only=True):
         """All texts, without their authors."""
         return "\n".join(turn.text for turn in self.turns)
 
-    def messages_of(self, turns: Iterable[int]) -> tuple[MessageId, ...]:
+    def select_message_ids(self, turns: Iterable[int]) -> tuple[MessageId, ...]:
         """Return the messages of these turns; all, if other programs' archives do not say which message is where."""
         if len(self.turns) != len(self.message_ids):
             return self.message_ids
@@ -353,13 +361,13 @@ class Segment(Struct, frozen=True, kw_only=True):
         said = [(turn.speaker, turn.text) for turn in self.turns]
         return sha256(msgspec.json.encode((said, self.message_ids))).hexdigest()
 
-    def pseudonyms(self) -> Pseudonyms:
+    def make_pseudonyms(self) -> Pseudonyms:
         """Name its people."""
         return Pseudonyms(self)
 
-    def distilled(self, agent_id: str) -> records.Distilled:
+    def make_distilled_record(self, agent_id: str) -> records.DistilledConversation:
         """Return the record of the conversation that is stored beside the results."""
-        return records.Distilled(
+        return records.DistilledConversation(
             id=self.id,
             agent_id=agent_id,
             origin=self.origin,
@@ -371,37 +379,41 @@ class Segment(Struct, frozen=True, kw_only=True):
         )
 
 
-def without_ids(turns: Sequence[records.Turn], author_ids: Sequence[UserId]) -> tuple[records.Turn, ...]:
+def remove_person_ids(turns: Sequence[records.Turn], author_ids: Sequence[UserId]) -> tuple[records.Turn, ...]:
     """Return the turns without ids of people: the mention that opens one goes, and others become roles."""
     speakers: dict[str, records.Speaker] = {each: turn.speaker for each, turn in zip(author_ids, turns, strict=False)}
 
-    def role(match: re.Match[str]) -> str:
+    def replace_mention(match: re.Match[str]) -> str:
         if match["id"] and match["id"] not in speakers:
             return match[0]
         return "a team member" if speakers.get(match["mentioned"] or match["id"]) == "Team" else "the member"
 
-    texts = (_PERSON.sub(role, _OPENING.sub(r"\1", turn.text) or turn.text) for turn in turns)
+    texts = (_PERSON.sub(replace_mention, _OPENING.sub(r"\1", turn.text) or turn.text) for turn in turns)
     return tuple(records.Turn(turn.speaker, text) for turn, text in zip(turns, texts, strict=True))
 
 
-def standing_segment(conversation_id: ConversationId, archive: Archive, decisions: Knowledge) -> Segment | None:
+def read_current_segment(
+    conversation_id: ConversationId, archive: Archive, decisions: KnowledgeStore
+) -> Segment | None:
     """Return the newest filed version of a conversation without its withdrawn messages; None without one. Blocks.
 
     A newer version that waits for the model or for review does not count yet. Raises KnowledgeError.
     """
-    pair = archive.latest_of(conversation_id)
-    while pair is not None and not isinstance(decisions.of(pair.qa_id), records.Filed | records.Moved):
+    pair = archive.latest_capture(conversation_id)
+    while pair is not None and not isinstance(
+        decisions.last_decision(pair.qa_id), records.PairFiled | records.PairMoved
+    ):
         older = archive.get(pair.replaces) if pair.replaces is not None else None
         pair = older if older is not None and older.timestamp < pair.timestamp else None
-    return None if pair is None else segment_of(pair, decisions.is_withdrawn)
+    return None if pair is None else build_segment(pair, decisions.is_withdrawn)
 
 
-def segment_of(pair: records.CapturedPair, is_withdrawn: IsWithdrawn) -> Segment | None:
+def build_segment(pair: records.CapturedPair, is_withdrawn: IsWithdrawn) -> Segment | None:
     """Return the pair without its withdrawn messages; None if its question or its answer is gone."""
-    left = without_withdrawn(pair, is_withdrawn)
+    left = remove_withdrawn(pair, is_withdrawn)
     matches = len(left.turns) == len(left.message_ids)  # in archives of other programs, maybe not
     kept = [n for n, turn in enumerate(left.turns) if turn.text.strip()]
-    if not is_whole(left.turns[n] for n in kept):
+    if not has_user_and_team(left.turns[n] for n in kept):
         return None
     return Segment(
         id=pair.conversation_id,
@@ -414,40 +426,40 @@ def segment_of(pair: records.CapturedPair, is_withdrawn: IsWithdrawn) -> Segment
     )
 
 
-def without_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
+def remove_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
     """Return the capture without its withdrawn messages. Nothing may be left of it."""
     gone = set(filter(is_withdrawn, capture.message_ids))
     if not gone:
         return capture
     if len(capture.turns) != len(capture.message_ids):
         # Other programs' archives may not match turns to messages, and a deleted message must go.
-        return only(capture, ())
-    return only(capture, [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone])
+        return select_messages(capture, ())
+    return select_messages(capture, [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone])
 
 
-def is_whole(turns: Iterable[records.Turn]) -> bool:
+def has_user_and_team(turns: Iterable[records.Turn]) -> bool:
     """Whether it has turns of a user and of the team."""
     return {turn.speaker for turn in turns} == {"User", "Team"}
 
 
-async def named(segment: Segment, names: NameStore) -> Segment:
+async def add_known_names(segment: Segment, names: NameStore) -> Segment:
     """Add the known names of its authors, and of the other people that its text names."""
-    called = await names.of({each for each in segment.author_ids if each})
+    called = await names.read_names({each for each in segment.author_ids if each})
     known = {
         each: tuple(dict.fromkeys((*segment.names.get(each, ()), *called.get(each, ()))))
         for each in (*segment.names, *(author for author in called if author not in segment.names))
     }
     text = segment.text
-    there = [name for author, name in await names.in_text(text) if author not in known]
-    others = await run_sync(others_in, text, there)
+    there = [name for author, name in await names.find_in_text(text) if author not in known]
+    others = await run_sync(find_outside_names, text, there)
     return structs.replace(segment, names=known, others=(*segment.others, *others))
 
 
-def concerned(placed: Placed, archive: Archive) -> tuple[ConversationId, ...]:
+def find_concerned_conversations(placed: LoggedDecision, archive: Archive) -> tuple[ConversationId, ...]:
     """Return the conversations that a decision concerns. Blocks; raises KnowledgeError."""
     decision = placed.decision
-    if isinstance(decision, records.Withdrawn | records.Forgotten):
-        found = (each for message_id in decision.message_ids for each in archive.conversations_of(message_id))
+    if isinstance(decision, records.MessagesWithdrawn | records.MessagesForgotten):
+        found = (each for message_id in decision.message_ids for each in archive.find_conversations(message_id))
         return tuple(dict.fromkeys(found))
     pair = archive.get(decision.qa_id)
     return () if pair is None else (pair.conversation_id,)

@@ -92,12 +92,12 @@ _QUOTES = "`'\"“"
 _CLAUSE = regex(r"[^.,;:!?()\n]+")
 
 
-def _any_of(words: str) -> re.Pattern[str]:
+def _compile_alternatives(words: str) -> re.Pattern[str]:
     return regex("|".join(words.split()), re.IGNORECASE)
 
 
 # Plain words may be a password, too. These words show that they are not.
-_GOES_ON = _any_of(  # The value ends before such a word; a sentence begins with one.
+_GOES_ON = _compile_alternatives(  # The value ends before such a word; a sentence begins with one.
     """the this that these those a an it its he she they we you i who what when where which why how there here
     not never no always only also too very just again once twice every each both all any another same above below then
     and or but if so because than as of for from to in into on onto at by via with without within under until since
@@ -105,12 +105,12 @@ _GOES_ON = _any_of(  # The value ends before such a word; a sentence begins with
     does do did means opens works expires fails stops lets gives arrives belongs lives depends changes
     see ask use read check go look click contact please create make keep try enter type choose pick don't two three"""
 )
-_STATES = _any_of(
+_STATES = _compile_alternatives(
     """correct wrong right incorrect (?:in)?valid missing empty null optional mandatory necessary (?:un)?known none true
     false strings? text integers? numbers? boolean secrets? (?:un)?safe strong weak long short stale public private
     fine new old different case-sensitive"""
 )
-_DONE = _any_of(  # After "is", a sentence in the passive begins.
+_DONE = _compile_alternatives(  # After "is", a sentence in the passive begins.
     """kept lost (?:re)?set sent held built gone hashed shown hidden given taken written chosen read put stolen found
     made told \\w{3,}(?:ed|ing)"""
 )
@@ -182,12 +182,12 @@ _CHANGE = regex(r"[a-z](?=[A-Z0-9])|[A-Z](?=[0-9])|[0-9](?=[A-Za-z])")
 _MOST_ALIKE = 12  # different characters, of 20
 
 
-def strictest(*each: Visibility) -> Visibility:
+def strictest_visibility(*each: Visibility) -> Visibility:
     """Return the visibility with the fewest readers."""
     return max(each, key=_STRICTNESS.index)
 
 
-def visibility_of(
+def decide_visibility(
     text: str, category: str, *, proposed: Visibility = "shared", rules: Sequence[VisibilityRule] = ()
 ) -> Visibility:
     """Return the visibility of a fact: that of the operator's first matching rule, else the strictest of all others.
@@ -195,16 +195,16 @@ def visibility_of(
     The others are the proposal, the category, the words, and whether it holds anything like a key or a card number.
     """
     for rule in rules:
-        if _fits(rule, text, category):
+        if _matches_rule(rule, text, category):
             return rule.visibility
-    return strictest(proposed, _BY_CATEGORY.get(category.strip().casefold(), "shared"), of_words(text))
+    return strictest_visibility(proposed, _BY_CATEGORY.get(category.strip().casefold(), "shared"), rate_fact_text(text))
 
 
-def of_words(text: str) -> Visibility:
+def rate_fact_text(text: str) -> Visibility:
     """Return the visibility of a fact by its words alone. Unlike in an account, anything like a key counts as one."""
     if mask_secrets(text, emails=False).kinds or any(map(_is_random, _STRING.findall(text))):
         return "secret"
-    return strictest(of_account(text), "private" if _PRIVATE_WORDS.search(text) else "shared")
+    return strictest_visibility(rate_account_text(text), "private" if _PRIVATE_WORDS.search(text) else "shared")
 
 
 def _is_random(string: str) -> bool:
@@ -213,17 +213,17 @@ def _is_random(string: str) -> bool:
     return bool(kinds) and len(_CHANGE.findall(string)) >= len(string) // 4 and len(set(string)) >= _MOST_ALIKE
 
 
-def of_account(text: str) -> Visibility:
+def rate_account_text(text: str) -> Visibility:
     """Return the visibility of an account of a conversation, sentence by sentence.
 
     Resetting passwords or logging diagnoses is everyday talk of a support channel, and is shared. A password with its
     value, or a person's illness, is secret. A masked text counts as removed.
     """
-    return strictest("shared", *map(_of_sentence, _SENTENCE_END.split(text)))
+    return strictest_visibility("shared", *map(_rate_sentence, _SENTENCE_END.split(text)))
 
 
-def _of_sentence(sentence: str) -> Visibility:
-    if any(_is_value(found) for pattern in _VALUES for found in pattern.finditer(sentence)):
+def _rate_sentence(sentence: str) -> Visibility:
+    if any(_is_credential_value(found) for pattern in _VALUES for found in pattern.finditer(sentence)):
         return "secret"
     pays = _PAY.search(sentence) and re.search(r"\d", sentence)
     of_somebody = (_AILMENT.search(sentence) or pays) and _SOMEBODY.search(sentence)
@@ -232,7 +232,7 @@ def _of_sentence(sentence: str) -> Visibility:
     return "private" if _NOT_PUBLIC.search(sentence) else "shared"
 
 
-def _is_value(found: re.Match[str]) -> bool:
+def _is_credential_value(found: re.Match[str]) -> bool:
     """Whether the word beside a credential's name is its value, and not a placeholder, type or state."""
     groups = found.groupdict()
     written, sign = found["value"], (found["sign"] or "").split()[:1]
@@ -247,16 +247,16 @@ def _is_value(found: re.Match[str]) -> bool:
         return learned or len(value) >= _SHORTEST_KEY
     if groups.get("before"):
         return bool(groups["password"]) and written[0] in _QUOTES
-    return bool(sign and (groups["password"] or sign[0] in "=:")) and _is_phrase(
+    return bool(sign and (groups["password"] or sign[0] in "=:")) and _is_password_phrase(
         found.string[(start := found.start("value")) : start + _LONGEST_PHRASE], sign[0].casefold()
     )
 
 
-def _is_phrase(text: str, sign: str) -> bool:
+def _is_password_phrase(text: str, sign: str) -> bool:
     """Whether plain words after a credential's name and `sign` are its value, because they are no sentence."""
     if text[0] in _QUOTES:
         words = text[1:].split(text[0].replace("“", "”"), maxsplit=1)[0].split()
-        return not all(_GOES_ON.fullmatch(word) or _is_state(word) for word in words)
+        return not all(_GOES_ON.fullmatch(word) or _is_state_word(word) for word in words)
     clause = _CLAUSE.match(text.lstrip("*( "))
     words = [word.strip("`'\"“”*") for word in clause[0].split()] if clause else []
     end = next((n for n, word in enumerate(words) if _GOES_ON.fullmatch(word)), len(words))
@@ -264,18 +264,18 @@ def _is_phrase(text: str, sign: str) -> bool:
     if not words or sign not in _READ_ALONE:
         return False
     if sign == "=":
-        return not _is_state(words[0])
-    if len(words) < _FEW and _is_state(words[-1]):
+        return not _is_state_word(words[0])
+    if len(words) < _FEW and _is_state_word(words[-1]):
         return False
     if sign == ":":
         return True
     return not (_DONE if sign in _VERBS else _KIND_OF).fullmatch(words[0])
 
 
-def _is_state(word: str) -> bool:
+def _is_state_word(word: str) -> bool:
     return any(reason.fullmatch(word) for reason in (_STATES, _DONE, _KIND_OF))
 
 
-def _fits(rule: VisibilityRule, text: str, category: str) -> bool:
+def _matches_rule(rule: VisibilityRule, text: str, category: str) -> bool:
     is_of_category = not rule.category or rule.category.casefold() == category.strip().casefold()
     return is_of_category and rule.contains.casefold() in text.casefold()

@@ -9,11 +9,11 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from intern.core.messages import SILENCES
-from intern.core.records import Decision, Filed, Moved, Replaced
-from intern.core.text.words import word_set
+from intern.core.records import Decision, PairFiled, PairMoved, PairReplaced
+from intern.core.text.words import stem_set
 
 if TYPE_CHECKING:
-    from intern.service.calibration import Calibrated
+    from intern.service.calibration import CalibrationStatus
 
 
 def minute(moment: datetime) -> str:
@@ -21,15 +21,15 @@ def minute(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M}"
 
 
-def became(decision: Decision) -> str:
+def describe_decision(decision: Decision) -> str:
     """Say what was decided."""
     what = str(decision.__struct_config__.tag).replace("_", " ")
     match decision:
-        case Filed(topic=topic, removed=removed):
+        case PairFiled(topic=topic, removed=removed):
             return f"{what} under {topic}" + (f", removing {', '.join(removed)}" if removed else "")
-        case Moved(topic=topic):
+        case PairMoved(topic=topic):
             return f"{what} to {topic}"
-        case Replaced(by=by):
+        case PairReplaced(by=by):
             return f"{what} by {by}"
         case _:
             return what
@@ -38,7 +38,7 @@ def became(decision: Decision) -> str:
 _JUDGES = {"backtest": "by a backtest", "vote": "by votes", "deletion": "by deletion", "team": "by the team's words"}
 
 
-def calibration(stands: Calibrated) -> Iterator[str]:
+def describe_calibration(stands: CalibrationStatus) -> Iterator[str]:
     """Say how a calibration stands, a sentence a line."""
     by = ", ".join(f"{stands.judges[judge]} {word}" for judge, word in _JUDGES.items() if stands.judges.get(judge))
     yield f"Judged answers: {stands.judged}{f' ({by})' if by else ''}; {stands.wrong} of them wrong."
@@ -58,14 +58,14 @@ def calibration(stands: Calibrated) -> Iterator[str]:
             f"judged answers, {current.answered} did, and {current.wrong} of these were wrong. "
             f"At most {100 * current.max_wrong:g}% of such answers are wrong, with 90% confidence."
         )
-    yield from _by_now(stands)
+    yield from _describe_recalibration(stands)
     if stands.recent:
         yield f"Judged since: {stands.recent} answers that reached it; {stands.recent_wrong} of them wrong."
     if problem := stands.problem:
         yield f"{problem[0].upper()}{problem[1:]}."
 
 
-def _by_now(stands: Calibrated) -> Iterator[str]:
+def _describe_recalibration(stands: CalibrationStatus) -> Iterator[str]:
     """Say what a calibration would come to now, if that is another one."""
     bound, current, found = stands.max_wrong, stands.current, stands.found
     if stands.missing:
@@ -88,10 +88,10 @@ def _by_now(stands: Calibrated) -> Iterator[str]:
 
 def ago(seconds: float) -> str:
     """Say how long ago something is, as exact as people want it."""
-    return f"{long(seconds)} ago"
+    return f"{format_duration(seconds)} ago"
 
 
-def long(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Say how long something takes, as exact as people want it."""
     for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * length:
@@ -99,12 +99,12 @@ def long(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} seconds"
 
 
-def silence(reason: str) -> str:
+def explain_silence(reason: str) -> str:
     """Say why there is no answer; "answered" where there is one."""
     return SILENCES.get(reason, reason.replace("_", " ")) if reason else "answered"
 
 
-def source(source_id: str, title: str = "") -> str:
+def source_label(source_id: str, title: str = "") -> str:
     """Name a source as people do, without its id where that tells them nothing."""
     kind, _, name = source_id.partition(":")
     match kind:
@@ -118,7 +118,7 @@ def source(source_id: str, title: str = "") -> str:
             return title or name or source_id
 
 
-class Step(NamedTuple):
+class StepSummary(NamedTuple):
     """A step on the way to an answer, in words."""
 
     name: str
@@ -128,9 +128,9 @@ class Step(NamedTuple):
     cost: float
 
 
-def steps(debug: Mapping[str, Any]) -> list[Step]:
+def describe_steps(debug: Mapping[str, Any]) -> list[StepSummary]:
     """Say what each step of an answer decided, from its trace."""
-    return [_step(name, cast("_Fields", each)) for name, each in debug.items() if isinstance(each, Mapping)]
+    return [_describe_step(name, cast("_Fields", each)) for name, each in debug.items() if isinstance(each, Mapping)]
 
 
 _Fields = Mapping[str, Any]
@@ -145,90 +145,92 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 
 
-def _step(name: str, step: _Fields) -> Step:
+def _describe_step(name: str, step: _Fields) -> StepSummary:
     title, say = _STEPS.get(name, (name.replace("_", " "), lambda _: ()))
     lines = [*filter(None, say(step))]
     if error := step.get("error"):
         lines.append(f"It failed: {error}")
     if step.get("unfinished"):
         lines.append("It was given up before its end.")
-    return Step(title, tuple(lines), step.get("seconds"), int(step.get("tokens", 0)), float(step.get("cost", 0.0)))
+    return StepSummary(
+        title, tuple(lines), step.get("seconds"), int(step.get("tokens", 0)), float(step.get("cost", 0.0))
+    )
 
 
-def _gated(step: _Fields) -> Iterator[str]:
+def _describe_gate(step: _Fields) -> Iterator[str]:
     yield _KINDS.get(str(step.get("kind")), "")
     yield str(step.get("reason", ""))
 
 
-def _searched(step: _Fields) -> Iterator[str]:
+def _describe_selection(step: _Fields) -> Iterator[str]:
     found, of = step.get("selected_sources_count", 0), step.get("entries_count", 0)
-    yield f"{_count(found, 'source')} of {of} may hold the answer." if found else f"None of {of} sources fits."
+    yield f"{_format_count(found, 'source')} of {of} may hold the answer." if found else f"None of {of} sources fits."
     if step.get("searched") is False:
         yield "The search could not tell, so descriptions decided."
     if likeness := step.get("likeness"):
         yield f"The nearest passage is like the question by {likeness:.2f} of 1."
 
 
-def _read(step: _Fields) -> Iterator[str]:
+def _describe_loading(step: _Fields) -> Iterator[str]:
     read, chars = step.get("loaded_sources_count", 0), step.get("shown_chars", 0)
-    yield f"{_count(read, 'source')} read, {_count(chars, 'character')} shown."
+    yield f"{_format_count(read, 'source')} read, {_format_count(chars, 'character')} shown."
     if unreadable := step.get("unreadable_sources_count"):
-        yield f"{_count(unreadable, 'source')} could not be read."
+        yield f"{_format_count(unreadable, 'source')} could not be read."
 
 
-def _written(step: _Fields) -> Iterator[str]:
+def _describe_generation(step: _Fields) -> Iterator[str]:
     chars, quotes = step.get("answer_chars", 0), step.get("quotes_count")
-    based = "" if quotes is None else f", based on {_count(quotes, 'quote')}"
-    yield f"{_count(chars, 'character')} written{based}." if chars else "No answer was written."
+    based = "" if quotes is None else f", based on {_format_count(quotes, 'quote')}"
+    yield f"{_format_count(chars, 'character')} written{based}." if chars else "No answer was written."
     if strange := step.get("strange_quotes_count"):
-        yield f"{_count(strange, 'quote')} of the model stood in no passage."
+        yield f"{_format_count(strange, 'quote')} of the model stood in no passage."
     yield from (f"Not in the sources: {each}" for each in step.get("strange", ()))
 
 
-def _checked(step: _Fields) -> Iterator[str]:
+def _describe_verification(step: _Fields) -> Iterator[str]:
     by = "By code" if step.get("by") == "code" else "By the model"
     yield f"{by}: the answer {'holds' if step.get('is_good_enough') else 'does not hold'}."
     yield str(step.get("reason", ""))
     yield from (f"Not backed: {each}" for each in step.get("issues", ()))
 
 
-def _scored(step: _Fields) -> Iterator[str]:
+def _describe_confidence(step: _Fields) -> Iterator[str]:
     bar = step.get("threshold")
     needed = "nothing is calibrated" if bar is None else f"{bar:.2f} is needed"
     yield f"A score of {step.get('score', 0.0):.2f}; {needed}."
 
 
 _STEPS: Final[Mapping[str, tuple[str, Callable[[_Fields], Iterable[str]]]]] = {
-    "gate": ("Is it a question?", _gated),
-    "selection": ("Search", _searched),
-    "loading": ("Read", _read),
-    "generation": ("Answer", _written),
-    "verification": ("Check", _checked),
-    "confidence": ("How sure", _scored),
+    "gate": ("Is it a question?", _describe_gate),
+    "selection": ("Search", _describe_selection),
+    "loading": ("Read", _describe_loading),
+    "generation": ("Answer", _describe_generation),
+    "verification": ("Check", _describe_verification),
+    "confidence": ("How sure", _describe_confidence),
 }
 
 
-def _count(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 _LINE = 96  # characters of a passage's line
 
 
-def told(description: str) -> str:
+def drop_key_terms(description: str) -> str:
     """Return a description without its list of key terms, which is for searches."""
     return description.partition("Key terms: ")[0].strip()
 
 
 def excerpt(text: str, asked: frozenset[str]) -> Sequence[str]:
     """Return the two lines that hold most of the words."""
-    written = [line for line in told(text).splitlines() if not line.lstrip().startswith("```")]
+    written = [line for line in drop_key_terms(text).splitlines() if not line.lstrip().startswith("```")]
     lines = [part for line in written for part in wrap(line, _LINE, break_on_hyphens=False)]
     pairs = [lines[n : n + 2] for n in range(max(len(lines) - 1, 1))]
-    return max(pairs, key=lambda pair: len(asked & word_set(" ".join(pair))))
+    return max(pairs, key=lambda pair: len(asked & stem_set(" ".join(pair))))
 
 
-def marked(line: str, asked: frozenset[str]) -> Iterator[tuple[str, bool]]:
+def mark_words(line: str, asked: frozenset[str]) -> Iterator[tuple[str, bool]]:
     """Yield the parts of a line, each with whether it is one of the words."""
     for each in re.split(r"([^\W_]+)", line):
-        yield each, bool(asked & word_set(each))
+        yield each, bool(asked & stem_set(each))

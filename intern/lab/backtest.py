@@ -31,29 +31,40 @@ from intern.core.errors import (
 )
 from intern.core.ids import MessageId
 from intern.core.log import get_logger
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Image
+from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Image
 from intern.core.records import Capture
 from intern.core.tasks import open_task_group
 from intern.lab.outcomes import (
     NOTES,
     TEAM_ANSWERED,
     VERSION,
-    Backtest,
-    Bars,
-    Learned,
-    Likeness,
-    Outcome,
+    AgreementThresholds,
+    AnswerSimilarity,
+    BacktestLearning,
+    BacktestOutcome,
+    BacktestReport,
     Verdict,
     cosine,
-    shared_words,
-    totals_of,
+    measure_shared_words,
+    sum_backtest_outcomes,
 )
-from intern.lab.timeline import Asked, Taught, Timeline, by_reason, sampled, timeline_of
+from intern.lab.timeline import QuestionStep, TeachingStep, Timeline, build_timeline, sample_questions, sort_by_count
 from intern.service import DataSection, KbSection, Settings
 from intern.service.embedding import embedding_model
-from intern.service.importing import Exports, Wanted as Import, read_exports, team_of
+from intern.service.importing import Exports, ImportRequest as Import, read_exports, resolve_team
 from intern.service.intern import Intern, open_intern, tokens_by_prompt
-from intern.service.models import Embedder, InT, Meter, Model, Models, OutT, Prompt, metered, open_embedder, open_models
+from intern.service.models import (
+    Embedder,
+    InT,
+    Model,
+    Models,
+    OutT,
+    Prompt,
+    UsageMeter,
+    measure_usage,
+    open_embedder,
+    open_models,
+)
 from intern.service.writer import Writer
 
 _log = get_logger(__name__)
@@ -78,11 +89,13 @@ class Patience:
         self.gave_up = ""
         """Why it did; empty where it did not."""
 
-    def over(self, models: Models) -> Models:
+    def wrap_models(self, models: Models) -> Models:
         """Wrap the models to hear their errors: an answer does not say whether waiting helps."""
-        return models._replace(answering=_Heard(models.answering, self), learning=_Heard(models.learning, self))
+        return models._replace(
+            answering=_PatientModel(models.answering, self), learning=_PatientModel(models.learning, self)
+        )
 
-    async def until(self, succeeds: Callable[[], Awaitable[bool]]) -> bool:
+    async def retry_until(self, succeeds: Callable[[], Awaitable[bool]]) -> bool:
         """Whether one of the attempts did; what they raise is raised."""
         for pause in (*self._pauses, None):
             if await succeeds():
@@ -97,7 +110,7 @@ class Patience:
         return False
 
 
-class _Heard:
+class _PatientModel:
     def __init__(self, model: Model, patience: Patience) -> None:
         self._model = model
         self._patience = patience
@@ -110,7 +123,7 @@ class _Heard:
             raise
 
 
-class Wanted(Import, frozen=True, kw_only=True):
+class BacktestRequest(Import, frozen=True, kw_only=True):
     """What to replay. Questions before `since` are not asked; answers before it count."""
 
     until: datetime | None = None
@@ -122,10 +135,10 @@ class Wanted(Import, frozen=True, kw_only=True):
     """Questions at a time, between which nothing was learned."""
 
 
-class Prepared(Struct, frozen=True, kw_only=True):
+class PreparedBacktest(Struct, frozen=True, kw_only=True):
     """A history that is ready to be replayed."""
 
-    wanted: Wanted
+    wanted: BacktestRequest
     exports: Exports
     timeline: Timeline
 
@@ -140,33 +153,33 @@ class ReplayClock:
         """Return the moment that the replay has come to."""
         return self._now
 
-    def turn(self, moment: datetime) -> None:
+    def advance(self, moment: datetime) -> None:
         """Go on to a moment, if it lies ahead."""
         self._now = max(self._now, moment)
 
 
-async def prepare(settings: Settings, wanted: Wanted) -> Prepared:
+async def prepare_backtest(settings: Settings, wanted: BacktestRequest) -> PreparedBacktest:
     """Read the exports and put them in order. Asks no model. Raises ConfigError for what cannot be replayed."""
-    exports = await run_sync(read_exports, wanted.files, team_of(settings, wanted))
-    timeline = await timeline_of(exports, settings, since=wanted.since, until=wanted.until)
+    exports = await run_sync(read_exports, wanted.files, resolve_team(settings, wanted))
+    timeline = await build_timeline(exports, settings, since=wanted.since, until=wanted.until)
     if not timeline.asked:
         raise ConfigError(
             f"the exports hold no question to replay: of {exports.messages} messages, none is one that the bot would "
             "look at; name other files, or widen --since and --until"
         )
-    return Prepared(wanted=wanted, exports=exports, timeline=sampled(timeline, wanted.limit))
+    return PreparedBacktest(wanted=wanted, exports=exports, timeline=sample_questions(timeline, wanted.limit))
 
 
-class Replay:
+class BacktestRun:
     """A history that is being replayed; `report` can be asked for at any time."""
 
     def __init__(
         self,
         settings: Settings,
-        prepared: Prepared,
+        prepared: PreparedBacktest,
         *,
         watch: Callable[[Models, ReplayClock], Models] = lambda models, _: models,
-        tell: Callable[[Outcome], None] = lambda _: None,
+        tell: Callable[[BacktestOutcome], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
         pauses: Sequence[float] = (),
     ) -> None:
@@ -180,21 +193,23 @@ class Replay:
         self._tell = tell
         self._say = say
         self._patience = Patience(pauses, say)
-        self._spent: dict[MessageId, Meter] = {}
+        self._spent: dict[MessageId, UsageMeter] = {}
         self._clock = ReplayClock(prepared.timeline.steps[0].moment.at)
-        self._outcomes: dict[MessageId, Outcome] = {}
-        self._pending: list[Taught] = []
+        self._outcomes: dict[MessageId, BacktestOutcome] = {}
+        self._pending: list[TeachingStep] = []
         self._known: set[str] = set()
         self._topics = self._delayed = 0
         self._documents: int | None = None
-        self._learning = Meter()
+        self._learning = UsageMeter()
         self._began = monotonic()
         self._finished = False
 
     async def run(self) -> None:
         """Replay all of it. Raises ConfigError, and KnowledgeError where the temporary folder cannot be used."""
         with TemporaryDirectory(prefix="intern-backtest-") as folder:
-            settings = await run_sync(_moved, self._settings, Path(folder), self._prepared.wanted.documents)
+            settings = await run_sync(
+                _build_replay_settings, self._settings, Path(folder), self._prepared.wanted.documents
+            )
             # On real time: budgets are of real days and real money. Each replay has whole ones: to count with the bot's
             # would mean to write into the operator's folder.
             real = SystemClock()
@@ -202,31 +217,31 @@ class Replay:
                 open_models(settings, None, real) as models,
                 open_embedder(settings, None, real, models.usage) as embedder,
                 open_intern(
-                    settings, clock=self._clock, models=self._patience.over(self._watch(models, self._clock))
+                    settings, clock=self._clock, models=self._patience.wrap_models(self._watch(models, self._clock))
                 ) as intern,
             ):
-                writer = await intern.writer()
-                with metered() as meter:
-                    await self._begin(intern, writer)
-                self._learning.take(meter)
-                await self._go(intern, writer, embedder)
+                writer = await intern.acquire_writer()
+                with measure_usage() as meter:
+                    await self._index_documents(intern, writer)
+                self._learning.add_counts(meter)
+                await self._replay_steps(intern, writer, embedder)
         self._finished = not self._patience.gave_up
 
-    def report(self) -> Backtest:
+    def report(self) -> BacktestReport:
         """Return the results so far."""
         settings, prepared = self._settings, self._prepared
         order = [asked.request.batch.last.id for asked in prepared.timeline.asked]
         outcomes = tuple(self._outcomes[each] for each in order if each in self._outcomes)
         refused = prepared.exports.refused
         read = (path for path in prepared.wanted.files if not any(why.startswith(f"{path} ") for why in refused))
-        return Backtest(
+        return BacktestReport(
             version=VERSION,
             finished=self._finished,
             stopped=self._patience.gave_up,
             made_at=datetime.now(UTC),
             seconds=round(monotonic() - self._began, 1),
-            model=settings.llm.known_as,
-            learning_model=settings.kb_model.known_as,
+            model=settings.llm.display_name,
+            learning_model=settings.kb_model.display_name,
             embeddings=embedding_model(settings),
             currency=settings.llm.currency,
             priced=settings.priced,
@@ -239,11 +254,11 @@ class Replay:
             until=prepared.wanted.until,
             documents=self._documents,
             questions=len(order),
-            left_out=by_reason(prepared.timeline.left_out),
-            bars=Bars(),
+            left_out=sort_by_count(prepared.timeline.left_out),
+            bars=AgreementThresholds(),
             notes=NOTES,
-            totals=totals_of(outcomes, self._learning),
-            learned=Learned(
+            totals=sum_backtest_outcomes(outcomes, self._learning),
+            learned=BacktestLearning(
                 conversations=len(self._known),
                 topics=self._topics,
                 delayed=self._delayed,
@@ -253,20 +268,20 @@ class Replay:
             max_wrong=settings.ai.max_wrong,
         )
 
-    async def _begin(self, intern: Intern, writer: Writer) -> None:
+    async def _index_documents(self, intern: Intern, writer: Writer) -> None:
         if not self._prepared.wanted.documents:
             return
         self._say("looking at the documents")
         await writer.indexing.refresh()
         # The data folder has vectors of the same documents.
         await writer.indexing.take_over_vectors(self._settings)
-        await writer.indexing.embed()
+        await writer.indexing.make_vectors()
         self._documents = len(await intern.entries())
 
-    async def _go(self, intern: Intern, writer: Writer, embedder: Embedder | None) -> None:
-        together: list[Asked] = []
+    async def _replay_steps(self, intern: Intern, writer: Writer, embedder: Embedder | None) -> None:
+        together: list[QuestionStep] = []
         for step in self._prepared.timeline.steps:
-            if isinstance(step, Taught):
+            if isinstance(step, TeachingStep):
                 self._pending.append(step)
                 continue
             # Earlier questions must not know what is learned now.
@@ -277,7 +292,7 @@ class Replay:
                 await self._learn(writer)
             if self._patience.gave_up:
                 return
-            self._clock.turn(step.moment.at)
+            self._clock.advance(step.moment.at)
             together.append(step)
         await self._answer_all(together, intern, embedder)
 
@@ -285,27 +300,27 @@ class Replay:
 
     async def _learn(self, writer: Writer) -> None:
         """Learn what was taught since the last question, as the running bot does it."""
-        with metered() as meter:
-            for taught, captures in _fullest(self._pending):
-                self._clock.turn(taught.moment.at)
+        with measure_usage() as meter:
+            for taught, captures in _select_fullest_captures(self._pending):
+                self._clock.advance(taught.moment.at)
                 for capture in captures:
                     pair = await writer.learning.keep(capture)
                     if pair is not None:
                         self._known.add(pair.conversation_id)
             self._pending.clear()
-            if not await self._patience.until(partial(self._learned, writer)):
+            if not await self._patience.retry_until(partial(self._try_learning, writer)):
                 # What is archived is safe, and is taken up before the next question that something was learned for.
                 self._delayed += 1
-            await writer.indexing.embed()
-        self._learning.take(meter)
-        self._topics = len(writer.stores.knowledge.names())
+            await writer.indexing.make_vectors()
+        self._learning.add_counts(meter)
+        self._topics = len(writer.stores.knowledge.topic_names())
 
-    async def _learned(self, writer: Writer) -> bool:
+    async def _try_learning(self, writer: Writer) -> bool:
         """Whether all that is archived could be learned."""
         try:
             await writer.learning.catch_up()
             await writer.indexing.refresh()
-            await writer.extraction.extractor.mend()
+            await writer.extraction.extractor.repair_search()
             await writer.extraction.catch_up()
         except ModelUnavailableError as error:
             _log.warning("backtest_learning_delayed", reason=str(error))
@@ -315,11 +330,11 @@ class Replay:
 
     # Answering.
 
-    async def _answer_all(self, asked: Sequence[Asked], intern: Intern, embedder: Embedder | None) -> None:
+    async def _answer_all(self, asked: Sequence[QuestionStep], intern: Intern, embedder: Embedder | None) -> None:
         """Answer them, all at once; whom no model looked at is asked for again, while there is patience."""
-        failed: dict[MessageId, tuple[Asked, Outcome]] = {}
+        failed: dict[MessageId, tuple[QuestionStep, BacktestOutcome]] = {}
 
-        async def answer(each: Asked) -> None:
+        async def answer(each: QuestionStep) -> None:
             outcome = await self._answer(each, intern, embedder)
             failed.pop(outcome.message_id, None)
             if outcome.reason in _AWAY:
@@ -327,7 +342,7 @@ class Replay:
             else:
                 self._settle(outcome)
 
-        async def go(those: Sequence[Asked]) -> None:
+        async def answer_each(those: Sequence[QuestionStep]) -> None:
             async with open_task_group() as tg:
                 for each in those:
                     tg.start_soon(answer, each)
@@ -336,52 +351,52 @@ class Replay:
             if failed:
                 # Who comes back is tried with a single call; all others would be turned away meanwhile.
                 first, *rest = [each for each, _ in failed.values()]
-                await go([first])
+                await answer_each([first])
                 if first.request.batch.last.id not in failed:
-                    await go(rest)
+                    await answer_each(rest)
             else:
-                await go(asked)
+                await answer_each(asked)
             return not failed
 
-        if not await self._patience.until(succeeds):
+        if not await self._patience.retry_until(succeeds):
             for _, outcome in failed.values():
                 self._settle(outcome)
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: BacktestOutcome) -> None:
         self._outcomes[outcome.message_id] = outcome
         self._tell(outcome)
 
-    async def _answer(self, asked: Asked, intern: Intern, embedder: Embedder | None) -> Outcome:
+    async def _answer(self, asked: QuestionStep, intern: Intern, embedder: Embedder | None) -> BacktestOutcome:
         began = monotonic()
-        outcome = self._outcome(asked)
+        outcome = self._build_outcome(asked)
         if not asked.known:
-            with metered() as meter:
+            with measure_usage() as meter:
                 request = asked.request
                 result = await intern.answer(request.conversation, request.context, addressed=request.addressed)
-            outcome = await self._judged(_with(outcome, result), embedder)
+            outcome = await self._judge(_add_result(outcome, result), embedder)
             # Attempts in vain were paid, too.
-            spent = self._spent.setdefault(outcome.message_id, Meter())
-            spent.take(meter)
+            spent = self._spent.setdefault(outcome.message_id, UsageMeter())
+            spent.add_counts(meter)
             outcome = replace(outcome, calls=spent.calls, tokens=spent.tokens, cost=spent.cost)
         return replace(outcome, seconds=round(monotonic() - began, 3))
 
-    def _outcome(self, asked: Asked) -> Outcome:
+    def _build_outcome(self, asked: QuestionStep) -> BacktestOutcome:
         batch, team = asked.request.batch, asked.team
-        return Outcome(
+        return BacktestOutcome(
             message_id=batch.last.id,
             link=asked.link,
             asked_at=batch.last.at,
-            question=self._shown("\n".join(message.text for message in batch.messages)),
+            question=self._shorten("\n".join(message.text for message in batch.messages)),
             verdict="silent",
             reason=TEAM_ANSWERED if asked.known else "",
-            team=self._shown("\n".join(reply.text for reply in team)) if team else None,
+            team=self._shorten("\n".join(reply.text for reply in team)) if team else None,
             team_link=team[0].link if team else None,
             team_after_seconds=round((team[0].moment.at - batch.last.at).total_seconds(), 1) if team else None,
             team_was_first=asked.was_first,
             knew=len(self._known),
         )
 
-    async def _judged(self, outcome: Outcome, embedder: Embedder | None) -> Outcome:
+    async def _judge(self, outcome: BacktestOutcome, embedder: Embedder | None) -> BacktestOutcome:
         """Compare an answer with the team's."""
         if outcome.reply is None:
             return outcome
@@ -390,21 +405,21 @@ class Replay:
         vectors: float | None = None
         if embedder is not None:
             try:
-                vectors = cosine(*await embedder.embed([outcome.reply, outcome.team]))
+                vectors = cosine(*await embedder.compute_vectors([outcome.reply, outcome.team]))
             except ModelError as error:
                 _log.warning("backtest_not_compared", reason=str(error))
-        likeness = Likeness(words=shared_words(outcome.reply, outcome.team), vectors=vectors)
-        agrees = likeness.agrees(Bars())
+        likeness = AnswerSimilarity(words=measure_shared_words(outcome.reply, outcome.team), vectors=vectors)
+        agrees = likeness.agrees(AgreementThresholds())
         verdict: Verdict = "not_comparable" if agrees is None else "agreed" if agrees else "differed"
         return replace(outcome, verdict=verdict, likeness_words=likeness.words, likeness_vectors=likeness.vectors)
 
-    def _shown(self, text: str) -> str:
+    def _shorten(self, text: str) -> str:
         """Mask secrets in a text for the report, and cut it."""
-        masked = self._settings.kb.masked(text)
+        masked = self._settings.kb.mask_text(text)
         return masked if len(masked) <= _MOST_CHARS else masked[:_MOST_CHARS] + " […]"
 
 
-def _with(outcome: Outcome, result: AIResult) -> Outcome:
+def _add_result(outcome: BacktestOutcome, result: AnswerResult) -> BacktestOutcome:
     """Add the result of the answering."""
     debug = result.debug or {}
     could_not_look = result.reason in COULD_NOT_LOOK
@@ -421,10 +436,10 @@ def _with(outcome: Outcome, result: AIResult) -> Outcome:
     )
 
 
-def _fullest(pending: Sequence[Taught]) -> Iterable[tuple[Taught, Sequence[Capture]]]:
+def _select_fullest_captures(pending: Sequence[TeachingStep]) -> Iterable[tuple[TeachingStep, Sequence[Capture]]]:
     """Drop captures that a later one of the same conversation holds: no question came in between."""
     held: dict[str, set[MessageId]] = {}
-    kept: list[tuple[Taught, list[Capture]]] = []
+    kept: list[tuple[TeachingStep, list[Capture]]] = []
     for taught in reversed(pending):
         fuller = [
             each for each in taught.captures if not held.get(each.conversation_id, set()).issuperset(each.message_ids)
@@ -435,7 +450,7 @@ def _fullest(pending: Sequence[Taught]) -> Iterable[tuple[Taught, Sequence[Captu
     return kept[::-1]
 
 
-def _moved(settings: Settings, folder: Path, documents: bool) -> Settings:  # noqa: FBT001 - run in a thread
+def _build_replay_settings(settings: Settings, folder: Path, documents: bool) -> Settings:  # noqa: FBT001 - run in a thread
     """Point the settings at a folder of its own, with the documents where they are and copies of their descriptions.
 
     Blocks. Raises KnowledgeError.

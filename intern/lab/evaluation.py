@@ -16,10 +16,10 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.errors import ConfigError
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext, SilenceReason
+from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Conversation, Message, RequestContext, SilenceReason
 from intern.core.records import IndexEntry
 from intern.core.tasks import run_each
-from intern.service.intern import steps_of, tokens_by_prompt
+from intern.service.intern import list_steps, tokens_by_prompt
 
 Verdict = Literal[
     "right_source", "wrong_source", "answered", "unwanted", "silent_right", "silent_wrong", "silent", "could_not_look"
@@ -45,7 +45,7 @@ _MOST_FAULTS = 10  # told at once; a file with more of them is most likely not m
 _KINDS = ("kb:", "team:")
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class EvaluationQuestion(Struct, frozen=True, kw_only=True):
     """What is asked, and what would be right, as far as the file says."""
 
     id: str
@@ -56,7 +56,7 @@ class Question(Struct, frozen=True, kw_only=True):
     should_reply: bool | None = None
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class EvaluationOutcome(Struct, frozen=True, kw_only=True):
     """What became of a question."""
 
     id: str
@@ -77,7 +77,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Why it could not be looked up."""
 
 
-class Totals(Struct, frozen=True, kw_only=True):
+class EvaluationTotals(Struct, frozen=True, kw_only=True):
     """The sum of it."""
 
     questions: int
@@ -92,7 +92,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     cached_tokens: int = 0
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class EvaluationChange(Struct, frozen=True, kw_only=True):
     """A question that went differently."""
 
     id: str
@@ -102,18 +102,18 @@ class Change(Struct, frozen=True, kw_only=True):
     way: Literal["better", "worse", "other"]
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class EvaluationComparison(Struct, frozen=True, kw_only=True):
     """What is different from an older evaluation."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[EvaluationChange, ...]
     """Worse ones first."""
     added: tuple[str, ...]
     """Questions that the older one does not have."""
     missing: tuple[str, ...]
     """Questions that only the older one has."""
-    totals: Totals
+    totals: EvaluationTotals
     """Of the older one, of the questions that both have."""
-    totals_now: Totals
+    totals_now: EvaluationTotals
     """Of this one, of the same questions."""
 
 
@@ -123,34 +123,34 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     at: datetime
     model: str
     """Its name, or "offline"."""
-    outcomes: tuple[Outcome, ...]
-    totals: Totals
+    outcomes: tuple[EvaluationOutcome, ...]
+    totals: EvaluationTotals
     unknown_sources: tuple[str, ...] = ()
     """Expected sources that no index lists: most likely misspelt."""
-    comparison: Comparison | None = None
+    comparison: EvaluationComparison | None = None
 
 
-Ask = Callable[[Conversation, RequestContext], Awaitable[AIResult]]
+Ask = Callable[[Conversation, RequestContext], Awaitable[AnswerResult]]
 """Return an answer, or silence with its reason. Raises no `InternError`."""
 
 
 # Reading.
 
 
-class _Row(Struct, forbid_unknown_fields=True):
+class _QuestionRow(Struct, forbid_unknown_fields=True):
     question: str
     expected_sources: list[str] | None = None
     should_reply: bool | None = None
     id: str | int | None = None
 
 
-def read_questions(file: Path) -> tuple[Question, ...]:
+def read_questions(file: Path) -> tuple[EvaluationQuestion, ...]:
     """Read the questions of a file, one JSON object a line. Raises ConfigError that names the wrong lines."""
-    questions: dict[str, tuple[int, Question]] = {}
+    questions: dict[str, tuple[int, EvaluationQuestion]] = {}
     faults: list[str] = []
-    for number, line in enumerate(_text(file).split("\n"), start=1):
+    for number, line in enumerate(_read_text(file).split("\n"), start=1):
         try:
-            question = _question(line) if line.strip() else None
+            question = _parse_question(line) if line.strip() else None
         except ConfigError as error:
             faults.append(f"{file}, line {number}: {error}")
             continue
@@ -169,12 +169,12 @@ def read_questions(file: Path) -> tuple[Question, ...]:
 def read_evaluation(file: Path) -> Evaluation:
     """Read an earlier evaluation. Raises ConfigError."""
     try:
-        return msgspec.json.decode(_text(file), type=Evaluation)
+        return msgspec.json.decode(_read_text(file), type=Evaluation)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{file} is not what `intern eval --json` writes: {error}") from error
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -187,8 +187,8 @@ def _text(file: Path) -> str:
         raise ConfigError(f"{file}, line {line}: this is no UTF-8, so it cannot be read: {error}") from error
 
 
-def _question(line: str) -> Question:
-    row = _row(line)
+def _parse_question(line: str) -> EvaluationQuestion:
+    row = _decode_row(line)
     if not row.question.strip():
         raise ConfigError("the question is empty")
     expected = tuple(row.expected_sources or ())
@@ -197,7 +197,7 @@ def _question(line: str) -> Question:
             raise ConfigError(f"{source[:80]!r} is no source id: they begin with kb: or team:")
     if expected and row.should_reply is False:
         raise ConfigError("it expects sources and, with should_reply, silence")
-    return Question(
+    return EvaluationQuestion(
         id=row.question if row.id is None else str(row.id),
         question=row.question,
         expected_sources=expected,
@@ -205,9 +205,9 @@ def _question(line: str) -> Question:
     )
 
 
-def _row(line: str) -> _Row:
+def _decode_row(line: str) -> _QuestionRow:
     try:
-        return msgspec.json.decode(line, type=_Row)
+        return msgspec.json.decode(line, type=_QuestionRow)
     except msgspec.ValidationError as error:
         # An object of JSON's is a line to people, and `$` nothing at all.
         what = str(error).replace("Object ", "the line ").replace(" - at `$.", " at `")
@@ -219,44 +219,48 @@ def _row(line: str) -> _Row:
 # Asking.
 
 
-async def outcomes_of(
-    answer: Ask, questions: Sequence[Question], *, concurrency: int, tell: Callable[[Outcome], None] = lambda _: None
-) -> tuple[Outcome, ...]:
+async def ask_questions(
+    answer: Ask,
+    questions: Sequence[EvaluationQuestion],
+    *,
+    concurrency: int,
+    tell: Callable[[EvaluationOutcome], None] = lambda _: None,
+) -> tuple[EvaluationOutcome, ...]:
     """Ask them all, at most `concurrency` at a time; in their own order. `tell` hears of each as it ends."""
 
-    async def ask(question: Question) -> Outcome:
+    async def ask(question: EvaluationQuestion) -> EvaluationOutcome:
         conversation = Conversation((Message(role="user", text=question.question),))
         result = await answer(conversation, RequestContext(platform="eval"))
-        outcome = outcome_of(question, result)
+        outcome = judge_result(question, result)
         tell(outcome)
         return outcome
 
     return tuple(await run_each(ask, questions, concurrency))
 
 
-def outcome_of(question: Question, result: AIResult) -> Outcome:
+def judge_result(question: EvaluationQuestion, result: AnswerResult) -> EvaluationOutcome:
     """Compare the result of a question with the expected one."""
     debug = result.debug or {}
     tokens = tokens_by_prompt(debug)
     citations = tuple(str(citation.source_id) for citation in result.citations)
-    return Outcome(
+    return EvaluationOutcome(
         id=question.id,
         question=question.question,
-        verdict=verdict_of(question, result),
+        verdict=find_verdict(question, result),
         expected_sources=question.expected_sources,
         reason=result.reason,
         citations=citations,
-        selected=_selected(debug),
+        selected=_find_shown_sources(debug),
         reply_text=result.reply_text,
         seconds=round(float(debug.get("seconds", 0.0)), 3),
         tokens=sum(tokens.values()),
         tokens_by_prompt=tokens,
-        cached_tokens=sum(step.get("cached_tokens", 0) for step in steps_of(debug)),
+        cached_tokens=sum(step.get("cached_tokens", 0) for step in list_steps(debug)),
         error=str(debug.get("error", "")) if result.reason in COULD_NOT_LOOK else "",
     )
 
 
-def verdict_of(question: Question, result: AIResult) -> Verdict:
+def find_verdict(question: EvaluationQuestion, result: AnswerResult) -> Verdict:
     """Whether that was right, as far as the file says what would be."""
     if result.reason in COULD_NOT_LOOK:
         return "could_not_look"
@@ -272,7 +276,7 @@ def verdict_of(question: Question, result: AIResult) -> Verdict:
     return "right_source" if is_right else "wrong_source"
 
 
-def unknown_sources(questions: Iterable[Question], entries: Iterable[IndexEntry]) -> tuple[str, ...]:
+def find_unknown_sources(questions: Iterable[EvaluationQuestion], entries: Iterable[IndexEntry]) -> tuple[str, ...]:
     """Return expected sources that no listed id begins with; of a team answer, only its topic counts."""
     listed = [str(entry.source_id) for entry in entries]
     expected = dict.fromkeys(source for question in questions for source in question.expected_sources)
@@ -284,14 +288,14 @@ def unknown_sources(questions: Iterable[Question], entries: Iterable[IndexEntry]
     return tuple(source for source in expected if not is_known(source))
 
 
-def totals_of(outcomes: Sequence[Outcome]) -> Totals:
+def sum_outcomes(outcomes: Sequence[EvaluationOutcome]) -> EvaluationTotals:
     """Add them up."""
     verdicts = Counter(outcome.verdict for outcome in outcomes)
     tokens: Counter[str] = Counter()
     for outcome in outcomes:
         tokens.update(outcome.tokens_by_prompt)
     seconds = [outcome.seconds for outcome in outcomes]
-    return Totals(
+    return EvaluationTotals(
         questions=len(outcomes),
         verdicts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict in verdicts},
         tokens=sum(outcome.tokens for outcome in outcomes),
@@ -306,37 +310,37 @@ def totals_of(outcomes: Sequence[Outcome]) -> Totals:
 # Comparing.
 
 
-def compared(before: Sequence[Outcome], after: Sequence[Outcome]) -> Comparison:
+def compare_outcomes(before: Sequence[EvaluationOutcome], after: Sequence[EvaluationOutcome]) -> EvaluationComparison:
     """Compare two evaluations; questions are matched by id."""
     old, new = ({outcome.id: outcome for outcome in each} for each in (before, after))
     both = [name for name in new if name in old]
-    changes = [change for name in both if (change := change_of(old[name], new[name]))]
+    changes = [change for name in both if (change := find_change(old[name], new[name]))]
     order = ("worse", "better", "other")
-    return Comparison(
+    return EvaluationComparison(
         changes=tuple(sorted(changes, key=lambda change: order.index(change.way))),
         added=tuple(name for name in new if name not in old),
         missing=tuple(name for name in old if name not in new),
-        totals=totals_of([old[name] for name in both]),
-        totals_now=totals_of([new[name] for name in both]),
+        totals=sum_outcomes([old[name] for name in both]),
+        totals_now=sum_outcomes([new[name] for name in both]),
     )
 
 
-def change_of(before: Outcome, after: Outcome) -> Change | None:
+def find_change(before: EvaluationOutcome, after: EvaluationOutcome) -> EvaluationChange | None:
     """How a question went differently; None where verdict, reason and sources are the same."""
-    one, other = told_of(before), told_of(after)
+    one, other = format_outcome(before), format_outcome(after)
     if one == other:
         return None
     step = _RANK.get(after.verdict, 0) - _RANK.get(before.verdict, 0)
     way: Literal["better", "worse", "other"] = "better" if step > 0 else "worse" if step < 0 else "other"
-    return Change(id=after.id, before=one, after=other, way=way)
+    return EvaluationChange(id=after.id, before=one, after=other, way=way)
 
 
-def told_of(outcome: Outcome) -> str:
+def format_outcome(outcome: EvaluationOutcome) -> str:
     """Return the verdict in words, with the sources of an answer or the reason of a silence."""
     detail = ", ".join(outcome.citations) or outcome.reason
     return VERDICTS[outcome.verdict] + (f" ({detail})" if detail else "")
 
 
-def _selected(debug: Mapping[str, Any]) -> tuple[str, ...]:
+def _find_shown_sources(debug: Mapping[str, Any]) -> tuple[str, ...]:
     shown = debug.get("loading", {}).get("shown")
     return tuple(map(str, debug.get("selection", {}).get("source_ids", ()) if shown is None else shown))

@@ -15,13 +15,13 @@ from typing import Literal
 from msgspec import Struct
 
 from intern.core.ids import MessageId
-from intern.core.text.words import word_set
-from intern.lab.timeline import by_reason
-from intern.service.calibration import Judgement, backtested
-from intern.service.models import Meter
+from intern.core.text.words import stem_set
+from intern.lab.timeline import sort_by_count
+from intern.service.calibration import Judgement, make_backtest_judgement
+from intern.service.models import UsageMeter
 
 
-class Bars(Struct, frozen=True, kw_only=True):
+class AgreementThresholds(Struct, frozen=True, kw_only=True):
     """How alike two answers are at least that count as agreeing; either is enough.
 
     Measured on 228 answers of support channels' teams, each beside eight that were given to other questions: of 1,817
@@ -33,7 +33,7 @@ class Bars(Struct, frozen=True, kw_only=True):
     vectors: float = 0.5
 
 
-class Likeness(Struct, frozen=True, kw_only=True):
+class AnswerSimilarity(Struct, frozen=True, kw_only=True):
     """How alike two answers are."""
 
     words: float | None
@@ -46,26 +46,26 @@ class Likeness(Struct, frozen=True, kw_only=True):
         """For putting examples in order."""
         return max(self.words or 0.0, self.vectors or 0.0)
 
-    def agrees(self, bars: Bars) -> bool | None:
+    def agrees(self, bars: AgreementThresholds) -> bool | None:
         """Whether that counts as agreeing; None where it cannot be told."""
         if self.words is None and self.vectors is None:
             return None
         return (self.words or 0.0) >= bars.words or (self.vectors or 0.0) >= bars.vectors
 
 
-def shared_words(one: str, other: str) -> float | None:
+def measure_shared_words(one: str, other: str) -> float | None:
     """From 0 to 1; None where one of the texts says nothing but small talk."""
-    first, second = word_set(one), word_set(other)
+    first, second = stem_set(one), stem_set(other)
     fewer = min(len(first), len(second))
     return round(len(first & second) / fewer, 4) if fewer else None
 
 
 def cosine(one: bytes, other: bytes) -> float:
     """Of two unit vectors of float32."""
-    return round(fsum(a * b for a, b in zip(_numbers(one), _numbers(other), strict=True)), 4)
+    return round(fsum(a * b for a, b in zip(_unpack_vector(one), _unpack_vector(other), strict=True)), 4)
 
 
-def _numbers(vector: bytes) -> Sequence[float]:
+def _unpack_vector(vector: bytes) -> Sequence[float]:
     return struct.unpack(f"<{len(vector) // 4}f", vector)
 
 
@@ -107,7 +107,7 @@ NOTES: tuple[str, ...] = (
 """What a backtest cannot know."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BacktestOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What would have become of a question."""
 
     message_id: MessageId
@@ -141,12 +141,12 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float = 0.0
 
     @property
-    def likeness(self) -> Likeness:
+    def likeness(self) -> AnswerSimilarity:
         """How like the team's answer."""
-        return Likeness(words=self.likeness_words, vectors=self.likeness_vectors)
+        return AnswerSimilarity(words=self.likeness_words, vectors=self.likeness_vectors)
 
 
-class Silences(Struct, frozen=True, kw_only=True):
+class SilenceCount(Struct, frozen=True, kw_only=True):
     """Questions that got no answer for one reason."""
 
     reason: str
@@ -155,7 +155,7 @@ class Silences(Struct, frozen=True, kw_only=True):
     """Of these, those that the team answered."""
 
 
-class Spent(Struct, frozen=True, kw_only=True):
+class BacktestUsage(Struct, frozen=True, kw_only=True):
     """What models took."""
 
     calls: int
@@ -163,24 +163,24 @@ class Spent(Struct, frozen=True, kw_only=True):
     cost: float
 
 
-class Totals(Struct, frozen=True, kw_only=True):
+class BacktestTotals(Struct, frozen=True, kw_only=True):
     """The sum of it."""
 
     questions: int
     verdicts: dict[str, int]
-    silences: tuple[Silences, ...]
+    silences: tuple[SilenceCount, ...]
     could_not_look: dict[str, int]
     team_answered: int
     """Questions that the team answered."""
     team_was_first: int
     """Answers that the bot would have kept to itself, since the team was quicker."""
-    answering: Spent
-    learning: Spent
+    answering: BacktestUsage
+    learning: BacktestUsage
     tokens_by_prompt: dict[str, int]
     """Of answering."""
 
 
-class Learned(Struct, frozen=True, kw_only=True):
+class BacktestLearning(Struct, frozen=True, kw_only=True):
     """What was taught on the way."""
 
     conversations: int
@@ -191,7 +191,7 @@ class Learned(Struct, frozen=True, kw_only=True):
     """Captures that came after the last question, and were not learned."""
 
 
-class Backtest(Struct, frozen=True, kw_only=True):
+class BacktestReport(Struct, frozen=True, kw_only=True):
     """The whole report."""
 
     version: int
@@ -220,11 +220,11 @@ class Backtest(Struct, frozen=True, kw_only=True):
     questions: int
     """How many there were to ask; `totals` tells how many were asked."""
     left_out: dict[str, int]
-    bars: Bars
+    bars: AgreementThresholds
     notes: tuple[str, ...]
-    totals: Totals
-    learned: Learned
-    outcomes: tuple[Outcome, ...]
+    totals: BacktestTotals
+    learned: BacktestLearning
+    outcomes: tuple[BacktestOutcome, ...]
     max_wrong: float = 0.0
     """`ai.max_wrong`."""
 
@@ -232,7 +232,7 @@ class Backtest(Struct, frozen=True, kw_only=True):
     def judgements(self) -> tuple[Judgement, ...]:
         """Whether each answer was wrong: where it could be compared, and had a score."""
         return tuple(
-            backtested(each.message_id, setup=each.setup, score=each.score, wrong=wrong, at=self.made_at)
+            make_backtest_judgement(each.message_id, setup=each.setup, score=each.score, wrong=wrong, at=self.made_at)
             for each in self.outcomes
             if (wrong := _WRONG.get(each.verdict)) is not None and each.score is not None
         )
@@ -241,32 +241,32 @@ class Backtest(Struct, frozen=True, kw_only=True):
 _WRONG: Mapping[Verdict, bool] = {"agreed": False, "differed": True}
 
 
-def totals_of(outcomes: Sequence[Outcome], learning: Meter) -> Totals:
+def sum_backtest_outcomes(outcomes: Sequence[BacktestOutcome], learning: UsageMeter) -> BacktestTotals:
     """Add them up."""
     verdicts = Counter(outcome.verdict for outcome in outcomes)
     silent = [outcome for outcome in outcomes if outcome.verdict == "silent"]
     prompts: Counter[str] = Counter()
     for outcome in outcomes:
         prompts.update(outcome.tokens_by_prompt)
-    return Totals(
+    return BacktestTotals(
         questions=len(outcomes),
         verdicts={verdict: verdicts[verdict] for verdict in VERDICTS if verdicts[verdict]},
         silences=tuple(
-            Silences(
+            SilenceCount(
                 reason=reason,
                 questions=number,
                 team_answered=sum(each.team is not None for each in silent if each.reason == reason),
             )
-            for reason, number in by_reason(Counter(each.reason for each in silent)).items()
+            for reason, number in sort_by_count(Counter(each.reason for each in silent)).items()
         ),
-        could_not_look=by_reason(Counter(each.reason for each in outcomes if each.verdict == "could_not_look")),
+        could_not_look=sort_by_count(Counter(each.reason for each in outcomes if each.verdict == "could_not_look")),
         team_answered=sum(each.team is not None for each in outcomes),
         team_was_first=sum(each.team_was_first and each.reply is not None for each in outcomes),
-        answering=Spent(
+        answering=BacktestUsage(
             calls=sum(each.calls for each in outcomes),
             tokens=sum(each.tokens for each in outcomes),
             cost=round(sum(each.cost for each in outcomes), 6),
         ),
-        learning=Spent(calls=learning.calls, tokens=learning.tokens, cost=round(learning.cost, 6)),
+        learning=BacktestUsage(calls=learning.calls, tokens=learning.tokens, cost=round(learning.cost, 6)),
         tokens_by_prompt=dict(prompts),
     )

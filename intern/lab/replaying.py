@@ -11,8 +11,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from intern.lab.outcomes import Bars, Likeness, shared_words
-from intern.service.replaying import Again
+from intern.lab.outcomes import AgreementThresholds, AnswerSimilarity, measure_shared_words
+from intern.service.replaying import ReplayedRecording
 
 Verdict = Literal["same", "better", "worse", "changed", "prompt_changed", "left_out"]
 
@@ -27,51 +27,51 @@ VERDICTS: Mapping[Verdict, str] = {
 """In words."""
 
 
-class Compared(Struct, frozen=True, kw_only=True):
+class ReplayJudgement(Struct, frozen=True, kw_only=True):
     """A replayed answer and what became of it."""
 
-    again: Again
+    again: ReplayedRecording
     verdict: Verdict
     by: Literal["", "team", "votes"] = ""
     """What tells better from worse."""
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class ReplayComparison(Struct, frozen=True, kw_only=True):
     """All that were replayed."""
 
-    answers: tuple[Compared, ...]
+    answers: tuple[ReplayJudgement, ...]
     verdicts: Mapping[str, int]
     calls: int
     """Made anew."""
 
 
-def comparison_of(replayed: Sequence[Again]) -> Comparison:
+def compare_replays(replayed: Sequence[ReplayedRecording]) -> ReplayComparison:
     """Judge each answer, and count."""
-    judged = tuple(map(compared, replayed))
+    judged = tuple(map(judge_replay, replayed))
     counts = Counter(each.verdict for each in judged)
-    return Comparison(
+    return ReplayComparison(
         answers=judged,
         verdicts={verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]},
         calls=sum(each.calls for each in replayed),
     )
 
 
-def compared(again: Again) -> Compared:
+def judge_replay(again: ReplayedRecording) -> ReplayJudgement:
     """Compare an answer with the one that was recorded; what the team answered tells more than votes do."""
     if again.unfit:
-        return Compared(again=again, verdict="left_out")
+        return ReplayJudgement(again=again, verdict="left_out")
     if not again.now:
-        return Compared(again=again, verdict="prompt_changed")
+        return ReplayJudgement(again=again, verdict="prompt_changed")
     if again.is_same:
-        return Compared(again=again, verdict="same")
-    if gained := _by_team(again):
-        return Compared(again=again, verdict="better" if gained > 0 else "worse", by="team")
-    if gained := _by_votes(again):
-        return Compared(again=again, verdict="better" if gained > 0 else "worse", by="votes")
-    return Compared(again=again, verdict="changed")
+        return ReplayJudgement(again=again, verdict="same")
+    if gained := _compare_with_team(again):
+        return ReplayJudgement(again=again, verdict="better" if gained > 0 else "worse", by="team")
+    if gained := _compare_by_votes(again):
+        return ReplayJudgement(again=again, verdict="better" if gained > 0 else "worse", by="votes")
+    return ReplayJudgement(again=again, verdict="changed")
 
 
-def _by_team(again: Again) -> int:
+def _compare_with_team(again: ReplayedRecording) -> int:
     """Return 1 where only the new answer agrees with the team's, -1 where only the old one did, else 0."""
     if again.team is None:
         return 0
@@ -80,7 +80,7 @@ def _by_team(again: Again) -> int:
     return now - then
 
 
-def _by_votes(again: Again) -> int:
+def _compare_by_votes(again: ReplayedRecording) -> int:
     """Return -1 where an answer that was found helpful is gone, 1 where that happened to one that was not, else 0."""
     liked = again.votes.up - again.votes.down
     gone = again.answered_then and not (again.answered_now and _agree(again.now, again.then))
@@ -90,4 +90,4 @@ def _by_votes(again: Again) -> int:
 
 
 def _agree(one: str, other: str) -> bool:
-    return bool(Likeness(words=shared_words(one, other)).agrees(Bars()))
+    return bool(AnswerSimilarity(words=measure_shared_words(one, other)).agrees(AgreementThresholds()))

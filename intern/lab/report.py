@@ -11,24 +11,24 @@ from operator import attrgetter
 from jinja2 import DictLoader, Environment, StrictUndefined
 from msgspec import Struct
 
-from intern.lab.outcomes import VERDICTS, Backtest, Outcome
-from intern.lab.plot import plot_of
-from intern.service.calibration import stands_of
+from intern.lab.outcomes import VERDICTS, BacktestOutcome, BacktestReport
+from intern.lab.plot import draw_curve
+from intern.service.calibration import simulate_calibration
 
 _EXAMPLES = 10  # of each kind: few people read more
 
 
-class Examples(Struct, frozen=True, kw_only=True):
+class ExampleGroup(Struct, frozen=True, kw_only=True):
     """Some of the questions, to be read."""
 
     title: str
     about: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[BacktestOutcome, ...]
     of: int
     """How many there are in all."""
 
 
-def rows_of(done: Backtest) -> Iterator[tuple[str, int, str]]:
+def summary_rows(done: BacktestReport) -> Iterator[tuple[str, int, str]]:
     """Yield the rows of the summary: what, how many, and a remark."""
     totals = done.totals
     yield "questions asked", totals.questions, f"the team answered {totals.team_answered} of them"
@@ -46,13 +46,13 @@ def rows_of(done: Backtest) -> Iterator[tuple[str, int, str]]:
     for reason, number in done.left_out.items():
         yield f"left out: {reason}", number, ""
     yield "conversations learned", done.learned.conversations, f"in {done.learned.topics} topics"
-    yield "tokens of answers", totals.answering.tokens, _cost(done, totals.answering.cost)
-    yield "tokens of learning", totals.learning.tokens, _cost(done, totals.learning.cost)
+    yield "tokens of answers", totals.answering.tokens, _format_cost(done, totals.answering.cost)
+    yield "tokens of learning", totals.learning.tokens, _format_cost(done, totals.learning.cost)
 
 
-def table_of(done: Backtest) -> str:
+def format_table(done: BacktestReport) -> str:
     """Return the summary for a terminal."""
-    rows = list(rows_of(done))
+    rows = list(summary_rows(done))
     width = max(len(name) for name, _, _ in rows)
     lines = [f"{name:<{width}}  {number:>9}  {remark}".rstrip() for name, number, remark in rows]
     if not done.finished:
@@ -60,41 +60,45 @@ def table_of(done: Backtest) -> str:
     return "\n".join(lines)
 
 
-def examples_of(done: Backtest) -> tuple[Examples, ...]:
+def choose_examples(done: BacktestReport) -> tuple[ExampleGroup, ...]:
     """Choose what to read first: the best, the worst, and missed questions."""
 
-    def some(title: str, about: str, outcomes: Sequence[Outcome]) -> Examples:
-        return Examples(title=title, about=about, outcomes=tuple(outcomes[:_EXAMPLES]), of=len(outcomes))
+    def build_group(title: str, about: str, outcomes: Sequence[BacktestOutcome]) -> ExampleGroup:
+        return ExampleGroup(title=title, about=about, outcomes=tuple(outcomes[:_EXAMPLES]), of=len(outcomes))
 
-    def of(verdict: str) -> list[Outcome]:
+    def with_verdict(verdict: str) -> list[BacktestOutcome]:
         return [each for each in done.outcomes if each.verdict == verdict]
 
     alike = attrgetter("likeness.best")
-    missed = [each for each in of("silent") if each.team is not None and each.reason != "team_answered"]
+    missed = [each for each in with_verdict("silent") if each.team is not None and each.reason != "team_answered"]
     wanted = (
-        some("Best", "Answered like the team; most alike first.", sorted(of("agreed"), key=alike, reverse=True)),
-        some("Worst", "Answered unlike the team; least alike first.", sorted(of("differed"), key=alike)),
-        some("Not comparable", "The team said too little to be compared.", of("not_comparable")),
-        some("Alone", "Answered where the team never did; newest first.", of("team_silent")[::-1]),
-        some("Silent", "Stayed silent where the team answered; newest first.", missed[::-1]),
-        some("Failed", "Could not be looked up; newest first.", of("could_not_look")[::-1]),
+        build_group(
+            "Best", "Answered like the team; most alike first.", sorted(with_verdict("agreed"), key=alike, reverse=True)
+        ),
+        build_group(
+            "Worst", "Answered unlike the team; least alike first.", sorted(with_verdict("differed"), key=alike)
+        ),
+        build_group("Not comparable", "The team said too little to be compared.", with_verdict("not_comparable")),
+        build_group("Alone", "Answered where the team never did; newest first.", with_verdict("team_silent")[::-1]),
+        build_group("Silent", "Stayed silent where the team answered; newest first.", missed[::-1]),
+        build_group("Failed", "Could not be looked up; newest first.", with_verdict("could_not_look")[::-1]),
     )
     return tuple(each for each in wanted if each.of)
 
 
-def page_of(done: Backtest) -> bytes:
+def render_page(done: BacktestReport) -> bytes:
     """Render the report as one HTML file that loads nothing and runs nothing."""
     folder = files("intern.lab") / "templates"
     texts = {name: (folder / name).read_text(encoding="utf-8") for name in ("backtest.html", "backtest.css")}
     made = Environment(
         loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    style, stands = texts["backtest.css"], stands_of(done.max_wrong, done.judgements)
+    style, stands = texts["backtest.css"], simulate_calibration(done.max_wrong, done.judgements)
     page = made.get_template("backtest.html").render(
         done=done,
-        rows=list(rows_of(done)),
-        examples=examples_of(done),
-        plot=plot_of(
+        rows=list(summary_rows(done)),
+        examples=choose_examples(done),
+        plot=draw_curve(
             stands.curve,
             judged=stands.judged,
             max_wrong=done.max_wrong,
@@ -111,5 +115,5 @@ def page_of(done: Backtest) -> bytes:
     return page.encode("utf-8", "replace")  # a message may hold half a character
 
 
-def _cost(done: Backtest, cost: float) -> str:
+def _format_cost(done: BacktestReport, cost: float) -> str:
     return f"{cost:.4f} {done.currency}" if done.priced else ""

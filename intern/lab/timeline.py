@@ -18,8 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.core.flow import AnswerRequest, Batch
-from intern.core.ids import ChannelId, MessageId, Position, UserId, position_of
-from intern.core.messages import Channel, ChatMessage, Lookups
+from intern.core.ids import ChannelId, MessageId, Position, UserId, parse_position
+from intern.core.messages import Channel, ChatMessage, RoleLookupBudget
 from intern.core.records import Capture
 from intern.service import Settings
 from intern.service.importing import (
@@ -27,13 +27,13 @@ from intern.service.importing import (
     ExportedChannel,
     ExportedHistory,
     Exports,
-    asked_of,
-    batches_of,
-    captures_of,
     check_server,
-    closed,
-    text_of,
-    worth_gathering,
+    find_batch_captures,
+    find_batch_question,
+    find_exclusion_reason,
+    form_batches,
+    format_message,
+    is_worth_gathering,
 )
 
 
@@ -44,14 +44,14 @@ class Moment(NamedTuple):
     position: Position
 
 
-def known_from(message: ChatMessage) -> Moment:
+def find_known_moment(message: ChatMessage) -> Moment:
     """Return when a message was first known as the export has it.
 
     An export holds the last text alone. The text before an edit is lost, and the edit must not be known before it was
     made.
     """
     written = message.at if message.edited_at is None else max(message.at, message.edited_at)
-    return Moment(written, position_of(message.id))
+    return Moment(written, parse_position(message.id))
 
 
 class HistoryUntil:
@@ -70,7 +70,12 @@ class HistoryUntil:
         return found if found and self._shows(found) else None
 
     async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+        self,
+        channel_id: ChannelId,
+        message_id: MessageId | None,
+        limit: int,
+        *,
+        lookups: RoleLookupBudget | None = None,
     ) -> Sequence[ChatMessage]:
         """Return the newest messages older than `message_id` (None: of all), oldest first."""
         shown: list[ChatMessage] = []
@@ -88,7 +93,7 @@ class HistoryUntil:
         return shown[:limit]
 
     def _shows(self, message: ChatMessage) -> bool:
-        moment = known_from(message)
+        moment = find_known_moment(message)
         if moment > self._until and (message.at, moment.position) <= self._until:
             self.edited_later.add(moment)
         return moment <= self._until
@@ -110,14 +115,14 @@ class TeamReply(Struct, frozen=True, kw_only=True):
     replies_to: frozenset[MessageId]
 
 
-class Taught(Struct, frozen=True, kw_only=True):
+class TeachingStep(Struct, frozen=True, kw_only=True):
     """Team answers, from the moment on at which they were known."""
 
     moment: Moment
     captures: tuple[Capture, ...]
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class QuestionStep(Struct, frozen=True, kw_only=True):
     """A message that the bot would have looked at as a question."""
 
     moment: Moment
@@ -139,35 +144,35 @@ class Asked(Struct, frozen=True, kw_only=True):
 class Timeline(Struct, frozen=True, kw_only=True):
     """All of it, oldest first."""
 
-    steps: tuple[Taught | Asked, ...]
+    steps: tuple[TeachingStep | QuestionStep, ...]
     left_out: dict[str, int]
     """Questions and messages that were passed over, by reason."""
     team_replies: int
 
     @property
-    def asked(self) -> tuple[Asked, ...]:
+    def asked(self) -> tuple[QuestionStep, ...]:
         """The questions."""
-        return tuple(step for step in self.steps if isinstance(step, Asked))
+        return tuple(step for step in self.steps if isinstance(step, QuestionStep))
 
 
-async def timeline_of(
+async def build_timeline(
     exports: Exports, settings: Settings, *, since: datetime | None = None, until: datetime | None = None
 ) -> Timeline:
     """Return the history, with the questions of `since` to `until`. Earlier lessons count, later ones do not.
 
     Raises ConfigError for the export of a server that is not served.
     """
-    making = _Making(exports, settings.conversations, since=since, until=until)
+    making = _TimelineBuilder(exports, settings.conversations, since=since, until=until)
     for place in exports.channels:
         check_server(place, settings)
-        if reason := closed(place, settings):
+        if reason := find_exclusion_reason(place, settings):
             making.left_out[reason] += len(place.messages)
             continue
-        await making.add(place)
-    return making.done()
+        await making.add_channel(place)
+    return making.build()
 
 
-def sampled(timeline: Timeline, limit: int | None) -> Timeline:
+def sample_questions(timeline: Timeline, limit: int | None) -> Timeline:
     """At most `limit` of its questions, spread evenly over all of them: the first ones know the least."""
     asked = timeline.asked
     if limit is None or len(asked) <= limit:
@@ -176,12 +181,12 @@ def sampled(timeline: Timeline, limit: int | None) -> Timeline:
     kept = {asked[(n + 1) * len(asked) // limit - 1].moment for n in range(limit)}
     return replace(
         timeline,
-        steps=tuple(step for step in timeline.steps if isinstance(step, Taught) or step.moment in kept),
+        steps=tuple(step for step in timeline.steps if isinstance(step, TeachingStep) or step.moment in kept),
         left_out={**timeline.left_out, NOT_SAMPLED: len(asked) - len(kept)},
     )
 
 
-class _Making:
+class _TimelineBuilder:
     def __init__(
         self, exports: Exports, options: ConversationOptions, *, since: datetime | None, until: datetime | None
     ) -> None:
@@ -193,28 +198,28 @@ class _Making:
         self._since = since or datetime.min.replace(tzinfo=UTC)
         self._until = until or datetime.max.replace(tzinfo=UTC)
         self._whole = ExportedHistory(exports)
-        self._taught: list[Taught] = []
+        self._taught: list[TeachingStep] = []
         self._asked: list[tuple[Moment, AnswerRequest]] = []
         self._replies: dict[MessageId, list[TeamReply]] = {}
         self._spoken: dict[str, list[TeamReply]] = {}
         self._team_replies = 0
 
-    async def add(self, place: ExportedChannel) -> None:
+    async def add_channel(self, place: ExportedChannel) -> None:
         """One channel or thread more."""
-        for batch in batches_of(place, self._options.message_batch_wait_seconds):
+        for batch in form_batches(place, self._options.message_batch_wait_seconds):
             match batch.author.type:
                 case "team_member":
-                    await self._team_says(batch, place.channel)
+                    await self._add_team_batch(batch, place.channel)
                 case "community_user":
-                    await self._member_says(batch, place.channel)
+                    await self._add_member_batch(batch, place.channel)
                 case "bot":
                     pass
 
-    def done(self) -> Timeline:
+    def build(self) -> Timeline:
         """All of it, in order; who answered what is known only now."""
         # Of one moment the question comes first: it cannot know what is learned then.
-        steps: list[Taught | Asked] = [*starmap(self._judged, self._asked), *self._taught]
-        steps.sort(key=lambda step: (step.moment, isinstance(step, Taught)))
+        steps: list[TeachingStep | QuestionStep] = [*starmap(self._build_question, self._asked), *self._taught]
+        steps.sort(key=lambda step: (step.moment, isinstance(step, TeachingStep)))
         return Timeline(
             steps=tuple(steps),
             left_out={reason: number for reason, number in self.left_out.items() if number},
@@ -223,48 +228,48 @@ class _Making:
 
     # What the team says.
 
-    async def _team_says(self, batch: Batch, channel: Channel) -> None:
-        reply = _reply_of(batch)
+    async def _add_team_batch(self, batch: Batch, channel: Channel) -> None:
+        reply = _build_team_reply(batch)
         self._spoken.setdefault(channel.id, []).append(reply)
-        if not worth_gathering(batch, channel):
+        if not is_worth_gathering(batch, channel):
             return
         self._team_replies += 1
-        captures = await captures_of(batch, channel, self._whole, self._options)
+        captures = await find_batch_captures(batch, channel, self._whole, self._options)
         for message_id in chain.from_iterable(capture.message_ids for capture in captures):
             self._replies.setdefault(message_id, []).append(reply)
         if captures:
-            await self._teach(batch, channel)
+            await self._add_captures(batch, channel)
 
-    async def _teach(self, batch: Batch, channel: Channel) -> None:
+    async def _add_captures(self, batch: Batch, channel: Channel) -> None:
         """Add what the bot would have captured: at once, and again whenever a message of it was edited.
 
         What a message said before an edit is lost, so until then it is not there at all.
         """
-        first = _moment_of(batch, self._wait)
-        waiting = {first, *filter(first.__le__, map(known_from, batch.messages))}
+        first = _find_moment(batch, self._wait)
+        waiting = {first, *filter(first.__le__, map(find_known_moment, batch.messages))}
         seen: set[Moment] = set()
         before: list[Capture] = []
         while waiting and (moment := min(waiting)).at <= self._until:
             seen.add(moment)
             history = HistoryUntil(self._whole, moment)
             captures: list[Capture] = []
-            if known := tuple(message for message in batch.messages if known_from(message) <= moment):
-                captures = await captures_of(replace(batch, messages=known), channel, history, self._options)
+            if known := tuple(message for message in batch.messages if find_known_moment(message) <= moment):
+                captures = await find_batch_captures(replace(batch, messages=known), channel, history, self._options)
             waiting = (waiting | history.edited_later) - seen
             if captures and captures != before:
-                self._taught.append(Taught(moment=moment, captures=tuple(captures)))
+                self._taught.append(TeachingStep(moment=moment, captures=tuple(captures)))
                 before = captures
 
     # What members say.
 
-    async def _member_says(self, batch: Batch, channel: Channel) -> None:
-        moment = _moment_of(batch, self._wait)
+    async def _add_member_batch(self, batch: Batch, channel: Channel) -> None:
+        moment = _find_moment(batch, self._wait)
         if not self._since <= moment.at <= self._until:
             return
-        request = await asked_of(batch, channel, HistoryUntil(self._whole, moment), self._options)
+        request = await find_batch_question(batch, channel, HistoryUntil(self._whole, moment), self._options)
         if request is None:
             return
-        if any(known_from(message) > moment for message in batch.messages):
+        if any(find_known_moment(message) > moment for message in batch.messages):
             self.left_out[EDITED] += 1
             return
         if _keeps_silent(self._options, request):
@@ -272,10 +277,10 @@ class _Making:
             return
         self._asked.append((moment, request))
 
-    def _judged(self, moment: Moment, request: AnswerRequest) -> Asked:
-        team = self._answers_to(request.batch, request.channel)
+    def _build_question(self, moment: Moment, request: AnswerRequest) -> QuestionStep:
+        team = self._find_answers(request.batch, request.channel)
         first = min((reply.moment for reply in team), default=None)
-        return Asked(
+        return QuestionStep(
             moment=moment,
             request=request,
             team=team,
@@ -283,10 +288,10 @@ class _Making:
             was_first=first is not None and first.at <= request.batch.last.at + self._wait,
         )
 
-    def _answers_to(self, batch: Batch, channel: Channel) -> tuple[TeamReply, ...]:
+    def _find_answers(self, batch: Batch, channel: Channel) -> tuple[TeamReply, ...]:
         """Return the replies to the question, else what the team said next in its conversation or thread."""
         own = frozenset(message.id for message in batch.messages)
-        opened = known_from(batch.messages[0])
+        opened = find_known_moment(batch.messages[0])
         said = {reply.moment: reply for each in own for reply in self._replies.get(each, ())}
         if channel.is_thread:
             said |= {reply.moment: reply for reply in self._spoken.get(channel.id, ())}
@@ -297,25 +302,25 @@ class _Making:
         return tuple(direct or later[:1])
 
 
-def _moment_of(batch: Batch, wait: timedelta) -> Moment:
+def _find_moment(batch: Batch, wait: timedelta) -> Moment:
     """When a batch was all there: its last message, or what was mended of it before its author's pause was over."""
     settles = max(message.at for message in batch.messages) + wait
-    written = [Moment(message.at, position_of(message.id)) for message in batch.messages]
-    mended = [known for message in batch.messages if (known := known_from(message)).at <= settles]
+    written = [Moment(message.at, parse_position(message.id)) for message in batch.messages]
+    mended = [known for message in batch.messages if (known := find_known_moment(message)).at <= settles]
     return max([*written, *mended])
 
 
 def _keeps_silent(options: ConversationOptions, request: AnswerRequest) -> bool:
-    mode = options.mode_of(request.channel)
+    mode = options.channel_mode(request.channel)
     return mode == "capture_only" or (mode == "mention_only" and not request.called)
 
 
-def _reply_of(batch: Batch) -> TeamReply:
+def _build_team_reply(batch: Batch) -> TeamReply:
     first = batch.messages[0]
     return TeamReply(
-        moment=Moment(first.at, position_of(first.id)),
+        moment=Moment(first.at, parse_position(first.id)),
         by=batch.author.id,
-        text="\n".join(filter(None, map(text_of, batch.messages))),
+        text="\n".join(filter(None, map(format_message, batch.messages))),
         link=_link(first),
         replies_to=frozenset(message.reply_to for message in batch.messages if message.reply_to),
     )
@@ -326,6 +331,6 @@ def _link(message: ChatMessage) -> str:
     return f"https://discord.com/channels/{message.guild_id or '@me'}/{message.channel_id}/{message.id}"
 
 
-def by_reason(counts: Mapping[str, int]) -> dict[str, int]:
+def sort_by_count(counts: Mapping[str, int]) -> dict[str, int]:
     """Sort counts, most first, then by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -23,18 +23,18 @@ from msgspec import Struct, structs
 
 from intern.core import errors
 from intern.core.flow import CaptureRequest
-from intern.core.ids import ConversationId, MessageId, UserId, position_of
+from intern.core.ids import ConversationId, MessageId, UserId, parse_position
 from intern.core.log import get_logger
 from intern.core.messages import Attachment, ChatMessage, Image
-from intern.core.progress import tell
-from intern.core.records import Capture, CapturedPair, Turn, capture_with
-from intern.core.text.masking import mask_secrets, masks_in
-from intern.facts.segments import IsWithdrawn, is_whole, without_ids, without_withdrawn
+from intern.core.progress import report_progress
+from intern.core.records import Capture, CapturedPair, Turn, copy_capture
+from intern.core.text.masking import count_masks, mask_secrets
+from intern.facts.segments import IsWithdrawn, has_user_and_team, remove_person_ids, remove_withdrawn
 from intern.learning.attached_files import FileReader
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagePlace, ImagesIn
 from intern.models.prompt import Model
 from intern.stores.archive import Archive
-from intern.stores.blocks import qa_id_of
+from intern.stores.blocks import make_qa_id
 from intern.stores.sqlite.work import AttachmentTexts, PendingCaptures
 
 _log = get_logger(__name__)
@@ -46,7 +46,7 @@ _SHORTEST_SHARE = 200  # characters of a message in the prompt of images, howeve
 class Archivist:
     """The one writer of the archive in this process."""
 
-    archive: Archive | Rehearsal
+    archive: Archive | RehearsalArchive
     _: KW_ONLY
     mask: bool
     is_withdrawn: IsWithdrawn
@@ -58,17 +58,17 @@ class Archivist:
     writing: Lock = field(default_factory=Lock, init=False)
     """Hold it to let nothing be archived meanwhile, so that a search of the archive is complete."""
 
-    def home_of(self, capture: Capture) -> ConversationId:
+    def choose_conversation(self, capture: Capture) -> ConversationId:
         """Return the conversation that has most of a capture's messages; of equals its own, or else the first.
 
         How far a chain is read depends on bounds and on deletions, so captures of one talk may name different roots. If
         each named its home, two conversations would end up with all of the talk.
         """
-        known = Counter(chain.from_iterable(map(self.archive.conversations_of, capture.message_ids)))
+        known = Counter(chain.from_iterable(map(self.archive.find_conversations, capture.message_ids)))
         own = capture.conversation_id
         return max(known, key=lambda each: (known[each], each == own), default=own)
 
-    async def keep(self, capture: Capture, *, imported: bool = False) -> CapturedPair | None:
+    async def archive_capture(self, capture: Capture, *, imported: bool = False) -> CapturedPair | None:
         """Archive a capture, and return the pair; None if the archive gains nothing by it. Raises KnowledgeError.
 
         Messages that were captured before keep their conversation, so a growing reply chain stays one conversation. The
@@ -82,47 +82,51 @@ class Archivist:
         """
         async with self.writing:
             try:
-                return await to_thread.run_sync(self._keep, _checked(capture), imported)
+                return await to_thread.run_sync(self._archive_capture, _check_capture(capture), imported)
             except ValueError as error:
                 what = f"the capture of conversation {capture.conversation_id[:80]!r}"
                 raise errors.ConfigError(f"{what} cannot be archived: {error}") from error
 
-    def _keep(self, capture: Capture, imported: bool) -> CapturedPair | None:  # noqa: FBT001 - run in a thread
+    def _archive_capture(self, capture: Capture, imported: bool) -> CapturedPair | None:  # noqa: FBT001 - run in a thread
         capture = structs.replace(capture, turns=tuple(map(self._mask_turn, capture.turns)), author_names=())
-        home = capture.conversation_id if imported else self.home_of(capture)
-        before = self.archive.latest_of(home)
-        joined = structs.replace(capture, conversation_id=home) if before is None else _union(before, capture, imported)
+        home = capture.conversation_id if imported else self.choose_conversation(capture)
+        before = self.archive.latest_capture(home)
+        joined = (
+            structs.replace(capture, conversation_id=home)
+            if before is None
+            else _merge_captures(before, capture, imported)
+        )
         # Only now: an edited message comes by itself, and may mention the author of another one.
-        joined = structs.replace(joined, turns=without_ids(joined.turns, joined.author_ids))
-        joined, held = self._left_of(joined), before and self._left_of(before)
-        if not is_whole(joined.turns):
+        joined = structs.replace(joined, turns=remove_person_ids(joined.turns, joined.author_ids))
+        joined, held = self._strip_removed(joined), before and self._strip_removed(before)
+        if not has_user_and_team(joined.turns):
             return None
         if held is not None and (joined.message_ids, joined.turns) == (held.message_ids, held.turns):
             return None
         pair = self.archive.append(joined)
-        self._tell(pair, before)
+        self._report_masked(pair, before)
         return pair
 
-    def _left_of(self, capture: Capture) -> Capture:
+    def _strip_removed(self, capture: Capture) -> Capture:
         """Return the capture without the withdrawn and forgotten messages."""
         written = zip(capture.message_ids, capture.author_ids, strict=True) if capture.author_ids else ()
         gone = {message_id for message_id, author in written if author and self.is_forgotten(author, message_id)}
-        return without_withdrawn(capture, lambda message_id: message_id in gone or self.is_withdrawn(message_id))
+        return remove_withdrawn(capture, lambda message_id: message_id in gone or self.is_withdrawn(message_id))
 
     def _mask_turn(self, turn: Turn) -> Turn:
         return Turn(turn.speaker, mask_secrets(turn.text, secrets=self.mask, emails=self.mask_emails).text)
 
-    def _tell(self, pair: CapturedPair, before: CapturedPair | None) -> None:
+    def _report_masked(self, pair: CapturedPair, before: CapturedPair | None) -> None:
         """Report masked secrets, except those of messages that were archived before."""
-        known = {} if before is None else _turns_of(before)
+        known = {} if before is None else _map_turns(before)
         said = zip(pair.message_ids, pair.turns, strict=True)
-        kinds = sum((masks_in(turn.text) for each, turn in said if known.get(each) != turn), Counter[str]())
+        kinds = sum((count_masks(turn.text) for each, turn in said if known.get(each) != turn), Counter[str]())
         if kinds:
             _log.warning("secrets_masked", conversation_id=pair.conversation_id, kinds=dict(kinds))
             self.masked(kinds)
 
 
-def _checked(capture: Capture) -> Capture:
+def _check_capture(capture: Capture) -> Capture:
     """Return the capture. Raises ValueError if its parts do not match."""
     if len(capture.turns) != len(capture.message_ids):
         raise ValueError(f"it has {len(capture.turns)} turns and {len(capture.message_ids)} message ids")
@@ -133,18 +137,18 @@ def _checked(capture: Capture) -> Capture:
     return capture
 
 
-def _turns_of(capture: Capture) -> dict[MessageId, Turn]:
+def _map_turns(capture: Capture) -> dict[MessageId, Turn]:
     """Map its messages to their turns; empty if they do not match, as in archives of other programs."""
     ids, turns = capture.message_ids, capture.turns
     return dict(zip(ids, turns, strict=True)) if len(ids) == len(turns) else {}
 
 
-def _union(before: CapturedPair, capture: Capture, imported: bool) -> Capture:  # noqa: FBT001 - as in `_keep`
+def _merge_captures(before: CapturedPair, capture: Capture, imported: bool) -> Capture:  # noqa: FBT001 - as in `_keep`
     """Join a capture with the pair before it. The newer text of a message wins; of an import, the archived one."""
-    old, new = _turns_of(before), _turns_of(capture)
+    old, new = _map_turns(before), _map_turns(capture)
     known = new | old if imported else old | new
-    ids = tuple(sorted(known, key=position_of))
-    authors = _authors_of(before) | _authors_of(capture)
+    ids = tuple(sorted(known, key=parse_position))
+    authors = _map_authors(before) | _map_authors(capture)
     return Capture(
         conversation_id=before.conversation_id,
         turns=tuple(known[message_id] for message_id in ids),
@@ -157,14 +161,14 @@ def _union(before: CapturedPair, capture: Capture, imported: bool) -> Capture:  
     )
 
 
-def _authors_of(capture: Capture) -> dict[MessageId, UserId]:
+def _map_authors(capture: Capture) -> dict[MessageId, UserId]:
     """Map its messages to their known authors."""
     if not capture.author_ids:
         return {}
     return {each: author for each, author in zip(capture.message_ids, capture.author_ids, strict=True) if author}
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class ImportCounts(Struct, frozen=True, kw_only=True):
     """The results of an import, in conversations."""
 
     archived: int = 0
@@ -174,8 +178,8 @@ class Kept(Struct, frozen=True, kw_only=True):
     known: int = 0
     """Known before, or withdrawn."""
 
-    def __add__(self, other: Kept) -> Kept:
-        return Kept(**{each: getattr(self, each) + getattr(other, each) for each in self.__struct_fields__})
+    def __add__(self, other: ImportCounts) -> ImportCounts:
+        return ImportCounts(**{each: getattr(self, each) + getattr(other, each) for each in self.__struct_fields__})
 
     @property
     def model_calls(self) -> int:
@@ -184,17 +188,17 @@ class Kept(Struct, frozen=True, kw_only=True):
         return 2 * self.archived + self.joined
 
 
-class Rehearsed(Struct, frozen=True, kw_only=True):
+class ImportPlan(Struct, frozen=True, kw_only=True):
     """The results of a rehearsal."""
 
     captures: tuple[Capture, ...]
     """The captures to archive, one for each conversation, oldest answer first."""
-    would: Kept
+    would: ImportCounts
     masked: Mapping[str, int] = {}
     """How many secrets would be masked, by kind."""
 
 
-class Rehearsal:
+class RehearsalArchive:
     """An archive in memory on top of the real one, which it only reads."""
 
     def __init__(self, archive: Archive) -> None:
@@ -208,78 +212,80 @@ class Rehearsal:
         """Keep a pair in memory."""
         self._serial += 1
         timestamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=self._serial)
-        pair = CapturedPair(qa_id=qa_id_of(timestamp), timestamp=timestamp, **structs.asdict(capture))
+        pair = CapturedPair(qa_id=make_qa_id(timestamp), timestamp=timestamp, **structs.asdict(capture))
         self.newest[pair.conversation_id] = pair
         for message_id in pair.message_ids:
             self._conversations.setdefault(message_id, {})[pair.conversation_id] = None
         return pair
 
-    def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
+    def latest_capture(self, conversation_id: ConversationId) -> CapturedPair | None:
         """Return the newest pair of a conversation, rehearsed or real."""
-        return self.newest.get(conversation_id) or self._archive.latest_of(conversation_id)
+        return self.newest.get(conversation_id) or self._archive.latest_capture(conversation_id)
 
-    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
+    def find_conversations(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         """Return the conversations of a message, the real ones first."""
         rehearsed = self._conversations.get(message_id, {})
-        return tuple(dict.fromkeys((*self._archive.conversations_of(message_id), *rehearsed)))
+        return tuple(dict.fromkeys((*self._archive.find_conversations(message_id), *rehearsed)))
 
 
-async def rehearse(captures: Sequence[Capture], archive: Archive, rehearsal: Rehearsal, keeper: Archivist) -> Rehearsed:
+async def plan_import(
+    captures: Sequence[Capture], archive: Archive, rehearsal: RehearsalArchive, keeper: Archivist
+) -> ImportPlan:
     """Find out what the captures, in their order, would add to the archive. `keeper` writes into the `rehearsal`.
 
     Raises KnowledgeError where the archive cannot be read.
     """
     homes: dict[ConversationId, None] = {}
     for n, capture in enumerate(captures):
-        tell("Comparing {total} conversations with the archive", n, len(captures))
-        holder = await to_thread.run_sync(_holder_of, capture, archive)
-        home = holder or keeper.home_of(capture)
+        report_progress("Comparing {total} conversations with the archive", n, len(captures))
+        holder = await to_thread.run_sync(_find_holder, capture, archive)
+        home = holder or keeper.choose_conversation(capture)
         homes[home] = None
         if holder is None:
-            await keeper.keep(_with_home(capture, home), imported=True)
-    names = dict(chain.from_iterable(map(names_of, captures)))
+            await keeper.archive_capture(_assign_conversation(capture, home), imported=True)
+    names = dict(chain.from_iterable(map(iter_author_names, captures)))
     added = sorted(rehearsal.newest.values(), key=lambda pair: (pair.answered_at, pair.timestamp))
-    joined = sum(archive.latest_of(pair.conversation_id) is not None for pair in added)
-    return Rehearsed(
-        captures=tuple(_with_home(pair, pair.conversation_id, names) for pair in added),
-        would=Kept(archived=len(added) - joined, joined=joined, known=len(homes) - len(added)),
+    joined = sum(archive.latest_capture(pair.conversation_id) is not None for pair in added)
+    return ImportPlan(
+        captures=tuple(_assign_conversation(pair, pair.conversation_id, names) for pair in added),
+        would=ImportCounts(archived=len(added) - joined, joined=joined, known=len(homes) - len(added)),
     )
 
 
-async def keep_imported(captures: Sequence[Capture], archive: Archive, keeper: Archivist) -> Kept:
+async def archive_imported(captures: Sequence[Capture], archive: Archive, keeper: Archivist) -> ImportCounts:
     """Archive rehearsed captures. A repetition archives nothing. Raises KnowledgeError."""
     counts = Counter[str]()
     for capture in captures:
-        joins = archive.latest_of(capture.conversation_id) is not None
-        pair = await keeper.keep(capture, imported=True)
+        joins = archive.latest_capture(capture.conversation_id) is not None
+        pair = await keeper.archive_capture(capture, imported=True)
         counts["known" if pair is None else "joined" if joins else "archived"] += 1
-    return Kept(**counts)
+    return ImportCounts(**counts)
 
 
-def _holder_of(capture: Capture, archive: Archive) -> ConversationId | None:
+def _find_holder(capture: Capture, archive: Archive) -> ConversationId | None:
     """Return the conversation that already holds all of the capture; None without one.
 
     If conversations share messages, the home of a capture depends on the order of capturing, and an import has another
     order. Because of this check, a second import finds all conversations where the first one put them.
     """
     ids = set(capture.message_ids)
-    for conversation in archive.conversations_of(capture.message_ids[0]):
-        pair = archive.latest_of(conversation)
+    for conversation in archive.find_conversations(capture.message_ids[0]):
+        pair = archive.latest_capture(conversation)
         if pair is not None and ids.issubset(pair.message_ids):
             return conversation
     return None
 
 
-def names_of(capture: Capture) -> Iterator[tuple[UserId, tuple[str, ...]]]:
+def iter_author_names(capture: Capture) -> Iterator[tuple[UserId, tuple[str, ...]]]:
     """Yield its known authors with their names."""
     return ((author, names) for author, names in zip(capture.author_ids, capture.author_names, strict=False) if author)
 
 
-def _with_home(
+def _assign_conversation(
     capture: Capture, home: ConversationId, names: Mapping[UserId, tuple[str, ...]] | None = None
 ) -> Capture:
     author_names = tuple(names.get(each, ()) for each in capture.author_ids) if names else ()
-    return capture_with(capture, conversation_id=home, author_names=author_names, replaces=None)
+    return copy_capture(capture, conversation_id=home, author_names=author_names, replaces=None)
 
 
 class CaptioningBounds(Struct, frozen=True, kw_only=True):
@@ -295,7 +301,7 @@ class CaptioningBounds(Struct, frozen=True, kw_only=True):
     summary_chars: int = 800
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class AttachmentPlace(Struct, frozen=True, kw_only=True):
     """An attachment and its place in a conversation."""
 
     message_id: MessageId
@@ -310,7 +316,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class Captioning:
+class AttachmentCaptioner:
     """Puts the attachments of captures into words. If `sees` is false, only the names of images are archived."""
 
     model: Model
@@ -321,25 +327,25 @@ class Captioning:
     mask: bool = True
     bounds: CaptioningBounds = CaptioningBounds()  # noqa: RUF009 - frozen
 
-    async def known(self, request: CaptureRequest) -> AttachmentTexts | None:
+    async def read_captions(self, request: CaptureRequest) -> AttachmentTexts | None:
         """Return what its attachments say, "" where that is nothing; None if `look` must run first.
 
         Makes no model call. Raises KnowledgeError.
         """
-        images, files = images_of(request.messages), self._files_of(request)
+        images, files = list_images(request.messages), self._choose_files(request)
         if not (images or files):
             return {}
-        known = await self.texts.texts_of({place.message_id for place in (*images, *files)})
+        known = await self.texts.read_texts({place.message_id for place in (*images, *files)})
         if any(place.key not in known for place in (*self._choose_images(images), *files)):
             return None
         unseen = f"(not looked at: there are over {self.bounds.images} images)" if self.sees else ""
         return {place.key: known.get(place.key, unseen) for place in (*images, *files)}
 
-    async def missing(self, request: CaptureRequest) -> frozenset[MessageId]:
+    async def find_uncaptioned(self, request: CaptureRequest) -> frozenset[MessageId]:
         """Return the messages with attachments that are not in words yet. Raises KnowledgeError."""
-        return frozenset(place.message_id for place in await self._unseen(request))
+        return frozenset(place.message_id for place in await self._list_uncaptioned(request))
 
-    async def look(self, request: CaptureRequest, *, fresh: bool, last_try: bool = False) -> None:
+    async def caption_missing(self, request: CaptureRequest, *, fresh: bool, last_try: bool = False) -> None:
         """Put the attachments into words that are not yet, and store the texts. `known` returns them afterwards.
 
         Each text is stored at once, even if a later one fails. `fresh`: the links are new, so an expired one means
@@ -348,10 +354,10 @@ class Captioning:
         because the next image would fail, too.
         """
         conversation = conversation_text(request, self.bounds.conversation_chars)
-        work = _Look(conversation=conversation, fresh=fresh, last_try=last_try)
-        group: list[tuple[Place, Image]] = []
-        for place in await self._unseen(request):
-            image = await self._fetched(place, work)
+        work = _CaptioningAttempt(conversation=conversation, fresh=fresh, last_try=last_try)
+        group: list[tuple[AttachmentPlace, Image]] = []
+        for place in await self._list_uncaptioned(request):
+            image = await self._fetch_attachment(place, work)
             if image is None:
                 continue
             if group and not self._fits(group, image):
@@ -363,46 +369,46 @@ class Captioning:
         if work.failure is not None:
             raise work.failure
 
-    def _fits(self, group: Sequence[tuple[Place, Image]], image: Image) -> bool:
+    def _fits(self, group: Sequence[tuple[AttachmentPlace, Image]], image: Image) -> bool:
         size = sum(len(each.data) for _, each in group) + len(image.data)
         return len(group) < self.bounds.images_a_call and size <= self.bounds.bytes_a_call
 
-    async def _unseen(self, request: CaptureRequest) -> Sequence[Place]:
-        places = (*self._files_of(request), *self._choose_images(images_of(request.messages)))
-        known = await self.texts.texts_of({place.message_id for place in places})
+    async def _list_uncaptioned(self, request: CaptureRequest) -> Sequence[AttachmentPlace]:
+        places = (*self._choose_files(request), *self._choose_images(list_images(request.messages)))
+        known = await self.texts.read_texts({place.message_id for place in places})
         return [place for place in places if place.key not in known]
 
-    def _choose_images(self, images: Sequence[Place]) -> Sequence[Place]:
+    def _choose_images(self, images: Sequence[AttachmentPlace]) -> Sequence[AttachmentPlace]:
         return images[: self.bounds.images] if self.sees else ()
 
-    def _files_of(self, request: CaptureRequest) -> list[Place]:
+    def _choose_files(self, request: CaptureRequest) -> list[AttachmentPlace]:
         chosen = (
-            Place(message_id=each.id, attachment=file)
+            AttachmentPlace(message_id=each.id, attachment=file)
             for each in request.messages
             for file in self.files.choose(each.author.id, each.at, each.text, each.attachments)
         )
         return [*islice(chosen, self.bounds.files)]
 
-    async def _fetched(self, place: Place, work: _Look) -> Image | None:
+    async def _fetch_attachment(self, place: AttachmentPlace, work: _CaptioningAttempt) -> Image | None:
         try:
             if place.attachment.is_image:
-                return await self.files.host.image(place.attachment)
+                return await self.files.host.fetch_image(place.attachment)
             digest = await self.files.read(place.attachment)
-            await self.texts.keep_texts(
-                {place.key: self._line(" / ".join(digest.telling.split("\n"))) if digest else ""}
+            await self.texts.save_texts(
+                {place.key: self._format_line(" / ".join(digest.telling.split("\n"))) if digest else ""}
             )
         except errors.UnusableFileError as error:
-            await self._do_without(place, str(error))
+            await self._skip_attachment(place, str(error))
         except errors.LinkExpiredError as error:
             if work.fresh:
-                await self._do_without(place, "Discord does not have it any more")
+                await self._skip_attachment(place, "Discord does not have it any more")
             else:
                 work.fail(error)
         except errors.ChatUnavailableError as error:
             work.fail(error)
         return None
 
-    async def _describe(self, group: Sequence[tuple[Place, Image]], work: _Look) -> None:
+    async def _describe(self, group: Sequence[tuple[AttachmentPlace, Image]], work: _CaptioningAttempt) -> None:
         """Describe a group of images; one by one if that fails, because one image may be the cause."""
         places = [place for place, _ in group]
         given = ImagesIn(
@@ -413,9 +419,9 @@ class Captioning:
             out = await self.model.ask(SUMMARIZE_IMAGES, given, images=[image for _, image in group])
             # If the reply describes an image twice, the first description counts.
             said = {(each.message_id.strip(), each.image_index): each.summary for each in reversed(out.summaries)}
-            lines = {place.key: self._line(said.get((place.message_id, place.index), "")) for place in places}
+            lines = {place.key: self._format_line(said.get((place.message_id, place.index), "")) for place in places}
             found = {key: line for key, line in lines.items() if line}
-            await self.texts.keep_texts(found)
+            await self.texts.save_texts(found)
             left = [each for each in group if each[0].key not in found]
             if not left:
                 return
@@ -429,15 +435,15 @@ class Captioning:
             for each in left:
                 await self._describe([each], work)
         elif work.last_try:
-            await self._do_without(places[0], "the model gave no description")
+            await self._skip_attachment(places[0], "the model gave no description")
         else:
             work.fail(error)
 
-    async def _do_without(self, place: Place, why: str) -> None:
+    async def _skip_attachment(self, place: AttachmentPlace, why: str) -> None:
         _log.warning("attachment_left_out", message_id=place.message_id, attachment_id=place.attachment.id, reason=why)
-        await self.texts.keep_texts({place.key: f"(not described: {why})" if place.attachment.is_image else ""})
+        await self.texts.save_texts({place.key: f"(not described: {why})" if place.attachment.is_image else ""})
 
-    def _line(self, summary: str) -> str:
+    def _format_line(self, summary: str) -> str:
         """Make a safe line of a description."""
         said = "".join(char if char.isprintable() else " " for char in summary)
         line = " ".join((mask_secrets(said).text if self.mask else said).split())
@@ -446,7 +452,7 @@ class Captioning:
 
 
 @dataclass(kw_only=True)
-class _Look:
+class _CaptioningAttempt:
     """One attempt at a request's images, and its most important failure."""
 
     conversation: str
@@ -460,10 +466,10 @@ class _Look:
             self.failure = error
 
 
-def images_of(messages: Iterable[ChatMessage]) -> Sequence[Place]:
+def list_images(messages: Iterable[ChatMessage]) -> Sequence[AttachmentPlace]:
     """List the images of messages, in order."""
     return [
-        Place(message_id=message.id, index=n, attachment=image)
+        AttachmentPlace(message_id=message.id, index=n, attachment=image)
         for message in messages
         for n, image in enumerate(each for each in message.attachments if each.is_image)
     ]
@@ -477,7 +483,7 @@ def conversation_text(request: CaptureRequest, max_chars: int) -> str:
     for message in request.messages:
         speaker = "Team" if message.author.type == "team_member" else "User"
         text = message.text if whole or len(message.text) <= share else message.text[: share - 1] + "…"
-        marks = [f"[image {place.index} of message {place.message_id}]" for place in images_of([message])]
+        marks = [f"[image {place.index} of message {place.message_id}]" for place in list_images([message])]
         lines.append("\n".join([f"{speaker}: {text}", *marks]))
     # The marks of many short messages may not fit; the list of images has them, too.
     return "\n".join(lines)[: 2 * max_chars]

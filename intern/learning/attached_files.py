@@ -34,7 +34,7 @@ UNREAD = FileDigest(problem="could not be read")
 class FileHost(Protocol):
     """Fetches attached files; see `intern.platforms.discord.attachments`."""
 
-    async def image(self, attachment: Attachment, /) -> Image:
+    async def fetch_image(self, attachment: Attachment, /) -> Image:
         """Fetch an image. Raises LinkExpiredError, UnusableFileError or ChatUnavailableError."""
         ...
 
@@ -110,7 +110,7 @@ class FileReader:
         """Return the files with their digests, by their ids. What fails is logged, and said there."""
         read: dict[str, Attachment] = {}
 
-        async def look(file: Attachment) -> None:
+        async def read_file(file: Attachment) -> None:
             try:
                 digest = await self.read(file)
             except ChatError as error:
@@ -120,5 +120,5 @@ class FileReader:
 
         async with open_task_group() as tg:
             for file in files:
-                tg.start_soon(look, file)
+                tg.start_soon(read_file, file)
         return read

@@ -19,22 +19,31 @@ import anyio.to_thread
 from structlog.contextvars import bound_contextvars
 
 from intern.core import errors
-from intern.core.flow import Failed, Skip, Topic
+from intern.core.flow import FailedChoice, SkipChoice, TopicChoice
 from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
-from intern.core.records import CapturedPair, IndexEntry, PairDecision, TopicBlock, question_of
-from intern.core.text.masking import without_masks
+from intern.core.records import CapturedPair, IndexEntry, PairDecision, TopicBlock, extract_question
+from intern.core.text.masking import remove_masks
 from intern.core.text.patterns import regex
-from intern.core.text.words import MAX_LENGTH, PLEASANTRIES, key_terms, one_line, topic_name, truncated, word_set, words
+from intern.core.text.words import (
+    MAX_LENGTH,
+    PLEASANTRIES,
+    collapse_whitespace,
+    find_key_terms,
+    make_topic_name,
+    stem_set,
+    stem_words,
+    truncate_text,
+)
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.learning import prompts
 from intern.models.prompt import Model
-from intern.stores.blocks import parse_blocks, time_of, times_of
+from intern.stores.blocks import parse_topic_file, qa_id_time, qa_id_times
 from intern.stores.library import parse_index, topic_id
 
 _log = get_logger(__name__)
 
-Choice = Topic | Skip | Failed
+Choice = TopicChoice | SkipChoice | FailedChoice
 
 OF_ONE_PAIR: tuple[type[errors.ModelError], ...] = (errors.ModelReplyError, errors.ModelRefusedError)
 """Errors that concern one pair, so the next pair may succeed. All other model errors are outages."""
@@ -54,14 +63,14 @@ _FAILURES: tuple[tuple[type[errors.ModelError], str], ...] = (
 )
 
 
-class GivenUp(Failed, frozen=True, kw_only=True):
+class AttemptsExhausted(FailedChoice, frozen=True, kw_only=True):
     """All attempts at the pair crashed. It is parked without another, even if its conversation has a topic."""
 
 
 MOST_ATTEMPTS = 3  # a pair that crashed the process this often will do so again
 
 
-class Attempts(Protocol):
+class AttemptCounter(Protocol):
     """Counts unfinished attempts at pairs (see `intern.stores.sqlite.work`)."""
 
     def begin(self, qa_id: QAId, /) -> Awaitable[int]:
@@ -77,17 +86,17 @@ class Attempts(Protocol):
         ...
 
 
-async def begun(attempts: Attempts, qa_id: QAId) -> GivenUp | None:
+async def count_attempt(attempts: AttemptCounter, qa_id: QAId) -> AttemptsExhausted | None:
     """Count an attempt. Return the choice to give up if too many attempts did not end."""
     if await attempts.begin(qa_id) <= MOST_ATTEMPTS:
         return None
     _log.error("qa_pair_given_up", qa_id=qa_id, attempts=MOST_ATTEMPTS)
-    return GivenUp(reason=f"{MOST_ATTEMPTS} attempts to file it did not finish: the process ended each time")
+    return AttemptsExhausted(reason=f"{MOST_ATTEMPTS} attempts to file it did not finish: the process ended each time")
 
 
 async def choose_topic(
     model: Model, pair: CapturedPair, entries: Mapping[SourceId, IndexEntry], options: prompts.LearningOptions
-) -> Topic | Skip:
+) -> TopicChoice | SkipChoice:
     """Ask the model under which topic to file a pair. `entries` is the team's index.
 
     Topics are compared by their slugs, so the model's spelling does not matter. Raises the ModelError family;
@@ -95,25 +104,27 @@ async def choose_topic(
     """
     topics = tuple(entries.values())
     # In a thread: ranking ten thousand topics would delay heartbeats.
-    query = prompts.text_of(pair.turns)
-    index = await anyio.to_thread.run_sync(prompts.index_material, topics, query, options.max_index_chars)
-    given = prompts.ClassifyIn(index=index, pair=prompts.block_material(prompts.block_of(pair), options.max_pair_chars))
+    query = prompts.join_texts(pair.turns)
+    index = await anyio.to_thread.run_sync(prompts.render_index, topics, query, options.max_index_chars)
+    given = prompts.ClassifyIn(
+        index=index, pair=prompts.render_block(prompts.build_block(pair), options.max_pair_chars)
+    )
     with bound_contextvars(qa_id=pair.qa_id):
-        choice = _choice(await model.ask(prompts.CLASSIFY, given))
+        choice = _parse_choice(await model.ask(prompts.CLASSIFY, given))
     topic: dict[str, object] = {}
-    if isinstance(choice, Topic):
+    if isinstance(choice, TopicChoice):
         topic = {"topic_name": choice.name, "is_new": topic_id(choice.name) not in entries}
     _log.info("topic_classified", qa_id=pair.qa_id, skip=not topic, **topic)
     return choice
 
 
-def _choice(out: prompts.ClassifyOut) -> Topic | Skip:
+def _parse_choice(out: prompts.ClassifyOut) -> TopicChoice | SkipChoice:
     if out.contradiction:
         raise errors.ModelReplyError(f"classify contradicts itself: {out.contradiction}")
     if out.skip:
-        return Skip(reason="the classifier found nothing in it that could guide a future answer")
+        return SkipChoice(reason="the classifier found nothing in it that could guide a future answer")
     try:
-        return Topic(name=topic_name(out.topic_name))
+        return TopicChoice(name=make_topic_name(out.topic_name))
     except ValueError as error:
         raise errors.ModelReplyError(f"classify neither skips the pair nor names its topic: {error}") from error
 
@@ -124,7 +135,7 @@ _LONGEST_QUESTION = 160
 _SHORTEST_QUESTION = 40
 
 
-class Split(NamedTuple):
+class TopicSplit(NamedTuple):
     """The checked split of a topic."""
 
     name: TopicName
@@ -135,15 +146,15 @@ class Split(NamedTuple):
 
 async def choose_split(
     model: Model, topic: TopicName, blocks: Sequence[TopicBlock], options: prompts.LearningOptions
-) -> Split:
+) -> TopicSplit:
     """Ask the model how to split a topic.
 
     The prompt is bounded: of too many blocks, only some are shown, and the others stay. Raises the ModelError family;
     ModelReplyError for a reply that moves nothing or everything, or that names no topic.
     """
-    outline = await anyio.to_thread.run_sync(outline_of, blocks, options.max_outline_chars)
+    outline = await anyio.to_thread.run_sync(format_outline, blocks, options.max_outline_chars)
     reply = await model.ask(prompts.SPLIT_TOPIC, prompts.SplitIn(topic=topic, questions=outline))
-    return _checked(reply, topic, blocks)
+    return _parse_split(reply, topic, blocks)
 
 
 def free_name(name: TopicName, taken: Collection[TopicName]) -> TopicName:
@@ -154,7 +165,7 @@ def free_name(name: TopicName, taken: Collection[TopicName]) -> TopicName:
     return next(each for each in numbered if each not in taken)
 
 
-def outline_of(blocks: Sequence[TopicBlock], max_chars: int) -> str:
+def format_outline(blocks: Sequence[TopicBlock], max_chars: int) -> str:
     """List the blocks, one a line: the id and the beginning of the question, cut so that all fit.
 
     Of too many blocks, every nth is listed, and at least two if there are two.
@@ -163,29 +174,31 @@ def outline_of(blocks: Sequence[TopicBlock], max_chars: int) -> str:
     most = max(max_chars // (overhead + _SHORTEST_QUESTION), 2)
     shown = [blocks[n * len(blocks) // most] for n in range(most)] if len(blocks) > most else list(blocks)
     limit = max(min(max_chars // max(len(shown), 1) - overhead, _LONGEST_QUESTION), 1)
-    return "\n".join(f"{block.qa_id} {truncated(one_line(question_of(block.turns)), limit)}" for block in shown)
+    return "\n".join(
+        f"{block.qa_id} {truncate_text(collapse_whitespace(extract_question(block.turns)), limit)}" for block in shown
+    )
 
 
-def _checked(reply: prompts.SplitOut, topic: TopicName, blocks: Sequence[TopicBlock]) -> Split:
+def _parse_split(reply: prompts.SplitOut, topic: TopicName, blocks: Sequence[TopicBlock]) -> TopicSplit:
     try:
-        name = topic_name(reply.topic_name)
+        name = make_topic_name(reply.topic_name)
     except ValueError as error:
         raise errors.ModelReplyError(f"split_topic names no topic: {error}") from error
-    ours = {time_of(block.qa_id): block.qa_id for block in blocks}
-    moves = tuple(dict.fromkeys(ours[time] for time in times_of(reply.move_ids) if time in ours))
+    ours = {qa_id_time(block.qa_id): block.qa_id for block in blocks}
+    moves = tuple(dict.fromkeys(ours[time] for time in qa_id_times(reply.move_ids) if time in ours))
     if not moves or len(moves) == len(ours):
         done = f"of {len(ours)}, it moves {len(moves)}"
         raise errors.ModelReplyError(f"split_topic must leave some blocks in {topic} and move others: {done}")
-    return Split(name, moves)
+    return TopicSplit(name, moves)
 
 
-def failed(prompt_name: str, error: errors.ModelError) -> Failed:
+def describe_failure(prompt_name: str, error: errors.ModelError) -> FailedChoice:
     """Return the lasting record of a failure: its kind only. The error's text goes into the log.
 
     An error may quote the reply, and a reply may quote messages. Decisions are never rewritten, so they must not hold
     texts that may have to be forgotten.
     """
-    return Failed(reason=next(words for kind, words in _FAILURES if isinstance(error, kind)).format(prompt_name))
+    return FailedChoice(reason=next(words for kind, words in _FAILURES if isinstance(error, kind)).format(prompt_name))
 
 
 _NAME_TERMS = 3  # enough to describe ("gpu-driver-docker"), and two questions about one thing still get one name
@@ -211,38 +224,43 @@ _DECISION_CHARS = range(20, 300)
 
 def classify(given: prompts.ClassifyIn) -> prompts.ClassifyOut:
     """Choose the topic whose entry has the question's words, else a new one. Skip pairs without content."""
-    pair = _block(given.pair)
-    question, answer = question_of(pair.turns), prompts.answer_of(pair.turns)
-    if len({word for word in words(f"{question}\n{answer}") if word not in PLEASANTRIES}) < 2 or not answer.strip():
+    pair = _parse_block(given.pair)
+    question, answer = extract_question(pair.turns), prompts.team_text(pair.turns)
+    if (
+        len({word for word in stem_words(f"{question}\n{answer}") if word not in PLEASANTRIES}) < 2
+        or not answer.strip()
+    ):
         return prompts.ClassifyOut(skip=True, topic_name="")
-    known = _topic_to_join(question, parse_index(given.index))
-    return prompts.ClassifyOut(skip=False, topic_name=known or _new_name(question, answer))
+    known = _find_topic(question, parse_index(given.index))
+    return prompts.ClassifyOut(skip=False, topic_name=known or _make_topic_name(question, answer))
 
 
 def integrate(given: prompts.IntegrateIn) -> prompts.IntegrateOut:
     """Skip a known answer; remove an older answer to nearly the same question."""
-    pair = _block(given.pair)
-    question, answer = question_of(pair.turns), prompts.answer_of(pair.turns)
-    blocks = parse_blocks(f"{given.blocks}\n\n".encode(), file=given.topic).blocks
-    alike = [block for block in blocks if _likeness(question_of(block.turns), question) >= _SAME_QUESTION]
-    if any(_likeness(prompts.answer_of(block.turns), answer) >= _SAME_ANSWER for block in alike):
+    pair = _parse_block(given.pair)
+    question, answer = extract_question(pair.turns), prompts.team_text(pair.turns)
+    blocks = parse_topic_file(f"{given.blocks}\n\n".encode(), file=given.topic).blocks
+    alike = [
+        block for block in blocks if _compute_similarity(extract_question(block.turns), question) >= _SAME_QUESTION
+    ]
+    if any(_compute_similarity(prompts.team_text(block.turns), answer) >= _SAME_ANSWER for block in alike):
         return prompts.IntegrateOut(skip=True, remove_ids=())
-    is_telling, age = len(word_set(question)) >= _TELLING_WORDS, prompts.age_of(pair)
-    older = [block.qa_id for block in alike if is_telling and prompts.age_of(block) < age]
+    is_telling, age = len(stem_set(question)) >= _TELLING_WORDS, prompts.answer_time(pair)
+    older = [block.qa_id for block in alike if is_telling and prompts.answer_time(block) < age]
     return prompts.IntegrateOut(skip=False, remove_ids=tuple(older))
 
 
 def split_topic(given: prompts.SplitIn) -> prompts.SplitOut:
     """Move the questions with the word that splits them most evenly; without such a word, the newer half."""
     questions = [(qa_id, text) for qa_id, _, text in (line.partition(" ") for line in given.questions.splitlines())]
-    held = [word_set(text) for _, text in questions]
+    held = [stem_set(text) for _, text in questions]
     counts = Counter(word for each in held for word in each)
     parting = [word for word, number in counts.items() if number < len(questions)]
     word = min(parting, key=lambda word: (abs(2 * counts[word] - len(questions)), word), default="")
     newer = len(questions) // 2
     moved = [each for n, each in enumerate(questions) if (word in held[n] if word else n >= newer)]
     text = "\n".join(text for _, text in moved)
-    return prompts.SplitOut(topic_name=_new_name(text, given.topic), move_ids=tuple(qa_id for qa_id, _ in moved))
+    return prompts.SplitOut(topic_name=_make_topic_name(text, given.topic), move_ids=tuple(qa_id for qa_id, _ in moved))
 
 
 def summarize_images(given: prompts.ImagesIn) -> prompts.ImagesOut:
@@ -253,23 +271,23 @@ def summarize_images(given: prompts.ImagesIn) -> prompts.ImagesOut:
 
 def extract(given: ExtractIn) -> ExtractOut:
     """Make one nugget of question and answer, and facts of sentences that state a decision."""
-    said = _messages(given.transcript)
+    said = _parse_transcript(given.transcript)
     first_answer = next((n for n, each in enumerate(said) if each.role == "team"), len(said))
     asked = said[:first_answer] or [each for each in said if each.role != "team"]
     answers = [each for each in said if each.role == "team"]
     question, answer = ("\n".join(each.text for each in part).strip() for part in (asked, answers))
-    if len({word for word in words(answer) if word not in PLEASANTRIES}) < _TELLING_WORDS:
+    if len({word for word in stem_words(answer) if word not in PLEASANTRIES}) < _TELLING_WORDS:
         return ExtractOut(nuggets=(), facts=())
-    terms = [term for term in key_terms(question or answer, 12) if not PLEASANTRIES.issuperset(words(term))]
+    terms = [term for term in find_key_terms(question or answer, 12) if not PLEASANTRIES.issuperset(stem_words(term))]
     nugget = NuggetOut(
-        topic=" ".join((terms or key_terms(answer, _NAME_TERMS))[:_NAME_TERMS]) or "untitled",
-        topic_summary=truncated(" ".join((question or answer).split()), _SUMMARY_CHARS),
-        detailed_analysis=truncated(answer, _ANALYSIS_CHARS),
+        topic=" ".join((terms or find_key_terms(answer, _NAME_TERMS))[:_NAME_TERMS]) or "untitled",
+        topic_summary=truncate_text(" ".join((question or answer).split()), _SUMMARY_CHARS),
+        detailed_analysis=truncate_text(answer, _ANALYSIS_CHARS),
         status="FACT",
-        keywords=tuple(key_terms(f"{question}\n{answer}", _KEYWORDS)),
+        keywords=tuple(find_key_terms(f"{question}\n{answer}", _KEYWORDS)),
         source_message_ids=tuple(each.id for each in (*asked, *answers)),
     )
-    return ExtractOut(nuggets=(nugget,), facts=tuple(_decisions(answers, given.existing_facts)))
+    return ExtractOut(nuggets=(nugget,), facts=tuple(_find_decisions(answers, given.existing_facts)))
 
 
 RULES: dict[str, Callable[[Any], Any]] = {
@@ -282,67 +300,69 @@ RULES: dict[str, Callable[[Any], Any]] = {
 """The rules of `OfflineModel`."""
 
 
-def _block(material: str) -> TopicBlock:
-    [block] = parse_blocks(f"{material}\n\n".encode(), file="pair").blocks
+def _parse_block(material: str) -> TopicBlock:
+    [block] = parse_topic_file(f"{material}\n\n".encode(), file="pair").blocks
     return block
 
 
-def _topic_to_join(question: str, entries: Iterable[IndexEntry]) -> str:
-    asked = word_set(question)
+def _find_topic(question: str, entries: Iterable[IndexEntry]) -> str:
+    asked = stem_set(question)
     best, best_share = "", 0.0
     for entry in entries:
-        shared = asked & word_set(f"{entry.source_id[5:-4]}\n{entry.description}")
+        shared = asked & stem_set(f"{entry.source_id[5:-4]}\n{entry.description}")
         share = len(shared) / len(asked) if asked else 0.0
         if len(shared) >= _JOIN_WORDS and share >= _JOIN_AT and share > best_share:
             best, best_share = entry.source_id, share
     return best
 
 
-def _new_name(question: str, answer: str) -> str:
-    terms = [term for term in key_terms(without_masks(question), 12) if not PLEASANTRIES.issuperset(words(term))]
-    label = "-".join((terms or key_terms(answer, _NAME_TERMS))[:_NAME_TERMS])
+def _make_topic_name(question: str, answer: str) -> str:
+    terms = [
+        term for term in find_key_terms(remove_masks(question), 12) if not PLEASANTRIES.issuperset(stem_words(term))
+    ]
+    label = "-".join((terms or find_key_terms(answer, _NAME_TERMS))[:_NAME_TERMS])
     try:
-        return topic_name(label)
+        return make_topic_name(label)
     except ValueError:
         # Scripts without Latin letters: a hash, so that the same terms get the same name.
         return f"topic-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
-def _likeness(one: str, other: str) -> float:
+def _compute_similarity(one: str, other: str) -> float:
     """Jaccard similarity: the share of common words. Without words, only equal texts are similar."""
-    ours, theirs = word_set(one), word_set(other)
+    ours, theirs = stem_set(one), stem_set(other)
     if not ours or not theirs:
         return float(one.strip() == other.strip())
     return len(ours & theirs) / len(ours | theirs)
 
 
-class _Message(NamedTuple):
+class _TranscriptMessage(NamedTuple):
     id: str
     role: str
     text: str
 
 
-def _messages(transcript: str) -> list[_Message]:
+def _parse_transcript(transcript: str) -> list[_TranscriptMessage]:
     """Parse the messages of people, oldest first, with their continuation lines."""
-    said: list[_Message] = []
+    said: list[_TranscriptMessage] = []
     for line in transcript.split("\n"):
         if line.startswith("  ") and said:
             said[-1] = said[-1]._replace(text=f"{said[-1].text}\n{line[2:]}")
         elif found := _MESSAGE.fullmatch(line):
-            said.append(_Message(found["id"], found["role"], found["text"]))
+            said.append(_TranscriptMessage(found["id"], found["role"], found["text"]))
     return [each for each in said if each.role in {"team", "member"}]
 
 
-def _decisions(answers: Iterable[_Message], existing: str) -> Iterable[FactOut]:
+def _find_decisions(answers: Iterable[_TranscriptMessage], existing: str) -> Iterable[FactOut]:
     known = [found for line in existing.split("\n") if (found := _EXISTING.fullmatch(line))]
     said = ((message.id, each.strip()) for message in answers for each in _SENTENCE_END.split(message.text))
     stated = [(each, text) for each, text in said if len(text) in _DECISION_CHARS and _DECIDED.search(text)]
     for message_id, sentence in stated[:_MOST_DECISIONS]:
-        same = [found["id"] for found in known if _likeness(found["text"], sentence) >= _SAME_ANSWER]
+        same = [found["id"] for found in known if _compute_similarity(found["text"], sentence) >= _SAME_ANSWER]
         yield FactOut(
             category="decision",
             content=sentence,
-            summary=truncated(sentence, 100),
+            summary=truncate_text(sentence, 100),
             visibility="shared",
             confidence=0.5,
             sentiment="neutral",

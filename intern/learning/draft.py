@@ -18,22 +18,22 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern.core.ids import ConversationId, QAId
-from intern.core.records import AwaitingReview, Moved, PairDecision, Rejected, Replaced
+from intern.core.records import PairDecision, PairMoved, PairRejected, PairReplaced, PairReviewRequested
 from intern.learning.classifying import Choice
 from intern.learning.filing import ADDS_NOTHING
 from intern.stores.archive import Archive
-from intern.stores.blocks import time_of
-from intern.stores.sqlite.knowledge import Change, Knowledge
+from intern.stores.blocks import qa_id_time
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
 
 EPOCH = 32
 """The number of pairs that are classified with the same index."""
 
 
-class _Line(Struct, frozen=True, kw_only=True, tag_field="line"):
+class _JournalLine(Struct, frozen=True, kw_only=True, tag_field="line"):
     pass
 
 
-class Round(_Line, frozen=True, kw_only=True, tag="round"):
+class RegenerationRound(_JournalLine, frozen=True, kw_only=True, tag="round"):
     """The pairs of one reading of the archive. A further round takes the pairs that were archived meanwhile."""
 
     pairs: int
@@ -47,13 +47,13 @@ class Round(_Line, frozen=True, kw_only=True, tag="round"):
     """The hash of the pairs that were read."""
 
 
-class Begun(_Line, frozen=True, kw_only=True, tag="begun"):
+class RegenerationBegun(_JournalLine, frozen=True, kw_only=True, tag="begun"):
     """The first line. `basis` identifies everything that determines the result, except the archive."""
 
     basis: str
 
 
-class Chosen(_Line, frozen=True, kw_only=True, tag="chosen"):
+class PairClassified(_JournalLine, frozen=True, kw_only=True, tag="chosen"):
     """The choice for a pair."""
 
     qa_id: QAId
@@ -62,13 +62,13 @@ class Chosen(_Line, frozen=True, kw_only=True, tag="chosen"):
     """Chosen a second time, with the topics that the epoch opened before."""
 
 
-class Classified(_Line, frozen=True, kw_only=True, tag="classified"):
+class EpochClassified(_JournalLine, frozen=True, kw_only=True, tag="classified"):
     """All pairs of an epoch have a choice; from here on the library changes."""
 
     epoch: int
 
 
-class Finished(_Line, frozen=True, kw_only=True, tag="finished"):
+class EpochFinished(_JournalLine, frozen=True, kw_only=True, tag="finished"):
     """All pairs of an epoch are decided. Calls and tokens are those of all epochs so far."""
 
     epoch: int
@@ -76,19 +76,19 @@ class Finished(_Line, frozen=True, kw_only=True, tag="finished"):
     tokens: int
 
 
-Line = Begun | Round | Chosen | Classified | Finished
+Line = RegenerationBegun | RegenerationRound | PairClassified | EpochClassified | EpochFinished
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
-class Journal:
+class RegenerationJournal:
     """The progress of a regeneration: lines that are only added. Raises KnowledgeError."""
 
-    def __init__(self, knowledge: Knowledge) -> None:
+    def __init__(self, knowledge: KnowledgeStore) -> None:
         """Read what is there. Blocks."""
         self._knowledge = knowledge
         self.basis: str | None = None
         """None if no regeneration was started."""
-        self.rounds: list[Round] = []
+        self.rounds: list[RegenerationRound] = []
         self.classified = 0
         """Epochs whose pairs have a choice."""
         self.finished = 0
@@ -99,13 +99,13 @@ class Journal:
         """The choices of the current epoch."""
         self.again: dict[QAId, Choice] = {}
         """The second choices of the current epoch."""
-        for line in knowledge.journal():
-            self._remember(_DECODER.decode(line))
+        for line in knowledge.read_journal():
+            self._apply_line(_DECODER.decode(line))
 
     async def write(self, line: Line) -> None:
         """Add a line, durably."""
         await self._knowledge.write_journal(msgspec.json.encode(line).decode())
-        self._remember(line)
+        self._apply_line(line)
 
     @property
     def epochs(self) -> list[tuple[QAId, ...]]:
@@ -117,37 +117,37 @@ class Journal:
         """The number of planned conversations."""
         return sum(len(each.order) for each in self.rounds)
 
-    def _remember(self, line: Line) -> None:
+    def _apply_line(self, line: Line) -> None:
         match line:
-            case Begun():
+            case RegenerationBegun():
                 self.basis = line.basis
-            case Round():
+            case RegenerationRound():
                 self.rounds.append(line)
-            case Chosen():
+            case PairClassified():
                 (self.again if line.again else self.first)[line.qa_id] = line.choice
-            case Classified():
+            case EpochClassified():
                 self.classified = line.epoch + 1
-            case Finished():
+            case EpochFinished():
                 self.finished, self.calls, self.tokens = line.epoch + 1, line.calls, line.tokens
                 self.first.clear()
                 self.again.clear()
 
 
-async def opened(knowledge: Knowledge, archive: Archive, *, basis: str) -> Journal:
+async def open_journal(knowledge: KnowledgeStore, archive: Archive, *, basis: str) -> RegenerationJournal:
     """Open the journal of the unfinished regeneration if it can continue, else of a new one with an empty draft.
 
     It can continue if `basis` is the same, and the archive still has the pairs that were read. Raises KnowledgeError.
     """
-    journal = await run_sync(Journal, knowledge)
-    if journal.basis == basis and await run_sync(still_begins_with, archive, journal.rounds):
+    journal = await run_sync(RegenerationJournal, knowledge)
+    if journal.basis == basis and await run_sync(is_archive_unchanged, archive, journal.rounds):
         return journal
-    await knowledge.change(Change.discard)
-    journal = await run_sync(Journal, knowledge)
-    await journal.write(Begun(basis=basis))
+    await knowledge.change(KnowledgeChange.discard_draft)
+    journal = await run_sync(RegenerationJournal, knowledge)
+    await journal.write(RegenerationBegun(basis=basis))
     return journal
 
 
-class _Version(NamedTuple):
+class _CaptureVersion(NamedTuple):
     """A capture of a conversation. The greatest one is kept."""
 
     messages: int
@@ -157,45 +157,49 @@ class _Version(NamedTuple):
     qa_id: QAId
 
 
-def planned(archive: Archive, after: QAId | None, decisions: Knowledge, awaits_review: Callable[[QAId], bool]) -> Round:
+def plan_round(
+    archive: Archive, after: QAId | None, decisions: KnowledgeStore, awaits_review: Callable[[QAId], bool]
+) -> RegenerationRound:
     """Plan the round after the pair `after`, without pairs that wait for review or were rejected. Blocks."""
-    versions: defaultdict[ConversationId, list[_Version]] = defaultdict(list)
+    versions: defaultdict[ConversationId, list[_CaptureVersion]] = defaultdict(list)
     pairs, last, digest = 0, after, sha256()
-    for pair in archive.after(after):
+    for pair in archive.pairs_after(after):
         pairs, last = pairs + 1, pair.qa_id
         digest.update(msgspec.json.encode(pair))
         if not is_held_back(pair.qa_id, decisions) and not awaits_review(pair.qa_id):
             messages = len(pair.message_ids) - sum(map(decisions.is_withdrawn, pair.message_ids))
-            version = _Version(messages, pair.timestamp, pair.answered_at, pair.qa_id)
+            version = _CaptureVersion(messages, pair.timestamp, pair.answered_at, pair.qa_id)
             versions[pair.conversation_id].append(version)
     kept = sorted(map(max, versions.values()), key=lambda version: (version.answered, version.archived))
     replaced = [(version.qa_id, max(group).qa_id) for group in versions.values() for version in sorted(group)[:-1]]
     order = tuple(version.qa_id for version in kept)
-    return Round(pairs=pairs, order=order, replaced=tuple(replaced), last=last, digest=digest.hexdigest())
+    return RegenerationRound(pairs=pairs, order=order, replaced=tuple(replaced), last=last, digest=digest.hexdigest())
 
 
-def is_held_back(qa_id: QAId, decisions: Knowledge) -> bool:
+def is_held_back(qa_id: QAId, decisions: KnowledgeStore) -> bool:
     """Whether the pair waits for review, was rejected, or adds nothing to an older version of its conversation."""
-    decided = decisions.of(qa_id)
-    return isinstance(decided, AwaitingReview | Rejected) or (decided is not None and decided.reason == ADDS_NOTHING)
+    decided = decisions.last_decision(qa_id)
+    return isinstance(decided, PairReviewRequested | PairRejected) or (
+        decided is not None and decided.reason == ADDS_NOTHING
+    )
 
 
-def awaiting_review(knowledge: Knowledge, passed_over: QAId | None) -> Callable[[QAId], bool]:
+def make_review_check(knowledge: KnowledgeStore, passed_over: QAId | None) -> Callable[[QAId], bool]:
     """Return a function that says whether a pair still needs review. For use with `kb.review`.
 
     All pairs without a decision do, but those up to `passed_over`, which the operator wants to skip.
     """
-    known = None if passed_over is None else time_of(passed_over)
-    return lambda qa_id: knowledge.of(qa_id) is None and (known is None or time_of(qa_id) > known)
+    known = None if passed_over is None else qa_id_time(passed_over)
+    return lambda qa_id: knowledge.last_decision(qa_id) is None and (known is None or qa_id_time(qa_id) > known)
 
 
-def still_begins_with(archive: Archive, rounds: Iterable[Round]) -> bool:
+def is_archive_unchanged(archive: Archive, rounds: Iterable[RegenerationRound]) -> bool:
     """Whether the archive still has the pairs that these rounds read, unchanged. Blocks."""
     after: QAId | None = None
     for each in rounds:
         digest = sha256()
-        for pair in archive.after(after):
-            if each.last is None or time_of(pair.qa_id) > time_of(each.last):
+        for pair in archive.pairs_after(after):
+            if each.last is None or qa_id_time(pair.qa_id) > qa_id_time(each.last):
                 break
             digest.update(msgspec.json.encode(pair))
         if digest.hexdigest() != each.digest:
@@ -204,19 +208,19 @@ def still_begins_with(archive: Archive, rounds: Iterable[Round]) -> bool:
     return True
 
 
-def in_order(decisions: Iterable[PairDecision], epochs: Sequence[Sequence[QAId]]) -> list[PairDecision]:
+def sort_decisions(decisions: Iterable[PairDecision], epochs: Sequence[Sequence[QAId]]) -> list[PairDecision]:
     """Sort the decisions as if the pairs had been decided one by one.
 
     The decisions of a pair stay in their order, and those of a topic come in the order of its pairs.
     """
-    places = {time_of(qa_id): (n, float(at)) for n, epoch in enumerate(epochs) for at, qa_id in enumerate(epoch)}
+    places = {qa_id_time(qa_id): (n, float(at)) for n, epoch in enumerate(epochs) for at, qa_id in enumerate(epoch)}
     told: dict[datetime, tuple[int, float]] = {}
     now = 0
     placed: list[tuple[tuple[int, float], PairDecision]] = []
     for each in decisions:
-        about = [time_of(each.qa_id), *([time_of(each.by)] if isinstance(each, Replaced) else ())]
+        about = [qa_id_time(each.qa_id), *([qa_id_time(each.by)] if isinstance(each, PairReplaced) else ())]
         # Moves come one by one at the end of an epoch.
-        known = [] if isinstance(each, Moved) else [places[time] for time in about if time in places]
+        known = [] if isinstance(each, PairMoved) else [places[time] for time in about if time in places]
         place = max([max(known, default=(now, inf)), *(told[time] for time in about if time in told)])
         now = max(now, place[0])
         told[about[0]] = place

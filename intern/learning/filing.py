@@ -30,31 +30,31 @@ from intern.core.log import get_logger
 from intern.learning import classifying, prompts
 from intern.models.prompt import Model
 from intern.stores.archive import Archive
-from intern.stores.blocks import bare, format_topic, time_of, times_of
-from intern.stores.sqlite.knowledge import Change, Knowledge
+from intern.stores.blocks import bare_message_id, format_topic_block, qa_id_time, qa_id_times
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
 
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-Choose = Callable[[records.CapturedPair], Awaitable[flow.Topic | flow.Skip]]
+Choose = Callable[[records.CapturedPair], Awaitable[flow.TopicChoice | flow.SkipChoice]]
 # A topic that the model could not split is not tried again until it has grown by this factor.
 _GROWTH = 1.25
 WITHDRAWN = "its question or its answer was withdrawn"
-_ENDED = (records.Filed, records.Moved, records.Skipped)
+_ENDED = (records.PairFiled, records.PairMoved, records.PairSkipped)
 ADDS_NOTHING = "it adds nothing but thanks or the like"
 _AS_ARCHIVED = "a message was withdrawn or forgotten, so an edit of it counts no more"
 
 
-Listed = Callable[[Change, TopicName], None]
+Listed = Callable[[KnowledgeChange, TopicName], None]
 """Lists a topic in the index, if it is new."""
 
 
 @dataclass(kw_only=True, eq=False)
-class Filer:
+class TopicFiler:
     """Files pairs in topics, one at a time: the caller waits for each `file`."""
 
     model: Model
-    knowledge: Knowledge
+    knowledge: KnowledgeStore
     archive: Archive
     clock: Clock
     options: prompts.LearningOptions = field(default_factory=prompts.LearningOptions)
@@ -67,36 +67,36 @@ class Filer:
     # Topics that the model could not split, with their lengths.
     _whole: dict[TopicName, int] = field(default_factory=dict[TopicName, int], init=False)
 
-    async def choice(self, pair: records.CapturedPair, choose: Choose) -> classifying.Choice:
+    async def choose_topic(self, pair: records.CapturedPair, choose: Choose) -> classifying.Choice:
         """Return the topic that the conversation is in already or that a reviewer chose; else the result of `choose`.
 
         `choose` gets the pair without withdrawn messages. It is not called if nothing is left of the pair, if the pair
         adds nothing, waits for review or has a final decision. Raises ModelUnavailableError while the model is away.
         """
-        known = await run_sync(self.knowledge.topic_of_conversation, pair.conversation_id)
+        known = await run_sync(self.knowledge.find_conversation_topic, pair.conversation_id)
         if known is not None:
-            return flow.Topic(name=known)
-        decided = self.knowledge.of(pair.qa_id)
-        ended = decided is not None and not isinstance(decided, records.Parked | records.Approved)
-        waits = self.options.review or self._fuller(pair) is not None
+            return flow.TopicChoice(name=known)
+        decided = self.knowledge.last_decision(pair.qa_id)
+        ended = decided is not None and not isinstance(decided, records.PairParked | records.PairApproved)
+        waits = self.options.review or self._find_newer_pair(pair) is not None
         if ended or (decided is None and (waits or await run_sync(self._adds_nothing, pair))):
-            return flow.Skip(reason="it is not to be filed now")
-        left = self.left_of(pair)
+            return flow.SkipChoice(reason="it is not to be filed now")
+        left = self.strip_withdrawn(pair)
         if left is None:
-            return flow.Skip(reason=WITHDRAWN)
-        if isinstance(decided, records.Approved) and decided.topic is not None:
-            return flow.Topic(name=decided.topic)
+            return flow.SkipChoice(reason=WITHDRAWN)
+        if isinstance(decided, records.PairApproved) and decided.topic is not None:
+            return flow.TopicChoice(name=decided.topic)
         try:
             return await choose(left)
         except classifying.OF_ONE_PAIR as error:
             _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
-            return classifying.failed(prompts.CLASSIFY.name, error)
+            return classifying.describe_failure(prompts.CLASSIFY.name, error)
 
-    def left_of(self, pair: records.CapturedPair) -> records.CapturedPair | None:
+    def strip_withdrawn(self, pair: records.CapturedPair) -> records.CapturedPair | None:
         """Return the pair without withdrawn messages; None once its question or its answer was withdrawn."""
-        return prompts.left_of(pair, self.knowledge.is_withdrawn)
+        return prompts.strip_withdrawn(pair, self.knowledge.is_withdrawn)
 
-    async def file(self, filing: flow.Filing) -> records.PairDecision:
+    async def file(self, filing: flow.FilingDecision) -> records.PairDecision:
         """Carry out a filing, and return the logged decision.
 
         A conversation keeps its topic, even if the filing names another one: a fuller capture replaces the older block
@@ -107,24 +107,28 @@ class Filer:
         """
         pair, choice = filing.pair, filing.choice
         change = self.knowledge.change
-        decided = await change(partial(self._decided, pair))
+        decided = await change(partial(self._decide_without_model, pair))
         if decided is not None:
             return decided
-        known = await run_sync(self.knowledge.topic_of_conversation, pair.conversation_id)
-        topic = known or (choice.name if isinstance(choice, flow.Topic) else None)
-        if topic is None or isinstance(choice, classifying.GivenUp):
+        known = await run_sync(self.knowledge.find_conversation_topic, pair.conversation_id)
+        topic = known or (choice.name if isinstance(choice, flow.TopicChoice) else None)
+        if topic is None or isinstance(choice, classifying.AttemptsExhausted):
             return await change(partial(self._set_aside, pair, choice))
-        stored = await run_sync(self.knowledge.read, topic)
+        stored = await run_sync(self.knowledge.read_topic, topic)
         blocks = [block for block in stored if block.conversation_id != pair.conversation_id]
         try:
-            verdict = await self._integrate(topic, blocks, self.left_of(pair) or pair)
+            verdict = await self._integrate(topic, blocks, self.strip_withdrawn(pair) or pair)
         except classifying.OF_ONE_PAIR as error:
             _log.warning("llm_integration_failed", qa_id=pair.qa_id, topic_name=topic, reason=str(error))
-            return await change(partial(self._set_aside, pair, classifying.failed(prompts.INTEGRATE.name, error)))
+            return await change(
+                partial(self._set_aside, pair, classifying.describe_failure(prompts.INTEGRATE.name, error))
+            )
         if verdict.skip and known is None:
-            return await change(partial(self._set_aside, pair, flow.Skip(reason=f"{topic} says all of it already")))
-        removable = self._removable(verdict.remove_ids, topic, blocks, pair)
-        return await change(partial(self._put, pair, topic, removable))
+            return await change(
+                partial(self._set_aside, pair, flow.SkipChoice(reason=f"{topic} says all of it already"))
+            )
+        removable = self._limit_removals(verdict.remove_ids, topic, blocks, pair)
+        return await change(partial(self._store_block, pair, topic, removable))
 
     async def split_outgrown(self, topic: TopicName) -> TopicName | None:
         """Let the model split a topic that is too long, and return the new topic; None without one.
@@ -132,16 +136,16 @@ class Filer:
         After a senseless reply, the topic is not tried again before it has grown by a quarter. The caller must not let
         pairs be filed in this topic meanwhile. Raises as `file` does.
         """
-        blocks = await run_sync(self._outgrown, topic)
+        blocks = await run_sync(self._read_outgrown, topic)
         if not blocks:
             return None
         try:
             split = await classifying.choose_split(self.model, topic, blocks, self.options)
         except classifying.OF_ONE_PAIR as error:
             _log.warning("topic_split_failed", topic_name=topic, blocks=len(blocks), reason=str(error))
-            self._whole[topic] = sum(len(format_topic(block)) for block in blocks)
+            self._whole[topic] = sum(len(format_topic_block(block)) for block in blocks)
             return None
-        return await self.knowledge.change(partial(self._move, topic, split))
+        return await self.knowledge.change(partial(self._move_blocks, topic, split))
 
     async def _integrate(
         self, topic: TopicName, blocks: Sequence[records.TopicBlock], pair: records.CapturedPair
@@ -149,8 +153,8 @@ class Filer:
         if not await run_sync(prompts.is_alike, blocks, pair):
             return prompts.IntegrateOut(skip=False, remove_ids=())
         bounds = self.options
-        shown = await run_sync(prompts.blocks_material, blocks, prompts.text_of(pair.turns), bounds.max_blocks_chars)
-        material = prompts.block_material(prompts.block_of(pair), bounds.max_pair_chars)
+        shown = await run_sync(prompts.render_blocks, blocks, prompts.join_texts(pair.turns), bounds.max_blocks_chars)
+        material = prompts.render_block(prompts.build_block(pair), bounds.max_pair_chars)
         given = prompts.IntegrateIn(topic=topic, blocks=shown, pair=material)
         with bound_contextvars(qa_id=pair.qa_id):
             verdict = await self.model.ask(prompts.INTEGRATE, given)
@@ -158,129 +162,139 @@ class Filer:
             raise errors.ModelReplyError(f"integrate contradicts itself: {verdict.contradiction}")
         return verdict
 
-    def _removable(
+    def _limit_removals(
         self, asked: Sequence[str], topic: TopicName, blocks: Sequence[records.TopicBlock], pair: records.CapturedPair
     ) -> tuple[QAId, ...]:
         """Return the named blocks that may be removed: of this topic, not newer than the pair, and a few at most."""
-        older = {time_of(block.qa_id): block.qa_id for block in blocks if prompts.age_of(block) <= pair.answered_at}
-        wanted = tuple(dict.fromkeys(older[time] for time in times_of(asked) if time in older))
+        older = {
+            qa_id_time(block.qa_id): block.qa_id for block in blocks if prompts.answer_time(block) <= pair.answered_at
+        }
+        wanted = tuple(dict.fromkeys(older[time] for time in qa_id_times(asked) if time in older))
         removable = wanted[: self.options.max_removals]
         if len(removable) < len(set(asked)):
             counts = {"asked": len(set(asked)), "removed": len(removable)}
             _log.warning("topic_removals_refused", qa_id=pair.qa_id, topic_name=topic, **counts)
         return removable
 
-    def _fuller(self, pair: records.CapturedPair) -> QAId | None:
+    def _find_newer_pair(self, pair: records.CapturedPair) -> QAId | None:
         """Return the newest pair of the same conversation; None if it is this one."""
-        newest = self.archive.newest_of(pair.conversation_id) if self.waits_for_newest else None
-        return newest if newest is not None and time_of(newest) > time_of(pair.qa_id) else None
+        newest = self.archive.latest_capture_id(pair.conversation_id) if self.waits_for_newest else None
+        return newest if newest is not None and qa_id_time(newest) > qa_id_time(pair.qa_id) else None
 
     def _adds_nothing(self, pair: records.CapturedPair) -> bool:
         """Whether a pair only adds thanks and the like to an older version that was filed or skipped. Blocks."""
         before = self.archive.get(pair.replaces) if pair.replaces else None
-        if before is None or not isinstance(self.knowledge.of(before.qa_id), _ENDED):
+        if before is None or not isinstance(self.knowledge.last_decision(before.qa_id), _ENDED):
             return False
         old, new = (dict(zip(each.message_ids, each.turns, strict=False)) for each in (before, pair))
         added = new.keys() - old.keys()
         return old.items() <= new.items() and all(self.says_nothing(new[each].text) for each in added)
 
-    def _decided(self, pair: records.CapturedPair, change: Change) -> records.PairDecision | None:
+    def _decide_without_model(self, pair: records.CapturedPair, change: KnowledgeChange) -> records.PairDecision | None:
         """Return the decision if there is nothing to ask a model; else None."""
-        decided = self.knowledge.of(pair.qa_id)
-        if decided is not None and not isinstance(decided, records.Parked | records.Approved):
+        decided = self.knowledge.last_decision(pair.qa_id)
+        if decided is not None and not isinstance(decided, records.PairParked | records.PairApproved):
             return decided
-        places = change.of_conversation(pair.conversation_id)
-        newer = [qa_id for _, qa_id in places if time_of(qa_id) > time_of(pair.qa_id)]
+        places = change.find_conversation_pairs(pair.conversation_id)
+        newer = [qa_id for _, qa_id in places if qa_id_time(qa_id) > qa_id_time(pair.qa_id)]
         by, reason = (newer[-1], "a fuller capture stands already") if newer else (None, "a fuller capture follows")
         if by is None and decided is None and not self.options.review:
-            by = self._fuller(pair)
+            by = self._find_newer_pair(pair)
         if by is not None:
-            return _settle(change, records.Replaced(qa_id=pair.qa_id, by=by, at=self.clock.now(), reason=reason))
-        if self.left_of(pair) is None:
-            return self._drop(pair, change)
+            return _log_decision(
+                change, records.PairReplaced(qa_id=pair.qa_id, by=by, at=self.clock.now(), reason=reason)
+            )
+        if self.strip_withdrawn(pair) is None:
+            return self._remove_pair(pair, change)
         if decided is None and self._adds_nothing(pair):
-            return self._set_aside(pair, flow.Skip(reason=ADDS_NOTHING), change)
+            return self._set_aside(pair, flow.SkipChoice(reason=ADDS_NOTHING), change)
         if decided is None and self.options.review:
             # The older blocks stay until this one is approved.
-            return _settle(change, records.AwaitingReview(qa_id=pair.qa_id, at=self.clock.now()))
+            return _log_decision(change, records.PairReviewRequested(qa_id=pair.qa_id, at=self.clock.now()))
         return None
 
-    def _put(
-        self, pair: records.CapturedPair, topic: TopicName, removable: Collection[QAId], change: Change
+    def _store_block(
+        self, pair: records.CapturedPair, topic: TopicName, removable: Collection[QAId], change: KnowledgeChange
     ) -> records.PairDecision:
-        left = self.left_of(pair)  # again: messages may have been withdrawn during the model call
+        left = self.strip_withdrawn(pair)  # again: messages may have been withdrawn during the model call
         if left is None:
-            return self._drop(pair, change)
-        self._retire(pair, change)
-        removed = tuple(qa_id for _, qa_id in change.remove(removable))
-        change.put(topic, prompts.block_of(left))
+            return self._remove_pair(pair, change)
+        self._replace_older(pair, change)
+        removed = tuple(qa_id for _, qa_id in change.remove_blocks(removable))
+        change.file_blocks(topic, prompts.build_block(left))
         self.listed(change, topic)
-        change.say(_log, "topic_file_updated", topic_name=topic, qa_id=pair.qa_id, removed=list(removed))
-        return _settle(change, records.Filed(qa_id=pair.qa_id, topic=topic, removed=removed, at=self.clock.now()))
+        change.log_after_commit(_log, "topic_file_updated", topic_name=topic, qa_id=pair.qa_id, removed=list(removed))
+        return _log_decision(
+            change, records.PairFiled(qa_id=pair.qa_id, topic=topic, removed=removed, at=self.clock.now())
+        )
 
-    def _outgrown(self, topic: TopicName) -> tuple[records.TopicBlock, ...]:
+    def _read_outgrown(self, topic: TopicName) -> tuple[records.TopicBlock, ...]:
         """Return the blocks of a topic that is too long; none for other topics."""
         try:
-            length = len(self.knowledge.text(topic))
+            length = len(self.knowledge.read_text(topic))
         except errors.SourceError:  # all of it was withdrawn meanwhile
             return ()
         if length <= self.options.max_topic_chars or length < _GROWTH * self._whole.get(topic, 0):
             return ()
-        blocks = self.knowledge.read(topic)
+        blocks = self.knowledge.read_topic(topic)
         return blocks if len(blocks) > 1 else ()
 
-    def _move(self, topic: TopicName, split: classifying.Split, change: Change) -> TopicName | None:
-        leaving = set(times_of(split.moves))
-        blocks = change.read(topic)  # again: messages may have been withdrawn during the model call
-        moving = [block for block in blocks if time_of(block.qa_id) in leaving]
+    def _move_blocks(
+        self, topic: TopicName, split: classifying.TopicSplit, change: KnowledgeChange
+    ) -> TopicName | None:
+        leaving = set(qa_id_times(split.moves))
+        blocks = change.read_topic(topic)  # again: messages may have been withdrawn during the model call
+        moving = [block for block in blocks if qa_id_time(block.qa_id) in leaving]
         if not moving or len(moving) == len(blocks):
             return None
-        name = classifying.free_name(split.name, change.names())
-        change.put(name, *moving)
-        change.decide(*(records.Moved(qa_id=block.qa_id, topic=name, at=self.clock.now()) for block in moving))
+        name = classifying.free_name(split.name, change.topic_names())
+        change.file_blocks(name, *moving)
+        change.decide(*(records.PairMoved(qa_id=block.qa_id, topic=name, at=self.clock.now()) for block in moving))
         self.listed(change, name)
         self._whole.pop(topic, None)
         stayed = len(blocks) - len(moving)
-        change.say(_log, "topic_split", topic_name=topic, new_topic_name=name, moved=len(moving), stayed=stayed)
+        change.log_after_commit(
+            _log, "topic_split", topic_name=topic, new_topic_name=name, moved=len(moving), stayed=stayed
+        )
         return name
 
-    def _retire(self, pair: records.CapturedPair, change: Change) -> None:
+    def _replace_older(self, pair: records.CapturedPair, change: KnowledgeChange) -> None:
         """Take the older versions of the pair out of their topics, and log that they were replaced."""
-        places = change.of_conversation(pair.conversation_id)
-        older = [qa_id for _, qa_id in places if time_of(qa_id) < time_of(pair.qa_id)]
-        change.remove(older)
-        change.decide(*(records.Replaced(qa_id=qa_id, by=pair.qa_id, at=self.clock.now()) for qa_id in older))
+        places = change.find_conversation_pairs(pair.conversation_id)
+        older = [qa_id for _, qa_id in places if qa_id_time(qa_id) < qa_id_time(pair.qa_id)]
+        change.remove_blocks(older)
+        change.decide(*(records.PairReplaced(qa_id=qa_id, by=pair.qa_id, at=self.clock.now()) for qa_id in older))
 
-    def _drop(self, pair: records.CapturedPair, change: Change) -> records.PairDecision:
+    def _remove_pair(self, pair: records.CapturedPair, change: KnowledgeChange) -> records.PairDecision:
         """Remove the pair and its older versions, because nothing is left of it."""
-        self._retire(pair, change)
-        change.say(_log, "qa_pair_removed", qa_id=pair.qa_id)
-        return _settle(change, records.Removed(qa_id=pair.qa_id, reason=WITHDRAWN, at=self.clock.now()))
+        self._replace_older(pair, change)
+        change.log_after_commit(_log, "qa_pair_removed", qa_id=pair.qa_id)
+        return _log_decision(change, records.PairRemoved(qa_id=pair.qa_id, reason=WITHDRAWN, at=self.clock.now()))
 
     def _set_aside(
-        self, pair: records.CapturedPair, choice: classifying.Choice, change: Change
+        self, pair: records.CapturedPair, choice: classifying.Choice, change: KnowledgeChange
     ) -> records.PairDecision:
-        assert not isinstance(choice, flow.Topic)
-        end = records.Skipped if isinstance(choice, flow.Skip) else records.Parked
-        return _settle(change, end(qa_id=pair.qa_id, reason=choice.reason, at=self.clock.now()))
+        assert not isinstance(choice, flow.TopicChoice)
+        end = records.PairSkipped if isinstance(choice, flow.SkipChoice) else records.PairParked
+        return _log_decision(change, end(qa_id=pair.qa_id, reason=choice.reason, at=self.clock.now()))
 
 
-def _settle(change: Change, decision: records.PairDecision) -> records.PairDecision:
+def _log_decision(change: KnowledgeChange, decision: records.PairDecision) -> records.PairDecision:
     change.decide(decision)
     return decision
 
 
-class Cleared(NamedTuple):
+class MessageRemoval(NamedTuple):
     """What a withdrawal or a request to forget did to the topics."""
 
-    decision: records.Withdrawn | records.Forgotten
+    decision: records.MessagesWithdrawn | records.MessagesForgotten
     topics: tuple[TopicName, ...]
     """The changed ones."""
 
 
-async def withdraw(
-    knowledge: Knowledge, archive: Archive, message_ids: Collection[MessageId], now: datetime
-) -> Cleared | None:
+async def withdraw_messages(
+    knowledge: KnowledgeStore, archive: Archive, message_ids: Collection[MessageId], now: datetime
+) -> MessageRemoval | None:
     """Withdraw messages that were deleted; None if all of them were withdrawn before. Raises KnowledgeError.
 
     No pair that is filed or archived later has them, and no block holds them. Call it at any time.
@@ -288,62 +302,64 @@ async def withdraw(
     fresh = tuple(each for each in dict.fromkeys(message_ids) if not knowledge.is_withdrawn(each))
     if not fresh:
         return None
-    decision = records.Withdrawn(message_ids=fresh, reason="deleted on Discord", at=now)
-    cleared = await knowledge.change(partial(take_out, knowledge, archive, decision, fresh))
+    decision = records.MessagesWithdrawn(message_ids=fresh, reason="deleted on Discord", at=now)
+    cleared = await knowledge.change(partial(remove_messages, knowledge, archive, decision, fresh))
     _log.info("messages_withdrawn", message_ids=list(fresh), topics=list(cleared.topics))
     return cleared
 
 
-def take_out(
-    knowledge: Knowledge,
+def remove_messages(
+    knowledge: KnowledgeStore,
     archive: Archive,
-    decision: records.Withdrawn | records.Forgotten,
+    decision: records.MessagesWithdrawn | records.MessagesForgotten,
     message_ids: Collection[MessageId],
-    change: Change,
-) -> Cleared:
+    change: KnowledgeChange,
+) -> MessageRemoval:
     """Log a withdrawal or a tombstone, and take the messages out of all blocks, drafted ones, too.
 
     A block without a question or an answer is removed.
     """
-    gone = frozenset(map(bare, message_ids))
+    gone = frozenset(map(bare_message_id, message_ids))
     change.decide(decision)
-    conversations = dict.fromkeys(chain.from_iterable(map(archive.conversations_of, message_ids)))
+    conversations = dict.fromkeys(chain.from_iterable(map(archive.find_conversations, message_ids)))
     topics: dict[TopicName, None] = {}
-    for library in (change, drafted := change.drafted()):
+    for library in (change, drafted := change.as_draft()):
         doomed: list[QAId] = []
-        for name, qa_id in [place for each in conversations for place in library.of_conversation(each)]:
+        for name, qa_id in [place for each in conversations for place in library.find_conversation_pairs(each)]:
             # Where the archive lacks this block's pair, it may have any message of its conversation.
             pair = archive.get(qa_id)
-            if pair and gone.isdisjoint(map(bare, pair.message_ids)):
+            if pair and gone.isdisjoint(map(bare_message_id, pair.message_ids)):
                 continue
-            before = pair and prompts.left_of(pair, knowledge.is_withdrawn)
-            left = before and prompts.left_of(before, lambda each: bare(each) in gone)
-            [block] = [block for block in library.read(name) if time_of(block.qa_id) == time_of(qa_id)]
+            before = pair and prompts.strip_withdrawn(pair, knowledge.is_withdrawn)
+            left = before and prompts.strip_withdrawn(before, lambda each: bare_message_id(each) in gone)
+            [block] = [block for block in library.read_topic(name) if qa_id_time(block.qa_id) == qa_id_time(qa_id)]
             if left is None:
                 doomed.append(qa_id)
             elif block.turns != left.turns:
-                library.put(name, structs.replace(block, turns=left.turns))
+                library.file_blocks(name, structs.replace(block, turns=left.turns))
                 if library is change and before and block.turns != before.turns:
                     # A person's words stand no more; once the message is erased, only this says so.
-                    change.decide(records.Filed(qa_id=qa_id, topic=name, at=decision.at, reason=_AS_ARCHIVED))
+                    change.decide(records.PairFiled(qa_id=qa_id, topic=name, at=decision.at, reason=_AS_ARCHIVED))
             else:
                 continue
             if library is not drafted:
                 topics[name] = None
-        library.remove(doomed)
+        library.remove_blocks(doomed)
         if library is not drafted:
             reason = (
-                "its question or its answer was forgotten" if isinstance(decision, records.Forgotten) else WITHDRAWN
+                "its question or its answer was forgotten"
+                if isinstance(decision, records.MessagesForgotten)
+                else WITHDRAWN
             )
-            change.decide(*(records.Removed(qa_id=qa_id, reason=reason, at=decision.at) for qa_id in doomed))
-    return Cleared(decision, tuple(topics))
+            change.decide(*(records.PairRemoved(qa_id=qa_id, reason=reason, at=decision.at) for qa_id in doomed))
+    return MessageRemoval(decision, tuple(topics))
 
 
 # Pairs read from the archive at a time: starting a thread for each would cost more than reading it.
 _READ_AHEAD = 32
 
 
-class Tally(Struct, frozen=True, kw_only=True):
+class DecisionCounts(Struct, frozen=True, kw_only=True):
     """The number of pairs for each kind of decision."""
 
     filed: int = 0
@@ -357,37 +373,37 @@ class Tally(Struct, frozen=True, kw_only=True):
     rejected: int = 0
 
     @classmethod
-    def of(cls, decisions: Iterable[records.PairDecision]) -> Tally:
+    def count_decisions(cls, decisions: Iterable[records.PairDecision]) -> DecisionCounts:
         """Count each decision once."""
         return cls(**Counter(str(type(decision).__struct_config__.tag) for decision in decisions))
 
 
-async def try_once(
-    pair: records.CapturedPair, *, filer: Filer, choose: Choose, attempts: classifying.Attempts
+async def attempt_filing(
+    pair: records.CapturedPair, *, filer: TopicFiler, choose: Choose, attempts: classifying.AttemptCounter
 ) -> records.PairDecision:
     """Classify and file one pair, as a counted attempt. Raises as `Filer.file` does; that attempt does not count."""
     try:
-        choice = await classifying.begun(attempts, pair.qa_id) or await filer.choice(pair, choose)
-        decision = await filer.file(flow.Filing(pair=pair, choice=choice))
+        choice = await classifying.count_attempt(attempts, pair.qa_id) or await filer.choose_topic(pair, choose)
+        decision = await filer.file(flow.FilingDecision(pair=pair, choice=choice))
     except (errors.InternError, get_cancelled_exc_class()):
         with CancelScope(shield=True), suppress(errors.KnowledgeError):  # the first error says more
             await attempts.clear(pair.qa_id)
         raise
-    await attempts.end(decision, again=not isinstance(choice, classifying.GivenUp))
+    await attempts.end(decision, again=not isinstance(choice, classifying.AttemptsExhausted))
     return decision
 
 
 Hears = Callable[[records.CapturedPair, records.PairDecision], Awaitable[None]]
 
 
-async def catch_up(
+async def file_pairs(
     pairs: Iterator[records.CapturedPair],
     *,
-    filer: Filer,
+    filer: TopicFiler,
     choose: Choose,
-    attempts: classifying.Attempts,
+    attempts: classifying.AttemptCounter,
     filed: Hears | None = None,
-) -> Tally:
+) -> DecisionCounts:
     """Classify and file the pairs, in order.
 
     Each is a counted attempt, and `filed` hears of each. A pair with senseless replies is parked, and the next one
@@ -397,8 +413,8 @@ async def catch_up(
     decisions: list[records.PairDecision] = []
     while ahead := await run_sync(lambda: list(islice(pairs, _READ_AHEAD))):
         for pair in ahead:
-            decision = await try_once(pair, filer=filer, choose=choose, attempts=attempts)
+            decision = await attempt_filing(pair, filer=filer, choose=choose, attempts=attempts)
             decisions.append(decision)
             if filed is not None:
                 await filed(pair, decision)
-    return Tally.of(decisions)
+    return DecisionCounts.count_decisions(decisions)

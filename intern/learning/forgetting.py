@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId, QAId, TopicName, UserId
-from intern.core.records import CapturedPair, Decision, Filed, Forgotten, Moved, Turn
+from intern.core.records import CapturedPair, Decision, MessagesForgotten, PairFiled, PairMoved, Turn
 from intern.core.text.patterns import regex
-from intern.facts.segments import IsWithdrawn, without_withdrawn
-from intern.stores.archive import Archive, Erased
-from intern.stores.blocks import bare, time_of
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.facts.segments import IsWithdrawn, remove_withdrawn
+from intern.stores.archive import Archive, ArchiveErasure
+from intern.stores.blocks import bare_message_id, qa_id_time
+from intern.stores.sqlite.knowledge import KnowledgeStore
 
 _MEMBER = regex(r"[0-9]{1,20}")
 # Other programs may put text before or after the number.
@@ -33,7 +33,7 @@ _TELLING = 12
 _NAMED = 1000
 
 
-class Forget(Struct, frozen=True, kw_only=True):
+class ForgetRequest(Struct, frozen=True, kw_only=True):
     """A request to forget all messages of a member until now, or these messages."""
 
     user_id: UserId | None = None
@@ -41,7 +41,7 @@ class Forget(Struct, frozen=True, kw_only=True):
     erase: bool = False
     """Delete also from the archive, and from the remains of deleted rows on disk."""
 
-    def checked(self) -> Forget:
+    def validate(self) -> ForgetRequest:
         """Return the request. Raises ConfigError if it is invalid."""
         if (self.user_id is None) == (not self.message_ids):
             raise ConfigError("say what to forget: a member (--user ID) or messages (--message ID)")
@@ -56,7 +56,7 @@ class Forget(Struct, frozen=True, kw_only=True):
         return self
 
 
-class Forgot(Struct, frozen=True, kw_only=True):
+class ForgetResult(Struct, frozen=True, kw_only=True):
     """The result of a request to forget."""
 
     found: bool
@@ -69,7 +69,7 @@ class Forgot(Struct, frozen=True, kw_only=True):
     nameless: tuple[QAId, ...] = ()
     """Captures without authors, which may have the member's messages. Of very many, only the first."""
     nameless_count: int = 0
-    erased: Erased | None = None
+    erased: ArchiveErasure | None = None
     owed: str = ""
     """Why the vector engine still holds a copy, which it deletes once it is back; empty where it holds none."""
 
@@ -78,7 +78,7 @@ Forgets = Callable[[Collection[MessageId]], Awaitable[None]]
 """Deletes messages, and everything made from them, in one store. Safe to repeat; raises KnowledgeError."""
 
 
-class Search(NamedTuple):
+class ForgetScope(NamedTuple):
     """The messages, pairs and topics that a request concerns."""
 
     message_ids: tuple[MessageId, ...]
@@ -92,58 +92,62 @@ class Search(NamedTuple):
     """Whether it had a tombstone before."""
 
 
-def search(asked: Forget, archive: Archive, decisions: Knowledge, also: Collection[MessageId] = ()) -> Search:
+def find_forget_scope(
+    asked: ForgetRequest, archive: Archive, decisions: KnowledgeStore, also: Collection[MessageId] = ()
+) -> ForgetScope:
     """Find what a request concerns. `also` lists messages of the member that other stores know. Blocks.
 
     The caller must prevent archiving meanwhile, and until the tombstone is logged. Raises KnowledgeError.
     """
     wanted = dict.fromkeys((*asked.message_ids, *also))
-    earlier = [each for each in decisions.all() if isinstance(each, Forgotten) and _concerns(each, asked)]
+    earlier = [
+        each for each in decisions.read_decisions() if isinstance(each, MessagesForgotten) and _concerns(each, asked)
+    ]
     nameless: tuple[QAId, ...] = ()
     if asked.user_id is not None:
         wanted.update(dict.fromkeys(message_id for each in earlier for message_id in each.message_ids))
-        own, nameless = _of_member(asked.user_id, archive)
+        own, nameless = _find_member_messages(asked.user_id, archive)
         wanted.update(own)
-    gone = frozenset(map(bare, wanted))
-    buried = {bare(message_id) for each in earlier for message_id in each.message_ids}
-    captures = tuple(pair.qa_id for pair in concerned(archive, lambda each: bare(each) in gone))
-    return Search(
+    gone = frozenset(map(bare_message_id, wanted))
+    buried = {bare_message_id(message_id) for each in earlier for message_id in each.message_ids}
+    captures = tuple(pair.qa_id for pair in find_affected_pairs(archive, lambda each: bare_message_id(each) in gone))
+    return ForgetScope(
         message_ids=tuple(wanted),
-        fresh=tuple(each for each in wanted if bare(each) not in buried),
+        fresh=tuple(each for each in wanted if bare_message_id(each) not in buried),
         captures=captures,
-        topics=ever_filed(captures, decisions.all()),
+        topics=find_filed_topics(captures, decisions.read_decisions()),
         nameless=nameless,
         buried=bool(earlier),
     )
 
 
-def concerned(archive: Archive, is_gone: IsWithdrawn) -> list[CapturedPair]:
+def find_affected_pairs(archive: Archive, is_gone: IsWithdrawn) -> list[CapturedPair]:
     """Return the pairs with a message that is gone, oldest first. Reads the whole archive; raises KnowledgeError."""
-    return [pair for pair in archive.after(None) if any(map(is_gone, pair.message_ids))]
+    return [pair for pair in archive.pairs_after(None) if any(map(is_gone, pair.message_ids))]
 
 
-def ever_filed(captures: Collection[QAId], decisions: Iterable[Decision]) -> frozenset[TopicName]:
+def find_filed_topics(captures: Collection[QAId], decisions: Iterable[Decision]) -> frozenset[TopicName]:
     """Return the topics in which one of the captures was ever filed; their descriptions may quote it."""
-    times = {time_of(qa_id) for qa_id in captures}
+    times = {qa_id_time(qa_id) for qa_id in captures}
     return frozenset(
-        each.topic for each in decisions if isinstance(each, Filed | Moved) and time_of(each.qa_id) in times
+        each.topic for each in decisions if isinstance(each, PairFiled | PairMoved) and qa_id_time(each.qa_id) in times
     )
 
 
-def traces_of(archive: Archive, is_gone: IsWithdrawn) -> tuple[bytes, ...]:
+def collect_identifying_texts(archive: Archive, is_gone: IsWithdrawn) -> tuple[bytes, ...]:
     """Return the ids of pairs with messages that are gone, and lines that only such messages have.
 
     By these, pieces of text are recognised. Reads the archive; raises KnowledgeError.
     """
-    pairs = concerned(archive, is_gone)
+    pairs = find_affected_pairs(archive, is_gone)
     ids = {each for pair in pairs for each in (pair.qa_id, pair.conversation_id)}
-    lines = {line for pair in pairs for line in _telling(pair.turns)}
-    for pair in archive.after(None) if lines else ():
-        lines.difference_update(_telling(without_withdrawn(pair, is_gone).turns))
+    lines = {line for pair in pairs for line in _iter_identifying_lines(pair.turns)}
+    for pair in archive.pairs_after(None) if lines else ():
+        lines.difference_update(_iter_identifying_lines(remove_withdrawn(pair, is_gone).turns))
     return tuple(each.encode() for each in (*ids, *lines))
 
 
-def tombstone(asked: Forget, found: Search, now: datetime) -> Forgotten | None:
+def make_tombstone(asked: ForgetRequest, found: ForgetScope, now: datetime) -> MessagesForgotten | None:
     """Return the tombstone to log; None where all has one.
 
     A member's tombstone covers all their messages until now, so each request logs a new one.
@@ -151,12 +155,14 @@ def tombstone(asked: Forget, found: Search, now: datetime) -> Forgotten | None:
     if asked.user_id is None and not found.fresh:
         return None
     reason = "all that a member wrote" if asked.user_id is not None else "single messages"
-    return Forgotten(message_ids=found.fresh, user_id=asked.user_id, reason=reason, at=now)
+    return MessagesForgotten(message_ids=found.fresh, user_id=asked.user_id, reason=reason, at=now)
 
 
-def told(found: Search, *, held: bool, topics: Collection[TopicName], erased: Erased | None, owed: str = "") -> Forgot:
+def build_forget_result(
+    found: ForgetScope, *, held: bool, topics: Collection[TopicName], erased: ArchiveErasure | None, owed: str = ""
+) -> ForgetResult:
     """Make the result. `held`: another store had something of it."""
-    return Forgot(
+    return ForgetResult(
         found=bool(held or topics or found.captures or found.buried),
         messages=len(found.message_ids),
         captures=len(found.captures),
@@ -168,28 +174,28 @@ def told(found: Search, *, held: bool, topics: Collection[TopicName], erased: Er
     )
 
 
-def _concerns(tombstone: Forgotten, asked: Forget) -> bool:
+def _concerns(tombstone: MessagesForgotten, asked: ForgetRequest) -> bool:
     if asked.user_id is not None:
         return tombstone.user_id == asked.user_id
-    return not set(map(bare, asked.message_ids)).isdisjoint(map(bare, tombstone.message_ids))
+    return not set(map(bare_message_id, asked.message_ids)).isdisjoint(map(bare_message_id, tombstone.message_ids))
 
 
-def _of_member(user_id: UserId, archive: Archive) -> tuple[dict[MessageId, None], tuple[QAId, ...]]:
+def _find_member_messages(user_id: UserId, archive: Archive) -> tuple[dict[MessageId, None], tuple[QAId, ...]]:
     """Return a member's messages, and the captures with messages whose authors no capture names."""
     own: dict[MessageId, None] = {}
     nameless: dict[str, QAId] = {}
-    for pair in archive.after(None):
+    for pair in archive.pairs_after(None):
         authors = pair.author_ids or (UserId(""),) * len(pair.message_ids)
         for message_id, author in zip(pair.message_ids, authors, strict=True):
             if author == user_id:
                 own[message_id] = None
             if author:
-                nameless.pop(bare(message_id), None)  # a newer capture may name the author
+                nameless.pop(bare_message_id(message_id), None)  # a newer capture may name the author
             else:
-                nameless.setdefault(bare(message_id), pair.qa_id)
+                nameless.setdefault(bare_message_id(message_id), pair.qa_id)
     return own, tuple(dict.fromkeys(nameless.values()))
 
 
-def _telling(turns: Iterable[Turn]) -> Iterator[str]:
+def _iter_identifying_lines(turns: Iterable[Turn]) -> Iterator[str]:
     """Yield the lines that are long enough to identify a message."""
     return (line for turn in turns for line in map(str.strip, turn.text.split("\n")) if len(line) >= _TELLING)

@@ -19,16 +19,16 @@ from typing import Literal, NamedTuple, TypeVar
 from anyio import sleep, to_thread
 from msgspec import Struct, structs
 
-from intern.chat.conversations import text_of
+from intern.chat.conversations import format_message
 from intern.chat.platform import PAGE, ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, LateChange, MessageEdited, MessagesDeleted
-from intern.core.ids import FIRST, ChannelId, ConversationId, GuildId, MessageId, Position, position_at, position_of
+from intern.core.ids import FIRST, ChannelId, ConversationId, GuildId, MessageId, Position, parse_position, position_at
 from intern.core.log import get_logger
-from intern.core.messages import Author, AuthorType, ChatMessage, Lookups
+from intern.core.messages import Author, AuthorType, ChatMessage, RoleLookupBudget
 from intern.core.records import CapturedPair, Speaker
-from intern.facts.segments import without_ids
-from intern.learning.review import put_last
+from intern.facts.segments import remove_person_ids
+from intern.learning.review import append_bounded
 from intern.stores.archive import Archive
 from intern.stores.sqlite.chat import AnsweredThreads
 from intern.stores.sqlite.work import PendingCaptures
@@ -54,7 +54,7 @@ _VERSIONS = 100  # of a conversation; the most that are searched for the channel
 _AUTHORS: dict[Speaker, AuthorType] = {"User": "community_user", "Team": "team_member"}
 
 
-class Gone(NamedTuple):
+class RelevantDeletions(NamedTuple):
     """The deleted messages that concern us."""
 
     asked: tuple[MessageId, ...]
@@ -63,7 +63,7 @@ class Gone(NamedTuple):
     """Messages that were captured, are about to be archived, or were read with an answered thread."""
 
 
-class Meanwhile:
+class BatchChanges:
     """The changes while a batch's context is read, because a page of history may be older than they are."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Meanwhile:
         """Keep all changes again."""
         self._only = None
 
-    def note(self, change: LateChange) -> None:
+    def record(self, change: LateChange) -> None:
         """Remember a change."""
         match change:
             case MessageEdited(message=message):
@@ -91,24 +91,24 @@ class Meanwhile:
     def _matters(self, message_id: MessageId) -> bool:
         return self._only is None or message_id in self._only
 
-    def now(self, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    def apply_changes(self, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
         """Return the current versions of the messages, without the deleted ones."""
         found = ((message, self._changes.get(message.id, message)) for message in messages)
         # An edit's payload may lack the roles that identify a team member.
         return tuple(structs.replace(now, author=message.author) for message, now in found if now is not None)
 
-    def captured_now(self, request: CaptureRequest) -> CaptureRequest | None:
+    def update_capture(self, request: CaptureRequest) -> CaptureRequest | None:
         """Return the current version of the capture; None once its question or its answer is gone."""
-        messages = self.now(request.messages)
+        messages = self.apply_changes(request.messages)
         is_whole = {each.author.type for each in messages} == {each.author.type for each in request.messages}
         return structs.replace(request, messages=messages) if is_whole else None
 
-    def versions_of(self, messages: Sequence[ChatMessage]) -> Mapping[MessageId, ChatMessage | None]:
+    def find_changed(self, messages: Sequence[ChatMessage]) -> Mapping[MessageId, ChatMessage | None]:
         """Return the newest versions of those of these messages that changed; None for deleted ones."""
         return {message.id: self._changes[message.id] for message in messages if message.id in self._changes}
 
 
-class _Place(Struct, frozen=True):
+class _CapturePlace(Struct, frozen=True):
     """The place and the author's type of a captured message."""
 
     conversation_id: ConversationId
@@ -134,56 +134,58 @@ class MessageChanges:
     answered: AnsweredThreads | None = None
     done_with: Callable[[MessageId], Awaitable[bool]] | None = None
     """Whether the reply to a message was posted or dropped before. Raises KnowledgeError."""
-    _open: set[Meanwhile] = field(default_factory=set[Meanwhile], init=False)
+    _open: set[BatchChanges] = field(default_factory=set[BatchChanges], init=False)
     _asked: OrderedDict[MessageId, Author] = field(default_factory=OrderedDict[MessageId, Author], init=False)
     _in_work: set[MessageId] = field(default_factory=set[MessageId], init=False)
-    _taught: OrderedDict[MessageId, _Place] = field(default_factory=OrderedDict[MessageId, _Place], init=False)
+    _taught: OrderedDict[MessageId, _CapturePlace] = field(
+        default_factory=OrderedDict[MessageId, _CapturePlace], init=False
+    )
 
-    def begin(self) -> Meanwhile:
+    def start_collecting(self) -> BatchChanges:
         """Collect the changes for a batch from now on, until `end`."""
-        meanwhile = Meanwhile()
+        meanwhile = BatchChanges()
         self._open.add(meanwhile)
         return meanwhile
 
-    def end(self, meanwhile: Meanwhile) -> None:
+    def stop_collecting(self, meanwhile: BatchChanges) -> None:
         """Stop collecting: the requests of the batch were handed on."""
         self._open.discard(meanwhile)
 
-    def asks(self, request: AnswerRequest) -> None:
+    def record_question(self, request: AnswerRequest) -> None:
         """Note a question that goes to the responder."""
         for message in request.batch.messages:
-            put_last(self._asked, message.id, message.author, _ASKED)
+            append_bounded(self._asked, message.id, message.author, _ASKED)
             self._in_work.add(message.id)
 
     def mark_settled(self, message_ids: Collection[MessageId]) -> None:
         """Note that nothing is left to do for these messages."""
         self._in_work.difference_update(message_ids)
 
-    def teaches(self, request: CaptureRequest) -> None:
+    def record_capture(self, request: CaptureRequest) -> None:
         """Note a capture that goes to the archive."""
         for message in request.messages:
-            put_last(self._taught, message.id, _place(request, message), _TAUGHT)
+            append_bounded(self._taught, message.id, _make_place(request, message), _TAUGHT)
 
-    def deleted(self, change: MessagesDeleted) -> Gone:
+    def record_deletion(self, change: MessagesDeleted) -> RelevantDeletions:
         """Return the deleted messages to withdraw; mostly none."""
         self._note(change)
         ids, place = change.message_ids, change.channel_id
         for each in ids:
-            self._stir(place, each)
-        return Gone(
+            self._mark_thread_changed(place, each)
+        return RelevantDeletions(
             asked=tuple(each for each in ids if each in self._asked),
-            taught=tuple(each for each in ids if self._holds(each) or self._was_read(place, each)),
+            taught=tuple(each for each in ids if self._is_captured(each) or self._was_read(place, each)),
         )
 
     def is_asked(self, message_id: MessageId) -> bool:
         """Return whether a message is of a question that may be in work."""
         return message_id in self._asked
 
-    def edited(self, change: MessageEdited) -> bool:
+    def record_edit(self, change: MessageEdited) -> bool:
         """Whether an edit changes a question or a captured message."""
         self._note(change)
-        self._stir(change.message.channel_id, change.message.id)
-        return change.message.id in self._asked or self._holds(change.message.id)
+        self._mark_thread_changed(change.message.channel_id, change.message.id)
+        return change.message.id in self._asked or self._is_captured(change.message.id)
 
     async def ask_again(self, change: MessageEdited) -> Batch | None:
         """Return the question that an edit changed; None for another message, and once intern or the team answered.
@@ -191,14 +193,14 @@ class MessageChanges:
         None, too, while the question is in work: the responder gets its new text.
         """
         message = change.message
-        asks_no_more = message.id in self._in_work or self._holds(message.id)
+        asks_no_more = message.id in self._in_work or self._is_captured(message.id)
         author = None if asks_no_more else self._asked.get(message.id)
         if author is None or (self.done_with is not None and await self.done_with(message.id)):
             return None
         messages = (structs.replace(message, author=author),)  # an edit's payload may lack the roles
         return Batch(channel_id=message.channel_id, author=author, messages=messages)
 
-    async def captured_anew(self, change: MessageEdited) -> tuple[CaptureRequest, ...]:
+    async def capture_again(self, change: MessageEdited) -> tuple[CaptureRequest, ...]:
         """Make a capture of the edited message for each of its conversations; the archive joins it with the others.
 
         Nothing if the channel is closed to us by now. Raises the ChatError and KnowledgeError families.
@@ -206,8 +208,8 @@ class MessageChanges:
         message = change.message
         if not await self.admits(message.channel_id):
             return ()
-        places = await to_thread.run_sync(self._places, message.id)
-        for underway in await self._underway(message.id):
+        places = await to_thread.run_sync(self._find_archived_places, message.id)
+        for underway in await self._find_pending_places(message.id):
             if underway.conversation_id not in {place.conversation_id for place in places}:
                 places.append(underway)
         return tuple(
@@ -223,49 +225,49 @@ class MessageChanges:
 
     def _note(self, change: LateChange) -> None:
         for meanwhile in self._open:
-            meanwhile.note(change)
+            meanwhile.record(change)
 
-    def _holds(self, message_id: MessageId) -> bool:
+    def _is_captured(self, message_id: MessageId) -> bool:
         """Whether the message was captured, is about to be archived, or waits for that."""
         waits = self.pending is not None and self.pending.holds(message_id)
-        return waits or message_id in self._taught or bool(self.captured.conversations_of(message_id))
+        return waits or message_id in self._taught or bool(self.captured.find_conversations(message_id))
 
     def _was_read(self, channel_id: ChannelId, message_id: MessageId) -> bool:
         return self.answered is not None and self.answered.holds(channel_id, message_id)
 
-    def _stir(self, channel_id: ChannelId, message_id: MessageId) -> None:
+    def _mark_thread_changed(self, channel_id: ChannelId, message_id: MessageId) -> None:
         if self.answered is not None:
-            self.answered.stir(channel_id, message_id)
+            self.answered.note_event(channel_id, message_id)
 
-    async def _underway(self, message_id: MessageId) -> list[_Place]:
+    async def _find_pending_places(self, message_id: MessageId) -> list[_CapturePlace]:
         handed_on = self._taught.get(message_id)
-        waits = await self.pending.holding(message_id) if self.pending is not None else ()
+        waits = await self.pending.find_requests(message_id) if self.pending is not None else ()
         said = ((request, message) for request in waits for message in request.messages)
-        places = [_place(request, message) for request, message in said if message.id == message_id]
+        places = [_make_place(request, message) for request, message in said if message.id == message_id]
         return [handed_on, *places] if handed_on is not None else places
 
-    def _places(self, message_id: MessageId) -> list[_Place]:
-        places: list[_Place] = []
-        for conversation in self.captured.conversations_of(message_id):
-            pair = self.captured.latest_of(conversation)
+    def _find_archived_places(self, message_id: MessageId) -> list[_CapturePlace]:
+        places: list[_CapturePlace] = []
+        for conversation in self.captured.find_conversations(message_id):
+            pair = self.captured.latest_capture(conversation)
             # If ids and turns do not match, the turn to change is unknown.
             if pair is None or len(pair.turns) != len(pair.message_ids) or message_id not in pair.message_ids:
                 continue
             speaker = pair.turns[pair.message_ids.index(message_id)].speaker
-            places.append(_Place(conversation, pair.guild_id, pair.channel_id, _AUTHORS[speaker]))
+            places.append(_CapturePlace(conversation, pair.guild_id, pair.channel_id, _AUTHORS[speaker]))
         return places
 
 
-def _place(request: CaptureRequest, message: ChatMessage) -> _Place:
-    return _Place(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
+def _make_place(request: CaptureRequest, message: ChatMessage) -> _CapturePlace:
+    return _CapturePlace(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
 
 
-class _SpentError(Exception):
+class _RequestsSpentError(Exception):
     """All requests are used up."""
 
 
 @dataclass
-class MissedChanges:
+class MissedChangeFinder:
     """Finds messages that were edited or deleted during an outage."""
 
     archive: Archive
@@ -278,90 +280,92 @@ class MissedChanges:
     """Does what is done to a text before it is archived."""
     requests: int = REQUESTS
 
-    async def look(self, outage: datetime, tell: Callable[[LateChange], object]) -> int:
+    async def check(self, outage: datetime, tell: Callable[[LateChange], object]) -> int:
         """Report the changes of messages that were written since DAYS before the outage; return the number of requests.
 
         The newest messages come first. Waits while Discord is away. Raises KnowledgeError if the archive cannot be
         read.
         """
-        left = await to_thread.run_sync(self._captured, position_at(outage - timedelta(days=DAYS)))
-        asking = _Asking(self.requests, tell)
+        left = await to_thread.run_sync(self._map_captures, position_at(outage - timedelta(days=DAYS)))
+        asking = _BoundedRequests(self.requests, tell)
         try:
             while left:
                 channel_id = max(left, key=lambda each: max(left[each]))
-                if not await self._look_at_newest(channel_id, left[channel_id], asking):
+                if not await self._check_newest(channel_id, left[channel_id], asking):
                     del left[channel_id]
-        except _SpentError:
+        except _RequestsSpentError:
             count = sum(map(len, left.values()))
             _log.warning("missed_changes_cut", requests=asking.made, messages_left=count)
         return asking.made
 
-    def _captured(self, floor: Position) -> dict[ChannelId, dict[Position, CapturedPair]]:
+    def _map_captures(self, floor: Position) -> dict[ChannelId, dict[Position, CapturedPair]]:
         """Map channels and messages to their captures. Blocks."""
         found: dict[ChannelId, dict[Position, CapturedPair]] = {}
-        for conversation_id in self.archive.written_since(floor.id):
-            pair = self.archive.latest_of(conversation_id)
-            if pair is None or not position_of(pair.channel_id or "").is_known:
+        for conversation_id in self.archive.find_conversations_since(floor.id):
+            pair = self.archive.latest_capture(conversation_id)
+            if pair is None or not parse_position(pair.channel_id or "").is_known:
                 continue
-            for position in map(position_of, pair.message_ids):
+            for position in map(parse_position, pair.message_ids):
                 if position.is_known and position >= floor and not self.is_withdrawn(position.id):
                     found.setdefault(ChannelId(pair.channel_id or ""), {})[position] = pair
         return found
 
-    async def _look_at_newest(self, channel_id: ChannelId, left: dict[Position, CapturedPair], asking: _Asking) -> bool:
+    async def _check_newest(
+        self, channel_id: ChannelId, left: dict[Position, CapturedPair], asking: _BoundedRequests
+    ) -> bool:
         """Check the newest remaining messages of a channel; return false if none remain."""
         try:
-            if not await asking.of_channel(channel_id, partial(self.admits, channel_id)):
+            if not await asking.ask_about_channel(channel_id, partial(self.admits, channel_id)):
                 return False
-            shown, down_to = await self._read(channel_id, max(left), asking)
+            shown, down_to = await self._read_page(channel_id, max(left), asking)
         except ChatRefusedError as refusal:
             _log.info("missed_changes_unseen", channel_id=channel_id, reason=str(refusal))
             return False
         for position in sorted((each for each in left if each >= down_to), reverse=True):
             pair = left[position]
-            message = shown.get(position) or await self._search(position, pair, asking)
+            message = shown.get(position) or await self._find_message(position, pair, asking)
             del left[position]
             if message is None:
                 gone = (position.id,)
                 asking.tell(MessagesDeleted(guild_id=pair.guild_id, channel_id=channel_id, message_ids=gone))
-            elif isinstance(message, ChatMessage) and self._is_news(message, pair):
+            elif isinstance(message, ChatMessage) and self._is_changed(message, pair):
                 asking.tell(MessageEdited(message=message))
         return bool(left)
 
-    def _is_news(self, message: ChatMessage, pair: CapturedPair) -> bool:
+    def _is_changed(self, message: ChatMessage, pair: CapturedPair) -> bool:
         has_title = message.thread_id is not None or str(message.id) == message.channel_id  # maybe a new one
         if not (message.edited_at or has_title):
             return False
         said = dict(zip(pair.message_ids, pair.turns, strict=False))
         if message.id in said:
-            said[message.id] = structs.replace(said[message.id], text=self.mask(text_of(message)))
-        return without_ids(tuple(said.values()), pair.author_ids) != pair.turns
+            said[message.id] = structs.replace(said[message.id], text=self.mask(format_message(message)))
+        return remove_person_ids(tuple(said.values()), pair.author_ids) != pair.turns
 
-    async def _read(
-        self, channel_id: ChannelId, newest: Position, asking: _Asking
+    async def _read_page(
+        self, channel_id: ChannelId, newest: Position, asking: _BoundedRequests
     ) -> tuple[Mapping[Position, ChatMessage], Position]:
         """Read the page that ends with a message; return also from where on it is complete. Raises ChatRefusedError."""
-        if newest <= position_of(channel_id):
+        if newest <= parse_position(channel_id):
             return {}, FIRST  # a channel has nothing older than itself; the first message of a thread is searched for
-        page = await asking.ask(partial(self._page, channel_id, newest.next.id))
+        page = await asking.ask(partial(self._fetch_page, channel_id, newest.next.id))
         # Without the right to read history, Discord gives empty pages.
-        if not page and not await asking.ask(partial(self._page, channel_id, None)):
+        if not page and not await asking.ask(partial(self._fetch_page, channel_id, None)):
             raise ChatRefusedError(f"channel {channel_id} shows no history")
         # A page leaves out system messages, so even the last page but one may be less than full.
-        down_to = position_of(page[0].id) if len(page) >= PAGE // 2 else FIRST
-        return {position_of(message.id): message for message in page}, down_to
+        down_to = parse_position(page[0].id) if len(page) >= PAGE // 2 else FIRST
+        return {parse_position(message.id): message for message in page}, down_to
 
-    async def _page(self, channel_id: ChannelId, before: MessageId | None) -> Sequence[ChatMessage]:
+    async def _fetch_page(self, channel_id: ChannelId, before: MessageId | None) -> Sequence[ChatMessage]:
         # The archive knows the authors.
-        return await self.shown.before(channel_id, before, limit=PAGE, lookups=Lookups(0))
+        return await self.shown.before(channel_id, before, limit=PAGE, lookups=RoleLookupBudget(0))
 
-    async def _search(
-        self, position: Position, pair: CapturedPair, asking: _Asking
+    async def _find_message(
+        self, position: Position, pair: CapturedPair, asking: _BoundedRequests
     ) -> ChatMessage | Literal["unknown"] | None:
         """Find the message in its possible channels; None if Discord says of each that it is not there."""
         try:
-            for place in await self._places(position, pair, asking):
-                if not await asking.of_channel(place, partial(self.admits, place)):
+            for place in await self._list_channels(position, pair, asking):
+                if not await asking.ask_about_channel(place, partial(self.admits, place)):
                     return "unknown"
                 if message := await asking.ask(partial(self.shown.look_up, place, position.id)):
                     return message
@@ -370,21 +374,23 @@ class MissedChanges:
             return "unknown"
         return None
 
-    async def _places(self, position: Position, pair: CapturedPair, asking: _Asking) -> Sequence[ChannelId]:
+    async def _list_channels(
+        self, position: Position, pair: CapturedPair, asking: _BoundedRequests
+    ) -> Sequence[ChannelId]:
         """List the possible channels of a message, the likeliest first: those of its captures, and parents of threads.
 
         Raises ChatRefusedError if they are unknown.
         """
         places: list[ChannelId] = []
-        for captured_in in await to_thread.run_sync(self._captured_in, position.id, pair):
-            channel = await asking.of_channel(captured_in, partial(self.shown.channel, captured_in))
+        for captured_in in await to_thread.run_sync(self._find_capture_channels, position.id, pair):
+            channel = await asking.ask_about_channel(captured_in, partial(self.shown.channel, captured_in))
             places.append(channel.id)
             if channel.kind == "thread" and channel.parent_id:
                 # A thread's first message in the parent channel is not newer than the thread.
-                places.insert(0 if position <= position_of(channel.id) else len(places), channel.parent_id)
+                places.insert(0 if position <= parse_position(channel.id) else len(places), channel.parent_id)
         return tuple(dict.fromkeys(places))
 
-    def _captured_in(self, message_id: MessageId, pair: CapturedPair) -> Collection[ChannelId]:
+    def _find_capture_channels(self, message_id: MessageId, pair: CapturedPair) -> Collection[ChannelId]:
         """Collect the channels in which versions of the conversation with this message were captured. Blocks."""
         places: dict[ChannelId, None] = {}
         for _ in range(_VERSIONS):
@@ -402,7 +408,7 @@ class MissedChanges:
         return places
 
 
-class _Asking:
+class _BoundedRequests:
     """Makes a bounded number of requests, one after the other. Repeats each while Discord is away."""
 
     def __init__(self, most: int, tell: Callable[[LateChange], object]) -> None:
@@ -414,24 +420,24 @@ class _Asking:
     async def ask(self, request: Callable[[], Awaitable[T]]) -> T:
         """Make a request. Raises _SpentError if none is left."""
 
-        async def counted() -> T:
+        async def count_and_send() -> T:
             if self.made >= self._most:
-                raise _SpentError
+                raise _RequestsSpentError
             self.made += 1
             await sleep(PACE)
             return await request()
 
-        return await self._persistently(counted)
+        return await self._retry_while_away(count_and_send)
 
-    async def of_channel(self, channel_id: ChannelId, act: Callable[[], Awaitable[T]]) -> T:
+    async def ask_about_channel(self, channel_id: ChannelId, act: Callable[[], Awaitable[T]]) -> T:
         """Ask about a channel. This costs a request the first time only."""
         if channel_id in self._known:
-            return await self._persistently(act)
+            return await self._retry_while_away(act)
         answer = await self.ask(act)
         self._known.add(channel_id)
         return answer
 
-    async def _persistently(self, act: Callable[[], Awaitable[T]]) -> T:
+    async def _retry_while_away(self, act: Callable[[], Awaitable[T]]) -> T:
         pause = _FIRST_PAUSE
         while True:
             try:

@@ -17,13 +17,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn, question_of
+from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn, extract_question
 from intern.core.text.passages import even_share
 from intern.core.text.patterns import regex
-from intern.core.text.words import likeness, weight_of, word_set
-from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
+from intern.core.text.words import stem_set, text_similarity, word_weight
+from intern.facts.segments import IsWithdrawn, has_user_and_team, remove_withdrawn
 from intern.models.prompt import Choices, Prompt
-from intern.stores.blocks import format_topic
+from intern.stores.blocks import format_topic_block
 from intern.stores.library import format_index
 
 _Name = Annotated[str, Meta(max_length=64)]
@@ -77,7 +77,7 @@ class ClassifyOut(Struct, frozen=True, kw_only=True):
         """How the reply contradicts itself; empty if it does not."""
         if self.skip and self.topic_name.strip():
             return "it skips the pair and names a topic"
-        return _against(self.reason, skip=self.skip)
+        return _find_contradiction(self.reason, skip=self.skip)
 
 
 class IntegrateIn(Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class IntegrateOut(Struct, frozen=True, kw_only=True):
         """How the reply contradicts itself; empty if it does not."""
         if self.skip and self.remove_ids:
             return "it skips the pair and removes blocks for it"
-        return _against(self.reason, skip=self.skip)
+        return _find_contradiction(self.reason, skip=self.skip)
 
 
 class SplitIn(Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class ImagesOut(Struct, frozen=True, kw_only=True):
     summaries: Annotated[tuple[ImageSummary, ...], Meta(max_length=100, description="One for each listed image.")]
 
 
-def _against(reason: str, *, skip: bool) -> str:
+def _find_contradiction(reason: str, *, skip: bool) -> str:
     """Whether a reason ends with the other verdict than the one given; a reason without a verdict agrees."""
     found = _CONCLUDED.search(reason)
     if found is None or (found[1].lower() == "skip") == skip:
@@ -165,22 +165,22 @@ def _against(reason: str, *, skip: bool) -> str:
     return f"it concludes {found[1].lower()!r} and says skip={str(skip).lower()}"
 
 
-def _removable(given: IntegrateIn) -> Choices:
+def _offer_removable_ids(given: IntegrateIn) -> Choices:
     return {"remove_ids": _SHOWN_ID.findall(given.blocks)}
 
 
-def _movable(given: SplitIn) -> Choices:
+def _offer_movable_ids(given: SplitIn) -> Choices:
     return {"move_ids": [line.partition(" ")[0] for line in given.questions.split("\n") if line]}
 
 
-def _pictured(given: ImagesIn) -> Choices:
+def _offer_image_ids(given: ImagesIn) -> Choices:
     return {"message_id": [image.message_id for image in given.images]}
 
 
 CLASSIFY = Prompt("classify", takes=ClassifyIn, gives=ClassifyOut)
-INTEGRATE = Prompt("integrate", takes=IntegrateIn, gives=IntegrateOut, offers=_removable)
-SPLIT_TOPIC = Prompt("split_topic", takes=SplitIn, gives=SplitOut, offers=_movable)
-SUMMARIZE_IMAGES = Prompt("summarize_images", takes=ImagesIn, gives=ImagesOut, offers=_pictured)
+INTEGRATE = Prompt("integrate", takes=IntegrateIn, gives=IntegrateOut, offers=_offer_removable_ids)
+SPLIT_TOPIC = Prompt("split_topic", takes=SplitIn, gives=SplitOut, offers=_offer_movable_ids)
+SUMMARIZE_IMAGES = Prompt("summarize_images", takes=ImagesIn, gives=ImagesOut, offers=_offer_image_ids)
 
 
 # Similarity of two questions, or of two answers. All but 1 in 100 pairs of unrelated questions of a support channel are
@@ -198,7 +198,7 @@ _LEAST_ENTRY = 9
 _MOST_RANKED = 200
 
 
-def block_of(pair: CapturedPair) -> TopicBlock:
+def build_block(pair: CapturedPair) -> TopicBlock:
     """Return the pair as a topic's block."""
     return TopicBlock(
         qa_id=pair.qa_id,
@@ -209,40 +209,42 @@ def block_of(pair: CapturedPair) -> TopicBlock:
     )
 
 
-def left_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPair | None:
+def strip_withdrawn(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPair | None:
     """Return the pair without withdrawn and emptied messages; None once its question or its answer is gone.
 
     A pair that lost nothing is returned unchanged.
     """
-    left = without_withdrawn(pair, is_withdrawn)
+    left = remove_withdrawn(pair, is_withdrawn)
     turns = tuple(turn for turn in left.turns if turn.text.strip())
-    if not is_whole(turns):
+    if not has_user_and_team(turns):
         return None
     return pair if turns == pair.turns else structs.replace(left, turns=turns)
 
 
-def age_of(block: TopicBlock) -> datetime:
+def answer_time(block: TopicBlock) -> datetime:
     """When the answer was written. Files of other programs do not say; then it is the time of archiving."""
     return block.answered_at or block.timestamp
 
 
-def text_of(turns: Iterable[Turn]) -> str:
+def join_texts(turns: Iterable[Turn]) -> str:
     """All texts, without their authors."""
     return "\n".join(turn.text for turn in turns)
 
 
-def block_material(block: TopicBlock, max_chars: int) -> str:
+def render_block(block: TopicBlock, max_chars: int) -> str:
     """Render a block in the format of a topic file. If it is longer than `max_chars`, its turns are cut."""
     # The conversation's id tells the model nothing more than the block's id.
     bare = structs.replace(block, extra_headers=(), conversation_id=None)
-    whole = format_topic(bare)
+    whole = format_topic_block(bare)
     if len(whole) <= max_chars:
         return whole.rstrip("\n")
-    room = max_chars - len(format_topic(structs.replace(bare, turns=(Turn("User", ""),))))
-    return format_topic(structs.replace(bare, turns=_cut(bare.turns, max(room, 2 * _LEAST_TURN)))).rstrip("\n")
+    room = max_chars - len(format_topic_block(structs.replace(bare, turns=(Turn("User", ""),))))
+    return format_topic_block(
+        structs.replace(bare, turns=_shorten_turns(bare.turns, max(room, 2 * _LEAST_TURN)))
+    ).rstrip("\n")
 
 
-def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) -> str:
+def render_index(entries: Sequence[IndexEntry], query: str, max_chars: int) -> str:
     """Render the index in its file format, or the entries most like `query`; at least one, if there are any.
 
     In a selection, only the best entry is whole, and the others are cut: a choice of many topics matters more than the
@@ -252,14 +254,14 @@ def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) ->
         return format_index(entries).rstrip("\n")
     shown, left = list[IndexEntry](), max_chars
     for entry in islice(_WORDS.rank(entries, query), max(_MOST_RANKED, max_chars // _LEAST_ENTRY)):
-        brief = _brief(entry) if shown else entry
+        brief = _shorten_entry(entry) if shown else entry
         if _entry_size(brief) <= left or not shown:
             shown.append(brief)
             left -= _entry_size(brief)
     return format_index(shown).rstrip("\n")
 
 
-class _EntryWords:
+class _EntryWordIndex:
     """Which entries hold a word. Each capture needs all entries, and few change in between. Threads may share it."""
 
     def __init__(self) -> None:
@@ -271,16 +273,16 @@ class _EntryWords:
         """Yield the entries, the best match of the query first; equals by id."""
         scores = defaultdict[IndexEntry, float](float)
         with self._lock:
-            self._take(entries)
+            self._update(entries)
             # Sorted: floating point sums depend on the order, and sets have no stable one.
-            for holding in filter(None, map(self._holding.get, sorted(word_set(query)))):
-                weight = weight_of(len(holding), len(entries))
+            for holding in filter(None, map(self._holding.get, sorted(stem_set(query)))):
+                weight = word_weight(len(holding), len(entries))
                 for entry in holding:
                     scores[entry] += weight
         yield from sorted(scores, key=lambda entry: (-scores[entry], entry.source_id))
         yield from filterfalse(scores.__contains__, sorted(entries, key=attrgetter("source_id")))
 
-    def _take(self, entries: Sequence[IndexEntry]) -> None:
+    def _update(self, entries: Sequence[IndexEntry]) -> None:
         now = dict.fromkeys(entries)
         for entry in self._held.keys() - now.keys():
             for word in self._held.pop(entry):
@@ -288,15 +290,15 @@ class _EntryWords:
                 if not self._holding[word]:
                     del self._holding[word]
         for entry in now.keys() - self._held.keys():
-            self._held[entry] = word_set(f"{entry.source_id}\n{entry.description}")
+            self._held[entry] = stem_set(f"{entry.source_id}\n{entry.description}")
             for word in self._held[entry]:
                 self._holding[word].add(entry)
 
 
-_WORDS = _EntryWords()
+_WORDS = _EntryWordIndex()
 
 
-def _brief(entry: IndexEntry) -> IndexEntry:
+def _shorten_entry(entry: IndexEntry) -> IndexEntry:
     if len(entry.description) <= _BRIEF_ENTRY:
         return entry
     return structs.replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
@@ -306,15 +308,15 @@ def _entry_size(entry: IndexEntry) -> int:
     return len(entry.source_id) + len(entry.description) + len("\n\n\n")
 
 
-def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> str:
+def render_blocks(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> str:
     """Render the blocks in the format of a topic file, oldest first, or those most like `query`."""
-    in_order = sorted(blocks, key=lambda block: (age_of(block), block.timestamp))
+    in_order = sorted(blocks, key=lambda block: (answer_time(block), block.timestamp))
     # No block may take all the room: the block that the pair replaces is seldom the only one.
-    texts = [block_material(block, max_chars // 3) for block in in_order]
+    texts = [render_block(block, max_chars // 3) for block in in_order]
     if sum(len(text) + 2 for text in texts) > max_chars:
-        held = [word_set(text_of(block.turns)) for block in in_order]
+        held = [stem_set(join_texts(block.turns)) for block in in_order]
         ranked = _rank(held, query, range(len(held)))
-        texts = [texts[n] for n in _fitting(ranked, [len(text) + 2 for text in texts], max_chars)]
+        texts = [texts[n] for n in _choose_fitting(ranked, [len(text) + 2 for text in texts], max_chars)]
     return "\n\n".join(texts)
 
 
@@ -324,12 +326,18 @@ def is_alike(blocks: Iterable[TopicBlock], pair: CapturedPair) -> bool:
 
 
 def _are_alike(one: Sequence[Turn], other: Sequence[Turn]) -> bool:
-    if min(len(word_set(text_of(turns))) for turns in (one, other)) < _TELLING_WORDS:
+    if min(len(stem_set(join_texts(turns))) for turns in (one, other)) < _TELLING_WORDS:
         return True
-    return max(likeness(question_of(one), question_of(other)), likeness(answer_of(one), answer_of(other))) >= _ALIKE
+    return (
+        max(
+            text_similarity(extract_question(one), extract_question(other)),
+            text_similarity(team_text(one), team_text(other)),
+        )
+        >= _ALIKE
+    )
 
 
-def answer_of(turns: Iterable[Turn]) -> str:
+def team_text(turns: Iterable[Turn]) -> str:
     """Return the team's texts."""
     return "\n".join(turn.text for turn in turns if turn.speaker == "Team")
 
@@ -337,13 +345,13 @@ def answer_of(turns: Iterable[Turn]) -> str:
 def _rank(held: Sequence[AbstractSet[str]], query: str, places: Iterable[int]) -> list[int]:
     """Sort the places, the best match of the query first; equals stay in their order."""
     # Sorted: floating point sums depend on the order, and sets have no stable one.
-    counted = ((word, sum(word in have for have in held)) for word in sorted(word_set(query)))
-    weights = [(word, weight_of(count, len(held))) for word, count in counted if count]
+    counted = ((word, sum(word in have for have in held)) for word in sorted(stem_set(query)))
+    weights = [(word, word_weight(count, len(held))) for word, count in counted if count]
     scores = [sum([weight for word, weight in weights if word in have]) for have in held]
     return sorted(places, key=scores.__getitem__, reverse=True)
 
 
-def _fitting(ranked: Sequence[int], sizes: Sequence[int], max_chars: int) -> list[int]:
+def _choose_fitting(ranked: Sequence[int], sizes: Sequence[int], max_chars: int) -> list[int]:
     """Keep the best that fit, in the order of their places; always the first one."""
     kept: list[int] = []
     left = max_chars
@@ -354,7 +362,7 @@ def _fitting(ranked: Sequence[int], sizes: Sequence[int], max_chars: int) -> lis
     return sorted(kept)
 
 
-def _cut(turns: Sequence[Turn], room: int) -> tuple[Turn, ...]:
+def _shorten_turns(turns: Sequence[Turn], room: int) -> tuple[Turn, ...]:
     """Fit the turns into `room` characters: keep the first and the last, and cut long ones at the same length."""
     most = max(room // _LEAST_TURN, 2)
     if len(turns) > most:

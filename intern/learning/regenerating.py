@@ -25,22 +25,32 @@ from msgspec.structs import replace
 
 from intern.core import errors, records
 from intern.core.clock import Clock
-from intern.core.flow import Filing, Skip, Topic
+from intern.core.flow import FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId, TopicName
 from intern.core.log import get_logger
 from intern.core.messages import Image
 from intern.core.tasks import run_each
-from intern.core.text.masking import whole
+from intern.core.text.masking import replace_surrogates
 from intern.learning.classifying import Choice, choose_topic
-from intern.learning.draft import EPOCH, Chosen, Classified, Finished, Journal, in_order, is_held_back, opened, planned
-from intern.learning.filing import WITHDRAWN, Filer, Tally
-from intern.learning.prompts import LearningOptions, block_of
+from intern.learning.draft import (
+    EPOCH,
+    EpochClassified,
+    EpochFinished,
+    PairClassified,
+    RegenerationJournal,
+    is_held_back,
+    open_journal,
+    plan_round,
+    sort_decisions,
+)
+from intern.learning.filing import WITHDRAWN, DecisionCounts, TopicFiler
+from intern.learning.prompts import LearningOptions, build_block
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.models.usage import metered
+from intern.models.usage import measure_usage
 from intern.stores.archive import Archive
-from intern.stores.blocks import time_of
+from intern.stores.blocks import qa_id_time
 from intern.stores.library import topic_id
-from intern.stores.sqlite.knowledge import Change, Draft, Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeDraft, KnowledgeStore
 
 _log = get_logger(__name__)
 
@@ -51,7 +61,7 @@ Describe = Callable[[Sequence[records.TopicBlock]], str]
 CONCURRENCY = 8
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class RegenerationProgress(Struct, frozen=True, kw_only=True):
     """The progress of a regeneration, including earlier runs."""
 
     classified: int
@@ -63,12 +73,12 @@ class Progress(Struct, frozen=True, kw_only=True):
     tokens: int
 
 
-class Regenerated(Struct, frozen=True, kw_only=True):
+class RegenerationResult(Struct, frozen=True, kw_only=True):
     """The result of a regeneration."""
 
     pairs: int
     """Pairs in the archive, including older captures of the same conversations."""
-    tally: Tally
+    tally: DecisionCounts
     topics: int
     parked: tuple[QAId, ...]
     calls: int = 0
@@ -76,7 +86,7 @@ class Regenerated(Struct, frozen=True, kw_only=True):
     tokens: int = 0
 
 
-class _Payable:
+class _BudgetStoppingModel:
     """A model that ends the regeneration if a call exceeds the budget of a day.
 
     If such calls parked their pairs, the new library would lack most of the biggest topics.
@@ -102,7 +112,7 @@ class Regeneration:
 
     model: Model
     archive: Archive
-    knowledge: Knowledge
+    knowledge: KnowledgeStore
     describe: Describe
     clock: Clock
     options: LearningOptions = field(default_factory=LearningOptions)
@@ -111,10 +121,10 @@ class Regeneration:
     """The prompts, and everything else that determines the result."""
     awaits_review: Callable[[QAId], bool] = lambda _: False
     """Whether a pair without a decision waits for review."""
-    progress: Callable[[Progress], None] | None = None
+    progress: Callable[[RegenerationProgress], None] | None = None
     """Is called after each step."""
 
-    async def run(self) -> Regenerated:
+    async def run(self) -> RegenerationResult:
         """Rebuild the library, and swap it in.
 
         The caller must let nothing else be filed until this returns. Pairs that are archived meanwhile are filed, too.
@@ -125,24 +135,26 @@ class Regeneration:
         Raises ModelUnavailableError if the model is down or the budget is used up. Raises KnowledgeError also if hardly
         anything would be left of the old library, which is then still in place.
         """
-        with metered() as self._meter:
-            self._journal = await opened(self.knowledge, self.archive, basis=fingerprint(self.basis, self.options))
+        with measure_usage() as self._meter:
+            self._journal = await open_journal(
+                self.knowledge, self.archive, basis=fingerprint(self.basis, self.options)
+            )
             await run_sync(self._open)
             _log.info("regeneration_started", decided_before=self._decided)
             try:
-                await self._rounds()
+                await self._run_rounds()
             except errors.ModelUnavailableError as error:
-                raise _resumable(error, self._so_far()) from error
-            drafted = await self._finished()
-            result = await run_sync(self._result, drafted)
+                raise _make_resumable_error(error, self._read_progress()) from error
+            drafted = await self._finish_library()
+            result = await run_sync(self._build_result, drafted)
         _log.info("regeneration_completed", pairs=result.pairs, topics=result.topics, calls=result.calls)
         return result
 
     def _open(self) -> None:
         """Open the draft. Blocks; raises KnowledgeError."""
-        self._draft = Draft(self.knowledge)
-        self._model = _Payable(self.model)
-        self._filer = Filer(
+        self._draft = KnowledgeDraft(self.knowledge)
+        self._model = _BudgetStoppingModel(self.model)
+        self._filer = TopicFiler(
             model=self._model,
             knowledge=self._draft,
             archive=self.archive,
@@ -152,20 +164,20 @@ class Regeneration:
             waits_for_newest=False,
         )
         self._calls_before, self._tokens_before = self._journal.calls, self._journal.tokens
-        self._replaces_topics = bool(self.knowledge.names())
+        self._replaces_topics = bool(self.knowledge.topic_names())
         self._entries: dict[TopicName, records.IndexEntry] = {}
         # Topics that may be too long. A crash may have come before the last ones were split.
-        self._grown = set(self._draft.names())
-        self._list(self._grown)
+        self._grown = set(self._draft.topic_names())
+        self._update_index(self._grown)
         epochs = self._journal.epochs[: self._journal.finished + 1]
-        decided = [decision for epoch in epochs for qa_id in epoch if (decision := self._draft.of(qa_id))]
+        decided = [decision for epoch in epochs for qa_id in epoch if (decision := self._draft.last_decision(qa_id))]
         self._decided = len(decided)
-        self._parked = sum(isinstance(each, records.Parked) for each in decided)
+        self._parked = sum(isinstance(each, records.PairParked) for each in decided)
         self._classified = sum(map(len, epochs[: self._journal.finished])) + len(self._journal.first)
 
-    def _so_far(self) -> Progress:
+    def _read_progress(self) -> RegenerationProgress:
         """Return the progress."""
-        return Progress(
+        return RegenerationProgress(
             classified=self._classified,
             decided=self._decided,
             total=self._journal.total,
@@ -173,7 +185,7 @@ class Regeneration:
             tokens=self._tokens_before + self._meter.tokens,
         )
 
-    async def _rounds(self) -> None:
+    async def _run_rounds(self) -> None:
         """Decide all archived pairs, then those archived meanwhile, until none are left.
 
         Raises ModelUnavailableError and KnowledgeError; a later run keeps the choices and decisions made before.
@@ -181,66 +193,68 @@ class Regeneration:
         journal = self._journal
         while True:
             for number, qa_ids in list(enumerate(journal.epochs))[journal.finished :]:
-                await self._epoch(number, qa_ids)
-                spent = self._so_far()
-                await journal.write(Finished(epoch=number, calls=spent.calls, tokens=spent.tokens))
+                await self._run_epoch(number, qa_ids)
+                spent = self._read_progress()
+                await journal.write(EpochFinished(epoch=number, calls=spent.calls, tokens=spent.tokens))
                 if self._decided >= EPOCH:
                     await self._refuse_if_most_failed()
-            await self._draft.change(self._replace)
+            await self._draft.change(self._log_replaced)
             last = journal.rounds[-1].last if journal.rounds else None
-            following = await run_sync(planned, self.archive, last, self.knowledge, self.awaits_review)
+            following = await run_sync(plan_round, self.archive, last, self.knowledge, self.awaits_review)
             if not following.pairs:
                 return
             await journal.write(following)
 
-    async def _finished(self) -> list[records.PairDecision]:
+    async def _finish_library(self) -> list[records.PairDecision]:
         """Finish the library, make it the current one, and return its decisions. Raises KnowledgeError."""
-        await self._draft.change(self._leave_out)
+        await self._draft.change(self._remove_held_back)
         if self._replaces_topics:
             await self._refuse_if_most_failed()
             await self._refuse_if_nothing_is_left()
-        taken = await run_sync(self._draft.taken)
-        return await self.knowledge.change(partial(self._switch, taken))
+        taken = await run_sync(self._draft.list_decisions)
+        return await self.knowledge.change(partial(self._switch_library, taken))
 
-    def _switch(self, taken: Sequence[records.PairDecision], change: Change) -> list[records.PairDecision]:
-        draft, knowledge = change.drafted(), self.knowledge
+    def _switch_library(
+        self, taken: Sequence[records.PairDecision], change: KnowledgeChange
+    ) -> list[records.PairDecision]:
+        draft, knowledge = change.as_draft(), self.knowledge
         # Again: more may have been withdrawn or rejected meanwhile.
-        drafted = in_order([*taken, *self._leave_out(draft)], self._journal.epochs)
-        known = (knowledge.of(each.qa_id) for each in drafted)
+        drafted = sort_decisions([*taken, *self._remove_held_back(draft)], self._journal.epochs)
+        known = (knowledge.last_decision(each.qa_id) for each in drafted)
         # They must be newer than all decisions about the old library, also those of a clock that was ahead.
         now = max(chain([self.clock.now()], (each.at for each in known if each is not None)))
         said = [replace(each, at=now) for each in drafted if not is_held_back(each.qa_id, knowledge)]
-        change.switch(said)
+        change.switch_to_draft(said)
         return said
 
-    def _result(self, drafted: Iterable[records.PairDecision]) -> Regenerated:
+    def _build_result(self, drafted: Iterable[records.PairDecision]) -> RegenerationResult:
         """Return the result."""
-        last = {time_of(each.qa_id): each for each in drafted}
-        spent = self._so_far()
-        return Regenerated(
+        last = {qa_id_time(each.qa_id): each for each in drafted}
+        spent = self._read_progress()
+        return RegenerationResult(
             pairs=sum(each.pairs for each in self._journal.rounds),
-            tally=Tally.of(last.values()),
-            topics=len(self.knowledge.names()),
-            parked=tuple(each.qa_id for each in last.values() if isinstance(each, records.Parked)),
+            tally=DecisionCounts.count_decisions(last.values()),
+            topics=len(self.knowledge.topic_names()),
+            parked=tuple(each.qa_id for each in last.values() if isinstance(each, records.PairParked)),
             calls=spent.calls,
             tokens=spent.tokens,
         )
 
-    async def _epoch(self, number: int, qa_ids: Sequence[QAId]) -> None:
+    async def _run_epoch(self, number: int, qa_ids: Sequence[QAId]) -> None:
         """Decide the undecided ones of these pairs, then split the topics that are too long."""
-        pairs = await run_sync(self._read, qa_ids)
-        choices = await self._choices(number, pairs)
-        filings = [Filing(pair=pair, choice=choices[pair.qa_id]) for pair in pairs]
-        await run_each(self._file, _by_topic(filings), self.concurrency)
-        touched = {choice.name for choice in choices.values() if isinstance(choice, Topic)}
+        pairs = await run_sync(self._read_pairs, qa_ids)
+        choices = await self._choose_topics(number, pairs)
+        filings = [FilingDecision(pair=pair, choice=choices[pair.qa_id]) for pair in pairs]
+        await run_each(self._file, _group_by_topic(filings), self.concurrency)
+        touched = {choice.name for choice in choices.values() if isinstance(choice, TopicChoice)}
         self._grown |= touched
         await self._split_outgrown()
-        await run_sync(self._list, touched)
+        await run_sync(self._update_index, touched)
 
     async def _split_outgrown(self) -> None:
         # Always the first by name, and from the start again after each split. So a crash does not change the order.
         while self._grown:
-            for topic in sorted(self._grown & set(await run_sync(self._draft.names))):
+            for topic in sorted(self._grown & set(await run_sync(self._draft.topic_names))):
                 new = await self._filer.split_outgrown(topic)
                 if new is not None:
                     self._grown |= {topic, new}
@@ -249,103 +263,110 @@ class Regeneration:
             else:
                 self._grown.clear()
 
-    def _read(self, qa_ids: Iterable[QAId]) -> list[records.CapturedPair]:
+    def _read_pairs(self, qa_ids: Iterable[QAId]) -> list[records.CapturedPair]:
         # The archive skips a damaged block, with a warning.
         return [pair for qa_id in qa_ids if (pair := self.archive.get(qa_id)) is not None]
 
-    def _list(self, topics: Iterable[TopicName]) -> None:
+    def _update_index(self, topics: Iterable[TopicName]) -> None:
         """Describe these topics and the new ones."""
-        names = self._draft.names()
+        names = self._draft.topic_names()
         for name in (set(topics) | set(names) - self._entries.keys()) & set(names):
-            self._entries[name] = self._entry(name, self._draft.read(name))
+            self._entries[name] = self._make_entry(name, self._draft.read_topic(name))
         # Sorted: equal matches go into a prompt in this order.
         self._entries = {name: self._entries[name] for name in names}
 
-    def _entry(self, name: TopicName, blocks: Sequence[records.TopicBlock]) -> records.IndexEntry:
+    def _make_entry(self, name: TopicName, blocks: Sequence[records.TopicBlock]) -> records.IndexEntry:
         return records.IndexEntry(topic_id(name), self.describe(blocks))
 
-    async def _choices(self, number: int, pairs: Sequence[records.CapturedPair]) -> Mapping[QAId, Choice]:
+    async def _choose_topics(self, number: int, pairs: Sequence[records.CapturedPair]) -> Mapping[QAId, Choice]:
         journal = self._journal
         if journal.classified <= number:
             left = [pair for pair in pairs if pair.qa_id not in journal.first]
             await run_each(self._classify, left, self.concurrency)
             await self._classify_again(pairs)
-            await journal.write(Classified(epoch=number))
+            await journal.write(EpochClassified(epoch=number))
         return {**journal.first, **journal.again}
 
     async def _classify(self, pair: records.CapturedPair) -> None:
         choice = await self._choose(pair, self._entries)
-        await self._journal.write(Chosen(qa_id=pair.qa_id, choice=choice))
+        await self._journal.write(PairClassified(qa_id=pair.qa_id, choice=choice))
         self._classified += 1
-        self._tell_progress()
+        self._report_progress()
 
     async def _classify_again(self, pairs: Iterable[records.CapturedPair]) -> None:
         journal = self._journal
         new_topics: defaultdict[TopicName, list[records.TopicBlock]] = defaultdict(list)
         for pair in pairs:
             choice = journal.first[pair.qa_id]
-            if new_topics and isinstance(choice, Topic) and choice.name not in {**self._entries, **new_topics}:
+            if new_topics and isinstance(choice, TopicChoice) and choice.name not in {**self._entries, **new_topics}:
                 if pair.qa_id not in journal.again:
-                    entries = {name: self._entry(name, blocks) for name, blocks in new_topics.items()}
+                    entries = {name: self._make_entry(name, blocks) for name, blocks in new_topics.items()}
                     choice = await self._choose(pair, {**self._entries, **entries})
-                    await journal.write(Chosen(qa_id=pair.qa_id, choice=choice, again=True))
+                    await journal.write(PairClassified(qa_id=pair.qa_id, choice=choice, again=True))
                 choice = journal.again[pair.qa_id]
-            if isinstance(choice, Topic) and choice.name not in self._entries:
-                new_topics[choice.name].append(block_of(self._filer.left_of(pair) or pair))
+            if isinstance(choice, TopicChoice) and choice.name not in self._entries:
+                new_topics[choice.name].append(build_block(self._filer.strip_withdrawn(pair) or pair))
 
     async def _choose(self, pair: records.CapturedPair, entries: Mapping[TopicName, records.IndexEntry]) -> Choice:
-        async def choose(left: records.CapturedPair) -> Topic | Skip:
+        async def choose(left: records.CapturedPair) -> TopicChoice | SkipChoice:
             listed = {entry.source_id: entry for entry in entries.values()}
             return await choose_topic(self._model, left, listed, self.options)
 
-        choice = await self._filer.choice(pair, choose)
-        return choice if isinstance(choice, Topic) else replace(choice, reason=whole(choice.reason))
+        choice = await self._filer.choose_topic(pair, choose)
+        return choice if isinstance(choice, TopicChoice) else replace(choice, reason=replace_surrogates(choice.reason))
 
-    async def _file(self, filings: Sequence[Filing]) -> None:
+    async def _file(self, filings: Sequence[FilingDecision]) -> None:
         for filing in filings:
             # A parked pair is decided, too. `intern retry` tries it again.
-            if self._draft.of(filing.pair.qa_id) is None:
+            if self._draft.last_decision(filing.pair.qa_id) is None:
                 decision = await self._filer.file(filing)
                 self._decided += 1
-                self._parked += isinstance(decision, records.Parked)
-                self._tell_progress()
+                self._parked += isinstance(decision, records.PairParked)
+                self._report_progress()
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         if self.progress is not None:
-            self.progress(self._so_far())
+            self.progress(self._read_progress())
 
-    def _leave_out(self, draft: Change) -> list[records.Removed]:
+    def _remove_held_back(self, draft: KnowledgeChange) -> list[records.PairRemoved]:
         """Take what is held back out of the draft, and log the removal of pairs that were withdrawn or forgotten."""
         pairs = list(chain(*self._journal.epochs))
-        draft.remove(qa_id for qa_id in pairs if is_held_back(qa_id, self.knowledge))
-        removed: list[records.Removed] = []
+        draft.remove_blocks(qa_id for qa_id in pairs if is_held_back(qa_id, self.knowledge))
+        removed: list[records.PairRemoved] = []
         for qa_id in pairs:
-            if isinstance(self._draft.of(qa_id), records.Filed | records.Moved) and draft.topic_of(qa_id) is None:
+            if (
+                isinstance(self._draft.last_decision(qa_id), records.PairFiled | records.PairMoved)
+                and draft.find_topic(qa_id) is None
+            ):
                 pair = self.archive.get(qa_id)
-                if pair is not None and self._filer.left_of(pair) is None:
-                    removed.append(records.Removed(qa_id=qa_id, reason=WITHDRAWN, at=self.clock.now()))
+                if pair is not None and self._filer.strip_withdrawn(pair) is None:
+                    removed.append(records.PairRemoved(qa_id=qa_id, reason=WITHDRAWN, at=self.clock.now()))
         draft.decide(*removed)
         return removed
 
-    def _replace(self, draft: Change) -> None:
+    def _log_replaced(self, draft: KnowledgeChange) -> None:
         """Log that the older captures were replaced."""
         now, pairs = self.clock.now(), chain(*(each.replaced for each in self._journal.rounds))
         draft.decide(
-            *(records.Replaced(qa_id=qa_id, by=by, at=now) for qa_id, by in pairs if self._draft.of(qa_id) is None)
+            *(
+                records.PairReplaced(qa_id=qa_id, by=by, at=now)
+                for qa_id, by in pairs
+                if self._draft.last_decision(qa_id) is None
+            )
         )
 
     async def _refuse_if_most_failed(self) -> None:
         """Stop if most pairs failed, so that a bad model does not replace a good library."""
         if self._parked * 2 > self._decided:
-            taken = await run_sync(self._draft.taken)
-            reasons = (each.reason for each in reversed(taken) if isinstance(each, records.Parked))
+            taken = await run_sync(self._draft.list_decisions)
+            reasons = (each.reason for each in reversed(taken) if isinstance(each, records.PairParked))
             failed = f"{self._parked} of {self._decided} conversations failed"
             await self._refuse(f"{failed}, the last one so: {next(reasons)}")
 
     async def _refuse_if_nothing_is_left(self) -> None:
         """Stop if there is no topic, unless all pairs were withdrawn or held back."""
-        skipped = sum(isinstance(each, records.Skipped) for each in await run_sync(self._draft.taken))
-        if skipped and not await run_sync(self._draft.names):
+        skipped = sum(isinstance(each, records.PairSkipped) for each in await run_sync(self._draft.list_decisions))
+        if skipped and not await run_sync(self._draft.topic_names):
             await self._refuse(f"the model skipped all {skipped} conversations")
         if not self._journal.rounds:
             await self._refuse(
@@ -356,15 +377,15 @@ class Regeneration:
         self, why: str, what_to_do: str = "See to the model and its prompts, then regenerate again"
     ) -> NoReturn:
         # Delete the draft: continuing it would end here again.
-        await self.knowledge.change(Change.discard)
+        await self.knowledge.change(KnowledgeChange.discard_draft)
         raise errors.KnowledgeError(f"{why}; the topics stay as they were. {what_to_do}")
 
 
-def _by_topic(filings: Iterable[Filing]) -> list[list[Filing]]:
+def _group_by_topic(filings: Iterable[FilingDecision]) -> list[list[FilingDecision]]:
     """Group the filings by topic, in their order. The largest group comes first, because it takes longest."""
-    topics: defaultdict[TopicName | None, list[Filing]] = defaultdict(list)
+    topics: defaultdict[TopicName | None, list[FilingDecision]] = defaultdict(list)
     for filing in filings:
-        topics[filing.choice.name if isinstance(filing.choice, Topic) else None].append(filing)
+        topics[filing.choice.name if isinstance(filing.choice, TopicChoice) else None].append(filing)
     return sorted(topics.values(), key=len, reverse=True)
 
 
@@ -373,16 +394,16 @@ def fingerprint(basis: str, options: LearningOptions) -> str:
     return sha256(msgspec.json.encode([basis, replace(options, review=False), EPOCH])).hexdigest()
 
 
-def progress_of(knowledge: Knowledge) -> Progress | None:
+def read_progress(knowledge: KnowledgeStore) -> RegenerationProgress | None:
     """Return the progress of the running or stopped regeneration, by epochs; None without one. Blocks.
 
     Safe to call at any time. Raises KnowledgeError.
     """
-    journal = Journal(knowledge)
+    journal = RegenerationJournal(knowledge)
     if not journal.rounds:
         return None
     decided = sum(map(len, journal.epochs[: journal.finished]))
-    return Progress(
+    return RegenerationProgress(
         classified=decided + len(journal.first),
         decided=decided,
         total=journal.total,
@@ -391,7 +412,9 @@ def progress_of(knowledge: Knowledge) -> Progress | None:
     )
 
 
-def _resumable(error: errors.ModelUnavailableError, so_far: Progress) -> errors.ModelUnavailableError:
+def _make_resumable_error(
+    error: errors.ModelUnavailableError, so_far: RegenerationProgress
+) -> errors.ModelUnavailableError:
     # One of the family's own classes: the endpoint's class has details that are no use here.
     kind = next(
         (kind for kind in (errors.ModelAccessError, errors.ModelBudgetError) if isinstance(error, kind)),

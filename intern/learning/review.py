@@ -17,13 +17,13 @@ from msgspec import Struct, structs
 from intern.core import records
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
-from intern.core.flow import Approval, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
+from intern.core.flow import ApprovalReaction, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
 from intern.core.ids import MessageId, QAId, TopicName
-from intern.facts.segments import is_whole, without_withdrawn
+from intern.facts.segments import has_user_and_team, remove_withdrawn
 from intern.stores.archive import Archive
-from intern.stores.blocks import time_of
-from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.work import Retry, retry_of
+from intern.stores.blocks import qa_id_time
+from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.sqlite.work import Retry, find_retry
 
 
 class Review(Struct, frozen=True, kw_only=True):
@@ -39,83 +39,89 @@ class Review(Struct, frozen=True, kw_only=True):
     """Messages of the one pair that is approved, in the reviewer's words; one without text is left out."""
 
 
-def waiting_with(message_id: MessageId, decisions: Knowledge, archive: Archive) -> tuple[records.CapturedPair, ...]:
+def find_waiting_pairs(
+    message_id: MessageId, decisions: KnowledgeStore, archive: Archive
+) -> tuple[records.CapturedPair, ...]:
     """Return the pairs with this message that wait for review, newest first. Reads the disk."""
     found: dict[datetime, records.CapturedPair] = {}
-    for conversation in archive.conversations_of(message_id):
-        latest = archive.latest_of(conversation)
-        for pair in () if latest is None else (latest, *_older(latest, archive)):
-            if message_id in pair.message_ids and isinstance(decisions.of(pair.qa_id), records.AwaitingReview):
+    for conversation in archive.find_conversations(message_id):
+        latest = archive.latest_capture(conversation)
+        for pair in () if latest is None else (latest, *_iter_older_versions(latest, archive)):
+            if message_id in pair.message_ids and isinstance(
+                decisions.last_decision(pair.qa_id), records.PairReviewRequested
+            ):
                 found[pair.timestamp] = pair
     return tuple(found[time] for time in sorted(found, reverse=True))
 
 
-def reviewed(review: Review, decisions: Knowledge, archive: Archive, at: datetime) -> tuple[records.PairDecision, ...]:
+def make_review_decisions(
+    review: Review, decisions: KnowledgeStore, archive: Archive, at: datetime
+) -> tuple[records.PairDecision, ...]:
     """Return the decisions of a review, to be logged in one write. Pairs with the same verdict before are skipped.
 
     An approval covers older versions of the pair, so they need no review any more. A rejection does not. Raises
     ConfigError for an unknown id, or a pair that does not wait.
     """
     taken: dict[datetime, records.PairDecision] = {}
-    verdict = records.Approved if review.action == "approve" else records.Rejected
+    verdict = records.PairApproved if review.action == "approve" else records.PairRejected
     for qa_id in review.qa_ids:
-        pair = pair_of(qa_id, archive)
-        waits = isinstance(decisions.of(pair.qa_id), records.AwaitingReview)
-        if waits or not isinstance(decisions.review_of(pair.qa_id), verdict):
-            check_waits(pair.qa_id, decisions)
-            taken[pair.timestamp] = _verdict(review, pair.qa_id, at)
+        pair = get_pair(qa_id, archive)
+        waits = isinstance(decisions.last_decision(pair.qa_id), records.PairReviewRequested)
+        if waits or not isinstance(decisions.last_review(pair.qa_id), verdict):
+            check_awaits_review(pair.qa_id, decisions)
+            taken[pair.timestamp] = _make_verdict(review, pair.qa_id, at)
     if review.action == "approve":
         for qa_id in review.qa_ids:
-            for each in _covered(pair_of(qa_id, archive), decisions, archive, at):
-                taken.setdefault(time_of(each.qa_id), each)
+            for each in _replace_covered(get_pair(qa_id, archive), decisions, archive, at):
+                taken.setdefault(qa_id_time(each.qa_id), each)
     return tuple(taken.values())
 
 
-def approved_as_edited(
-    review: Review, pair: records.CapturedPair, decisions: Knowledge, archive: Archive, at: datetime
+def approve_edited(
+    review: Review, pair: records.CapturedPair, decisions: KnowledgeStore, archive: Archive, at: datetime
 ) -> tuple[records.PairDecision, ...]:
     """Return the decisions that approve `pair`, an edited version that was archived just now."""
-    return (_verdict(review, pair.qa_id, at), *_covered(pair, decisions, archive, at))
+    return (_make_verdict(review, pair.qa_id, at), *_replace_covered(pair, decisions, archive, at))
 
 
-def edited(review: Review, decisions: Knowledge, archive: Archive) -> records.Capture | None:
+def apply_edits(review: Review, decisions: KnowledgeStore, archive: Archive) -> records.Capture | None:
     """Return the capture with the reviewer's words; None if these are the words that it has.
 
     Raises ConfigError for a pair that is unknown, does not wait or is not the newest of its conversation, and for an
     edit without a question or an answer. Reads the disk.
     """
     [qa_id] = review.qa_ids
-    pair = pair_of(qa_id, archive)
-    check_waits(pair.qa_id, decisions)
-    left = without_withdrawn(pair, decisions.is_withdrawn)
-    newer = archive.newest_of(pair.conversation_id) != pair.qa_id
+    pair = get_pair(qa_id, archive)
+    check_awaits_review(pair.qa_id, decisions)
+    left = remove_withdrawn(pair, decisions.is_withdrawn)
+    newer = archive.latest_capture_id(pair.conversation_id) != pair.qa_id
     if newer or len(left.turns) != len(left.message_ids) or not set(review.edited) <= set(left.message_ids):
         raise ConfigError(f"{qa_id} is not as it was shown any more; look at it again, then edit it")
     written = zip(left.turns, left.message_ids, strict=True)
     turns = tuple(structs.replace(turn, text=review.edited.get(each, turn.text)) for turn, each in written)
-    if not is_whole([turn for turn in turns if turn.text.strip()]):
+    if not has_user_and_team([turn for turn in turns if turn.text.strip()]):
         raise ConfigError(f"{qa_id} would have no question or no answer; leave one of each, or reject it")
     if turns == left.turns:
         return None
-    return records.capture_with(left, turns=turns, replaces=None)
+    return records.copy_capture(left, turns=turns, replaces=None)
 
 
-def _verdict(review: Review, qa_id: QAId, at: datetime) -> records.Approved | records.Rejected:
+def _make_verdict(review: Review, qa_id: QAId, at: datetime) -> records.PairApproved | records.PairRejected:
     if review.action == "reject":
-        return records.Rejected(qa_id=qa_id, by=review.by, at=at)
-    return records.Approved(qa_id=qa_id, by=review.by, topic=review.topic, at=at)
+        return records.PairRejected(qa_id=qa_id, by=review.by, at=at)
+    return records.PairApproved(qa_id=qa_id, by=review.by, topic=review.topic, at=at)
 
 
-def _covered(
-    pair: records.CapturedPair, decisions: Knowledge, archive: Archive, at: datetime
-) -> Iterator[records.Replaced]:
+def _replace_covered(
+    pair: records.CapturedPair, decisions: KnowledgeStore, archive: Archive, at: datetime
+) -> Iterator[records.PairReplaced]:
     """Yield the decisions about older versions that wait: an approval covers them."""
-    for older in _older(pair, archive):
-        if isinstance(decisions.of(older.qa_id), records.AwaitingReview):
-            yield records.Replaced(qa_id=older.qa_id, by=pair.qa_id, at=at)
+    for older in _iter_older_versions(pair, archive):
+        if isinstance(decisions.last_decision(older.qa_id), records.PairReviewRequested):
+            yield records.PairReplaced(qa_id=older.qa_id, by=pair.qa_id, at=at)
 
 
-def pair_of(qa_id: QAId, archive: Archive) -> records.CapturedPair:
+def get_pair(qa_id: QAId, archive: Archive) -> records.CapturedPair:
     """Return the pair of a given id. Raises ConfigError for an unknown one."""
     pair = archive.get(qa_id)
     if pair is None:
@@ -123,48 +129,48 @@ def pair_of(qa_id: QAId, archive: Archive) -> records.CapturedPair:
     return pair
 
 
-def check_waits(qa_id: QAId, decisions: Knowledge) -> None:
+def check_awaits_review(qa_id: QAId, decisions: KnowledgeStore) -> None:
     """Raise ConfigError if a pair does not wait for review."""
-    decided = decisions.of(qa_id)
-    if isinstance(decided, records.AwaitingReview):
+    decided = decisions.last_decision(qa_id)
+    if isinstance(decided, records.PairReviewRequested):
         return
-    decided = decisions.review_of(qa_id) or decided
-    stands = "not been looked at yet" if decided is None else f"been {type(decided).__name__.lower()} already"
+    decided = decisions.last_review(qa_id) or decided
+    stands = "not been looked at yet" if decided is None else f"been {decided.__struct_config__.tag} already"
     raise ConfigError(f"{qa_id} does not wait for review: it has {stands}; `intern review` lists those that wait")
 
 
-def _older(pair: records.CapturedPair, archive: Archive) -> Iterator[records.CapturedPair]:
+def _iter_older_versions(pair: records.CapturedPair, archive: Archive) -> Iterator[records.CapturedPair]:
     """Yield the older versions of the pair, newest first."""
     while pair.replaces is not None and (older := archive.get(pair.replaces)) is not None:
-        if time_of(older.qa_id) >= time_of(pair.qa_id):
+        if qa_id_time(older.qa_id) >= qa_id_time(pair.qa_id):
             return  # another program's archive may say anything
         yield older
         pair = older
 
 
-class Again(NamedTuple):
+class DuePairs(NamedTuple):
     """The pairs that are due now, and the time until the next."""
 
-    due: tuple[records.Approved | records.Parked, ...]
+    due: tuple[records.PairApproved | records.PairParked, ...]
     seconds: float | None
     """Until the next known one is due; None without one."""
 
 
-def again(
-    parked: Iterable[records.Parked], retries: Mapping[QAId, Retry], now: datetime, passed_over: QAId | None
-) -> Again:
+def find_due_pairs(
+    parked: Iterable[records.PairParked], retries: Mapping[QAId, Retry], now: datetime, passed_over: QAId | None
+) -> DuePairs:
     """Find the due ones of the parked pairs. Skip those up to `passed_over`."""
-    due: list[records.Parked] = []
+    due: list[records.PairParked] = []
     later: list[float] = []
     for each in parked:
-        at = retry_of(each, retries).next_at
-        if at is None or (passed_over is not None and time_of(each.qa_id) <= time_of(passed_over)):
+        at = find_retry(each, retries).next_at
+        if at is None or (passed_over is not None and qa_id_time(each.qa_id) <= qa_id_time(passed_over)):
             continue
         if at <= now:
             due.append(each)
         else:
             later.append((at - now).total_seconds())
-    return Again(tuple(due), min(later, default=None))
+    return DuePairs(tuple(due), min(later, default=None))
 
 
 V = TypeVar("V")
@@ -174,56 +180,56 @@ MOST_HELD = 1000  # the team may use the emoji for anything
 _EDITS_REMEMBERED = 10_000
 
 
-class Held(NamedTuple):
+class HeldApproval(NamedTuple):
     """An approval and its time."""
 
-    approval: Approval
+    approval: ApprovalReaction
     at: datetime
     turn: int
     """Its place among all events."""
 
 
-class Approvals:
+class ApprovalQueue:
     """Approvals whose captures have not arrived yet."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._turn = 0
         self._newest = datetime.min.replace(tzinfo=UTC)
-        self._held: OrderedDict[MessageId, Held] = OrderedDict()
+        self._held: OrderedDict[MessageId, HeldApproval] = OrderedDict()
         self._edited: OrderedDict[MessageId, tuple[datetime, int]] = OrderedDict()
 
-    def hear(self, event: GatewayEvent) -> None:
+    def receive(self, event: GatewayEvent) -> None:
         """Note an event of the gateway, in order. Never waits."""
         self._turn += 1
         match event:
-            case Approval(message_id=message_id):
+            case ApprovalReaction(message_id=message_id):
                 # Our clock may be slow.
                 at = max(self._clock.now(), self._newest)
-                put_last(self._held, message_id, Held(event, at, self._turn), MOST_HELD)
+                append_bounded(self._held, message_id, HeldApproval(event, at, self._turn), MOST_HELD)
             case MessageCreated(message=message):
                 self._newest = max(self._newest, message.at)
             case MessageEdited(message=message):
-                put_last(self._edited, message.id, (self._clock.now(), self._turn), _EDITS_REMEMBERED)
+                append_bounded(self._edited, message.id, (self._clock.now(), self._turn), _EDITS_REMEMBERED)
             case SessionStarted():
                 # Edits between the sessions were not reported.
                 self._held.clear()
             case _:
                 pass
 
-    def held(self) -> tuple[Held, ...]:
+    def list_waiting(self) -> tuple[HeldApproval, ...]:
         """Return the approvals that are not too old, oldest first."""
         since = self._clock.now() - HELD_FOR
         while self._held and next(iter(self._held.values())).at < since:
             self._held.popitem(last=False)
         return tuple(self._held.values())
 
-    def let_go(self, held: Held) -> None:
+    def discard(self, held: HeldApproval) -> None:
         """Drop an approval that was used, or that is of no use."""
         if self._held.get(held.approval.message_id) is held:
             del self._held[held.approval.message_id]
 
-    def covers(self, held: Held, pair: records.CapturedPair) -> bool:
+    def covers(self, held: HeldApproval, pair: records.CapturedPair) -> bool:
         """Whether the pair's messages were all there, as they are now, at the time of the approval."""
         if pair.answered_at > held.at:
             return False
@@ -231,7 +237,7 @@ class Approvals:
         return all(turn < held.turn and at <= pair.timestamp for at, turn in edits)
 
 
-def put_last(entries: OrderedDict[MessageId, V], key: MessageId, value: V, limit: int) -> None:
+def append_bounded(entries: OrderedDict[MessageId, V], key: MessageId, value: V, limit: int) -> None:
     """Put an entry at the end; if there are too many, drop the first one."""
     entries.pop(key, None)
     entries[key] = value

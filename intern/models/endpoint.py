@@ -16,14 +16,14 @@ from intern.core.log import get_logger
 from intern.core.messages import Image
 from intern.core.text.patterns import regex
 from intern.models.forms import SMALLEST, VALUES, FormSearch, RequestForm
-from intern.models.http import Call, Endpoint, FormRefusedError, Line
-from intern.models.limits import Limits
+from intern.models.http import Endpoint, EndpointCall, FormRefusedError, SharedEndpoint
+from intern.models.limits import EndpointLimits
 from intern.models.options import LlmOptions
-from intern.models.prompt import InT, Model, OutT, Prompt, Schema, narrow, reply_schema
+from intern.models.prompt import InT, Model, OutT, Prompt, Schema, narrow_schema, reply_schema
 from intern.models.recording import note_sent
-from intern.models.replies import UnfitReplyError, UnreadableStreamError, read_completion, reply_of
-from intern.models.templates import Example, Rendered, Templates
-from intern.models.usage import Usage, estimated_tokens
+from intern.models.replies import UnfitReplyError, UnreadableStreamError, decode_reply, read_completion
+from intern.models.templates import PromptExample, PromptTemplates, RenderedPrompt
+from intern.models.usage import UsageCounter, estimate_tokens
 
 _log = get_logger(__name__)
 
@@ -31,7 +31,7 @@ _IMAGE_TOKENS = 1000  # what a picture costs at most endpoints, roughly
 _IMAGE_TYPE = regex(r"image/[a-z0-9.+-]{1,40}")
 
 
-class Request(NamedTuple):
+class ChatRequest(NamedTuple):
     """A request, ready to be sent, and about what it may cost."""
 
     body: bytes
@@ -39,23 +39,23 @@ class Request(NamedTuple):
     """Estimated."""
 
 
-def chat_request(
+def build_chat_request(
     prompt: Prompt[InT, Any],
     given: InT,
-    rendered: Rendered,
+    rendered: RenderedPrompt,
     images: Sequence[Image],
     options: LlmOptions,
     *,
     form: RequestForm = RequestForm(),  # noqa: B008 it is immutable
     offers_choices: bool = False,
     fault: str = "",
-) -> Request:
+) -> ChatRequest:
     """Return one prompt as a request in this form, with fields of the standard API only.
 
     With `offers_choices` the schema lists the ids that were shown. `fault` is that of a reply to the same prompt.
     """
     values = form.values
-    schema = _schema(prompt, given, values, offers_choices=offers_choices)
+    schema = _build_schema(prompt, given, values, offers_choices=offers_choices)
     output = values["output"]
     system, examples = rendered.system, rendered.examples
     if values["examples"] == "text":
@@ -65,18 +65,18 @@ def chat_request(
         wanted = msgspec.json.encode(schema).decode()
         system += f"\n\nReply with one JSON object, and nothing else, that fits this JSON schema:\n{wanted}"
     user = rendered.user + (f"\n\nAn earlier reply to this was not usable ({fault}). Reply once more." if fault else "")
-    turns = list(_turns(prompt.name, examples, calls=output == "function_calling"))
+    turns = list(_build_example_messages(prompt.name, examples, calls=output == "function_calling"))
     if (role := values["system"]) == "user":
         first = turns[0]["content"] if turns else user
-        whole = _encodable(f"{system}\n\n{first}")
+        whole = _replace_surrogates(f"{system}\n\n{first}")
         user, turns = (user, [{**turns[0], "content": whole}, *turns[1:]]) if turns else (whole, turns)
     else:
-        turns.insert(0, {"role": role, "content": _encodable(system)})
+        turns.insert(0, {"role": role, "content": _replace_surrogates(system)})
     pictures = [image for image in images if options.images and _IMAGE_TYPE.fullmatch(image.media_type)]
     limit, streams = values["limit"], values["stream"]
     body = {
         "model": options.model,
-        "messages": [*turns, {"role": "user", "content": _user_content(_encodable(user), pictures)}],
+        "messages": [*turns, {"role": "user", "content": _user_content(_replace_surrogates(user), pictures)}],
         **({limit: options.reply_tokens} if limit else {}),
         **({"temperature": options.temperature} if values["temperature"] else {}),
         **({"stream": True} if streams else {}),
@@ -84,15 +84,15 @@ def chat_request(
         **({"reasoning_effort": options.reasoning_effort} if options.reasoning_effort and values["effort"] else {}),
         **_output_fields(prompt.name, schema, values),
     }
-    words = estimated_tokens(rendered._replace(system=system, user=user).whole + str(schema))
-    return Request(msgspec.json.encode(body), words + _IMAGE_TOKENS * len(pictures))
+    words = estimate_tokens(rendered._replace(system=system, user=user).whole + str(schema))
+    return ChatRequest(msgspec.json.encode(body), words + _IMAGE_TOKENS * len(pictures))
 
 
-def _turns(name: str, examples: Sequence[Example], *, calls: bool) -> Iterator[dict[str, Any]]:
+def _build_example_messages(name: str, examples: Sequence[PromptExample], *, calls: bool) -> Iterator[dict[str, Any]]:
     """Yield examples as messages, each reply in the form that the model is to use."""
     for n, example in enumerate(examples):
-        yield {"role": "user", "content": _encodable(example.user)}
-        reply = _encodable(example.assistant)
+        yield {"role": "user", "content": _replace_surrogates(example.user)}
+        reply = _replace_surrogates(example.assistant)
         if not calls:
             yield {"role": "assistant", "content": reply}
             continue
@@ -101,14 +101,14 @@ def _turns(name: str, examples: Sequence[Example], *, calls: bool) -> Iterator[d
         yield {"role": "tool", "tool_call_id": call["id"], "content": "taken"}
 
 
-def _schema(prompt: Prompt[InT, Any], given: InT, values: Mapping[str, Any], *, offers_choices: bool) -> Schema:
+def _build_schema(prompt: Prompt[InT, Any], given: InT, values: Mapping[str, Any], *, offers_choices: bool) -> Schema:
     schema = reply_schema(prompt.gives, bounds=values["bounds"])
     # In words alone an enum would only repeat what the prompt shows.
     in_words = values["output"] in {"json_object", ""}
     if prompt.offers is None or in_words or not (offers_choices and values["choices"]):
         return schema
     offered = prompt.offers(given)
-    return narrow(schema, {name: [*map(_encodable, choices)] for name, choices in offered.items()})
+    return narrow_schema(schema, {name: [*map(_replace_surrogates, choices)] for name, choices in offered.items()})
 
 
 def _user_content(text: str, images: Iterable[Image]) -> str | list[dict[str, Any]]:
@@ -134,7 +134,7 @@ def _output_fields(name: str, schema: Schema, values: Mapping[str, Any]) -> dict
             return {}
 
 
-def _encodable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Return `text` with a question mark for each lone surrogate, which no JSON can carry."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -165,13 +165,13 @@ class EndpointModel(Endpoint):
         self,
         options: LlmOptions,
         *,
-        templates: Templates,
-        usage: Usage,
+        templates: PromptTemplates,
+        usage: UsageCounter,
         client: httpx.AsyncClient | None = None,
         section: str = "llm",
         form: RequestForm | None = None,
         remember: Callable[[RequestForm], Awaitable[object]] | None = None,
-        line: Line | None = None,
+        line: SharedEndpoint | None = None,
         party: str = "",
     ) -> None:
         path = "/chat/completions"
@@ -190,7 +190,7 @@ class EndpointModel(Endpoint):
         """A fuller form than the answered one that is worth one try."""
         self._remember = remember
         self._offers_choices = False
-        self._background = _Background(self, self._limits.background())
+        self._background = _BackgroundModel(self, self._limits.background())
 
     def background(self) -> Model:
         """Return the same endpoint for work that must not starve answers; all callers share its limits."""
@@ -200,7 +200,9 @@ class EndpointModel(Endpoint):
         """Return a reply that fits `prompt.gives`. Raises the `ModelError` family, or `ConfigError` for a template."""
         return await self.ask_within(self._limits, prompt, given, images)
 
-    async def ask_within(self, limits: Limits, prompt: Prompt[InT, OutT], given: InT, images: Sequence[Image]) -> OutT:
+    async def ask_within(
+        self, limits: EndpointLimits, prompt: Prompt[InT, OutT], given: InT, images: Sequence[Image]
+    ) -> OutT:
         """Ask under limits of the caller's choice."""
         rendered = self._templates.render(prompt, given)
         note_sent(rendered)
@@ -213,7 +215,7 @@ class EndpointModel(Endpoint):
         while True:
             form = search.form
             self._check_output(form)
-            request = chat_request(
+            request = build_chat_request(
                 *(prompt, given, rendered, images, self._options),
                 form=form,
                 offers_choices=self._offers_choices,
@@ -242,10 +244,10 @@ class EndpointModel(Endpoint):
                 fault = error.fault
                 _log.warning("model_reply_unfit", section=self._section, reason=str(error))
             else:
-                await self._keep(search, form)
+                await self._keep_form(search, form)
                 return reply
 
-    async def win_back(self, prompt: Prompt[InT, Any], given: InT) -> None:
+    async def restore_fuller_form(self, prompt: Prompt[InT, Any], given: InT) -> None:
         """Try to say parts of the smallest form more fully again, one call each, eleven at most."""
         rendered, trial = self._templates.render(prompt, given), self._trial
         for places in (*((trial._asdict(),) if trial else ()), *_WORTH_A_CALL):
@@ -254,7 +256,7 @@ class EndpointModel(Endpoint):
             if is_won or (self._output is not None and fuller.output != self._output):
                 continue
             try:
-                request = chat_request(prompt, given, rendered, (), self._options, form=fuller)
+                request = build_chat_request(prompt, given, rendered, (), self._options, form=fuller)
                 await self._complete(self._limits, prompt, request)
             except (ModelRefusedError, ModelReplyError):
                 continue
@@ -273,7 +275,7 @@ class EndpointModel(Endpoint):
                 f' {found}: set it to "auto", which finds out'
             )
 
-    async def _keep(self, search: FormSearch, form: RequestForm) -> None:
+    async def _keep_form(self, search: FormSearch, form: RequestForm) -> None:
         """Keep a form that was answered. After the smallest, the fullest that was not refused is tried next."""
         if form == self._answered == self.form:
             return
@@ -281,9 +283,9 @@ class EndpointModel(Endpoint):
         if self._remember:
             await self._remember(form)
 
-    async def _complete(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
+    async def _complete(self, limits: EndpointLimits, prompt: Prompt[InT, OutT], request: ChatRequest) -> OutT:
         what = f"{prompt.name}: {self.where}"
-        call = Call(prompt.name, what, request.body, request.prompt_tokens, prompt.bounded_by)
+        call = EndpointCall(prompt.name, what, request.body, request.prompt_tokens, prompt.bounded_by)
         reserved = limits.reserve(request.prompt_tokens, reply_tokens=self._options.reply_tokens, what=prompt.name)
         with structlog.contextvars.bound_contextvars(prompt=prompt.name):
             async with reserved as still_fits:
@@ -293,19 +295,19 @@ class EndpointModel(Endpoint):
                 except ModelReplyError:
                     self.count_lost(call)
                     raise
-                spent = completion.tokens(request.prompt_tokens)
+                spent = completion.count_tokens(request.prompt_tokens)
                 cached = completion.cached_tokens
-                await self._usage.add(prompt.name, *spent, self._options.price.of(*spent, cached), cached)
+                await self._usage.add(prompt.name, *spent, self._options.price.compute_cost(*spent, cached), cached)
         self._offers_choices = self._offers_choices or completion.is_of_llama_cpp
-        return reply_of(completion, prompt, self._options, what=what)
+        return decode_reply(completion, prompt, self._options, what=what)
 
 
 @dataclass(frozen=True)
-class _Background:
+class _BackgroundModel:
     """An endpoint seen through narrower limits."""
 
     endpoint: EndpointModel
-    limits: Limits
+    limits: EndpointLimits
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         return await self.endpoint.ask_within(self.limits, prompt, given, images)

@@ -55,14 +55,14 @@ class RequestForm(NamedTuple):
         """The value of each part."""
         return {part: values[place] for (part, values), place in zip(VALUES.items(), self, strict=True)}
 
-    def step(self, parts: Collection[str]) -> RequestForm:
+    def step_down(self, parts: Collection[str]) -> RequestForm:
         """Return the form with the next value of these parts; a part at its last value keeps it.
 
         `schema` stands for the parts of a schema, and for `output` once they are used up.
         """
         if "schema" in parts:
             inner = {"strict", "bounds", "choices"}
-            parts = {*parts, *(inner if self.step(inner) != self else {"output"})}
+            parts = {*parts, *(inner if self.step_down(inner) != self else {"output"})}
         places = {part: min(getattr(self, part) + 1, len(VALUES[part]) - 1) for part in VALUES if part in parts}
         return self._replace(**places)
 
@@ -128,7 +128,7 @@ class FormSearch:
             self.fallback = None
             return True
         if self.form != self._smallest:
-            before, self._reached = self._reached, self._reached.step(parts)
+            before, self._reached = self._reached, self._reached.step_down(parts)
             is_news = self._reached != before
             if is_news and self._refusals < _NAMED_REFUSALS:
                 self.form = self._reached

@@ -28,11 +28,18 @@ from intern.core.log import get_logger
 from intern.core.text.masking import make_hider
 from intern.core.text.patterns import regex
 from intern.models.clients import HOST, open_client
-from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, turns_of
+from intern.models.limits import (
+    AttemptPermit,
+    AttemptRefusal,
+    CircuitBreaker,
+    EndpointLimits,
+    StillFits,
+    make_call_queue,
+)
 from intern.models.options import LlmOptions
-from intern.models.refusals import FailureKind, read_delay, read_failure, retry_after
-from intern.models.replies import UnfitReplyError, excerpt, find_hidden_failure, has_ended, is_stream, join_events
-from intern.models.usage import Usage
+from intern.models.refusals import FailureKind, parse_retry_after, read_failure, read_retry_delay
+from intern.models.replies import UnfitReplyError, find_hidden_failure, has_ended, is_stream, join_events, make_excerpt
+from intern.models.usage import UsageCounter
 
 _log = get_logger(__name__)
 
@@ -81,14 +88,14 @@ class FormRefusedError(errors.ModelRefusedError):
 Client = httpx.AsyncClient
 
 
-class Line:
+class SharedEndpoint:
     """An endpoint as all communities of a process share it: its connections, their turns and its circuit breaker."""
 
     def __init__(self, options: LlmOptions, client: Client | None = None) -> None:
         """Without a client, calls go through the proxy that the environment names. Raises ConfigError."""
-        self.client = client or _client(options)
+        self.client = client or _open_client(options)
         self._owned = None if client else self.client
-        self.turns, self.breaker = turns_of(options), Breaker()
+        self.turns, self.breaker = make_call_queue(options), CircuitBreaker()
 
     async def aclose(self) -> None:
         """Close the connections, also when cancelled. A client that was handed in stays the caller's to close."""
@@ -110,13 +117,13 @@ class Endpoint:
         options: LlmOptions,
         *,
         path: str,
-        usage: Usage,
+        usage: UsageCounter,
         section: str,
         client: Client | None = None,
-        line: Line | None = None,
+        line: SharedEndpoint | None = None,
         party: str = "",
     ) -> None:
-        self._url = _url_of(options.base_url, path, section)
+        self._url = _build_url(options.base_url, path, section)
         self._key = _check_key(options, section)
         self._hide = make_hider([self._key])
         if not options.model:
@@ -126,9 +133,9 @@ class Endpoint:
         self.where = _show_address(self._url)
         """Its address, for messages."""
         self._options, self._section, self._usage = options, section, usage
-        self._is_shared, self._line = line is not None, line or Line(options, client)
+        self._is_shared, self._line = line is not None, line or SharedEndpoint(options, client)
         self._client, self.breaker = self._line.client, self._line.breaker
-        self._limits = Limits(options, usage, turns=self._line.turns, party=party)
+        self._limits = EndpointLimits(options, usage, turns=self._line.turns, party=party)
         headers = httpx.Headers(
             {
                 "Content-Type": "application/json",
@@ -151,7 +158,7 @@ class Endpoint:
         if not self._is_shared:
             await self._line.aclose()
 
-    async def page(self, path: str) -> bytes:
+    async def fetch_page(self, path: str) -> bytes:
         """Return what the server has at a path, such as `/v1/models`; empty where it has nothing. Costs no tokens.
 
         Raises EndpointUnavailableError.
@@ -163,16 +170,16 @@ class Endpoint:
                 with anyio.fail_after(_LONGEST_PAGE):
                     response = await self._client.send(request, stream=True, follow_redirects=False)
                     async with aclosing(response):
-                        body = await _read(response, Heard(anyio.current_time()))
+                        body = await _read_body(response, LastActivity(anyio.current_time()))
             except (httpx.RequestError, TimeoutError) as error:
                 if not is_last:
                     continue  # on a kept connection: llama.cpp closes it after each streamed reply
-                reason = self._scrub(_reason(error)) or type(error).__name__
+                reason = self._scrub(_find_reason(error)) or type(error).__name__
                 raise EndpointUnavailableError(f"{_show_address(url)} cannot be read: {reason}") from error
             return body if response.status_code == HTTPStatus.OK and len(body) <= _LARGEST_REPLY else b""
         raise AssertionError("the last attempt returns or raises")
 
-    async def send(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
+    async def send(self, limits: EndpointLimits, call: EndpointCall, still_fits: StillFits) -> bytes:
         """Return the final answer of the endpoint, after retries. Raises the `ModelError` family."""
         for tried in count():
             try:
@@ -186,48 +193,48 @@ class Endpoint:
             await still_fits()  # what failed may have cost something
         raise AssertionError("the last attempt returns or raises")
 
-    async def _attempt(self, limits: Limits, call: Call) -> bytes:
-        if refused := self.breaker.refuses(anyio.current_time(), background=limits.is_background):
-            raise self._refuse_alone(refused, call.what)  # before it waits for a slot
-        async with limits.attempt():
+    async def _attempt(self, limits: EndpointLimits, call: EndpointCall) -> bytes:
+        if refused := self.breaker.check_refusal(anyio.current_time(), background=limits.is_background):
+            raise self._make_circuit_error(refused, call.what)  # before it waits for a slot
+        async with limits.hold_attempt():
             return await self._try_once(limits, call)
 
-    async def _try_once(self, limits: Limits, call: Call) -> bytes:
+    async def _try_once(self, limits: EndpointLimits, call: EndpointCall) -> bytes:
         """Make one attempt, and report its outcome to the circuit breaker."""
         breaker, now = self.breaker, anyio.current_time
         started = now()
-        heard = Heard(started)
-        permit = breaker.asks(started, background=limits.is_background)
-        if isinstance(permit, Refused):
-            raise self._refuse_alone(permit, call.what)
+        heard = LastActivity(started)
+        permit = breaker.request_attempt(started, background=limits.is_background)
+        if isinstance(permit, AttemptRefusal):
+            raise self._make_circuit_error(permit, call.what)
         try:
-            answer = await self._answer(call, heard)
+            answer = await self._request_answer(call, heard)
         except EndpointUnavailableError as error:
             if error.busy:
-                breaker.succeeded(permit)
+                breaker.record_success(permit)
             else:
                 self._record_failure(permit, str(error))
             raise
         except errors.ModelError:
-            breaker.succeeded(permit)  # it said no, so it is there
+            breaker.record_success(permit)  # it said no, so it is there
             raise
         except anyio.get_cancelled_exc_class():
             self._record_giving_up(permit, call, now() - heard.at)
             raise
         except BaseException:
-            breaker.gave_up(permit)
+            breaker.record_giving_up(permit)
             raise
-        if breaker.succeeded(permit):
+        if breaker.record_success(permit):
             _log.info("model_circuit_closed", section=self._section)
         if _log.isEnabledFor(DEBUG):
             _log.debug("model_replied", model=self._options.model, seconds=round(now() - started, 3))
         return answer.body
 
-    def _record_failure(self, permit: Permit, reason: str) -> None:
-        if self.breaker.failed(permit, anyio.current_time(), reason):
+    def _record_failure(self, permit: AttemptPermit, reason: str) -> None:
+        if self.breaker.record_failure(permit, anyio.current_time(), reason):
             _log.warning("model_circuit_opened", section=self._section, seconds=self.breaker.pause, reason=reason)
 
-    def _record_giving_up(self, permit: Permit, call: Call, silence: float) -> None:
+    def _record_giving_up(self, permit: AttemptPermit, call: EndpointCall, silence: float) -> None:
         """Record that the caller gave up. Most endpoints that hang are noticed so: questions have their own time limit.
 
         A silence of a good part of `timeout_seconds` counts as a failure. A model that is still writing is only slow.
@@ -237,9 +244,9 @@ class Endpoint:
                 permit, f"{call.what} had said nothing for {round(silence, 1):g} s, when it was given up"
             )
         else:
-            self.breaker.gave_up(permit)
+            self.breaker.record_giving_up(permit)
 
-    async def _answer(self, call: Call, heard: Heard) -> Reply:
+    async def _request_answer(self, call: EndpointCall, heard: LastActivity) -> RawReply:
         """Return the answer of one attempt. Raises the `ModelError` family."""
         what, timeout = call.what, self._options.timeout_seconds
         setting = f"({self._section}.timeout_seconds)"
@@ -254,52 +261,52 @@ class Endpoint:
         except httpx.DecodingError as error:
             raise errors.ModelReplyError(f"{what}: the reply is damaged: {self._scrub(str(error))}") from error
         except httpx.RequestError as error:
-            reason = self._scrub(_reason(error)) or type(error).__name__
+            reason = self._scrub(_find_reason(error)) or type(error).__name__
             raise EndpointUnavailableError(f"{what} cannot be reached: {reason}") from error
-        self._judge(answer, call)
+        self._raise_for_failure(answer, call)
         return answer
 
-    def _refuse_alone(self, refused: Refused, what: str) -> errors.ModelUnavailableError:
+    def _make_circuit_error(self, refused: AttemptRefusal, what: str) -> errors.ModelUnavailableError:
         return errors.ModelUnavailableError(
             f"{what} failed too often and is left alone; it is tried again in {refused.seconds:.0f} s."
             f" The last failure: {self.breaker.reason}"
         )
 
-    async def _exchange(self, call: Call, heard: Heard) -> Reply:
+    async def _exchange(self, call: EndpointCall, heard: LastActivity) -> RawReply:
         """Send the request and read the reply, whole or streamed, up to the largest one that we take."""
         is_sent = is_new = False
 
-        async def sending() -> AsyncIterator[bytes]:
+        async def send_body() -> AsyncIterator[bytes]:
             nonlocal is_sent
             yield call.body
             is_sent = True  # httpx asks for more once this is out
 
-        async def watching(event: str, _: Any) -> None:
+        async def watch_connection(event: str, _: Any) -> None:
             nonlocal is_new
             is_new = is_new or event.startswith("connection.connect_")
 
-        def request() -> httpx.Request:
+        def build_request() -> httpx.Request:
             return self._client.build_request(
                 "POST",
                 self._url,
-                content=sending(),
+                content=send_body(),
                 headers={**self._headers, "Content-Length": str(len(call.body))},
                 timeout=self._options.timeout_seconds,
-                extensions={"trace": watching},
+                extensions={"trace": watch_connection},
             )
 
         try:
             try:
-                response = await self._client.send(request(), stream=True, follow_redirects=False)
+                response = await self._client.send(build_request(), stream=True, follow_redirects=False)
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
                 if is_new:
                     raise
                 # A kept connection that the endpoint closed meanwhile: llama.cpp does so after each streamed reply.
                 is_sent = False
-                response = await self._client.send(request(), stream=True, follow_redirects=False)
+                response = await self._client.send(build_request(), stream=True, follow_redirects=False)
             async with aclosing(response):
-                body = await _read(response, heard)
-            return _join(Reply(response.status_code, response.headers.get("Retry-After"), body), call.what)
+                body = await _read_body(response, heard)
+            return _join_stream(RawReply(response.status_code, response.headers.get("Retry-After"), body), call.what)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError):
             raise
         except BaseException:
@@ -307,11 +314,11 @@ class Endpoint:
                 self.count_lost(call)
             raise
 
-    def count_lost(self, call: Call) -> None:
+    def count_lost(self, call: EndpointCall) -> None:
         """Count a request without a readable answer: the endpoint likely worked on it and bills it."""
-        self._usage.count(call.prompt, call.prompt_tokens, 0, self._options.price.of(call.prompt_tokens, 0))
+        self._usage.count(call.prompt, call.prompt_tokens, 0, self._options.price.compute_cost(call.prompt_tokens, 0))
 
-    def _judge(self, answer: Reply, call: Call) -> None:
+    def _raise_for_failure(self, answer: RawReply, call: EndpointCall) -> None:
         """Return if the endpoint answered, else raise what its answer means."""
         if answer.status == HTTPStatus.OK:
             return
@@ -322,7 +329,7 @@ class Endpoint:
             raise errors.ModelAccessError(f"{says}: {advice.format(self._section)}")
         match failure.kind:
             case "busy" | "away":
-                named = retry_after(answer.retry_after or read_delay(answer.body), datetime.now(UTC))
+                named = parse_retry_after(answer.retry_after or read_retry_delay(answer.body), datetime.now(UTC))
                 raise EndpointUnavailableError(says, named, busy=failure.kind == "busy")
             case "content":
                 raise errors.ModelRefusedError(f"{says}: its content filter stopped the prompt or the reply")
@@ -342,16 +349,16 @@ class Endpoint:
                 hint = "no simpler form of the request helps, or none was tried: run `intern doctor`"
                 raise FormRefusedError(f"{says}; {hint}", failure.parts)
 
-    def _quote(self, answer: Reply) -> str:
+    def _quote(self, answer: RawReply) -> str:
         said = self._scrub(answer.body.decode("utf-8", "replace"))
         return f": {said}" if said else ""
 
     def _scrub(self, text: str) -> str:
         """Return the beginning of an endpoint's text, without our key."""
-        return excerpt(self._hide(text))
+        return make_excerpt(self._hide(text))
 
 
-class Reply(NamedTuple):
+class RawReply(NamedTuple):
     """A reply as it came, or as it would have come without streaming."""
 
     status: int
@@ -360,14 +367,14 @@ class Reply(NamedTuple):
 
 
 @dataclass
-class Heard:
+class LastActivity:
     """When an endpoint last said anything in an attempt."""
 
     at: float
     """Seconds of anyio's clock; the start of the attempt where it has said nothing yet."""
 
 
-class Call(NamedTuple):
+class EndpointCall(NamedTuple):
     """One request."""
 
     prompt: str
@@ -380,14 +387,14 @@ class Call(NamedTuple):
     bounded_by: tuple[str, ...]
 
 
-def _client(options: LlmOptions) -> httpx.AsyncClient:
+def _open_client(options: LlmOptions) -> httpx.AsyncClient:
     """Make a client that keeps connections for all calls in flight; `Limits` does the waiting."""
     most = options.max_in_flight
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=_LONGEST_IDLE)
     return open_client(options.base_url, limits=limits)
 
 
-async def _read(response: httpx.Response, heard: Heard) -> bytes:
+async def _read_body(response: httpx.Response, heard: LastActivity) -> bytes:
     """Read the body, up to little more than the largest size.
 
     A stream is complete with its last event. The end of the response is then waited for shortly, since only a
@@ -412,7 +419,7 @@ async def _read(response: httpx.Response, heard: Heard) -> bytes:
     return bytes(read)
 
 
-def _join(reply: Reply, what: str) -> Reply:
+def _join_stream(reply: RawReply, what: str) -> RawReply:
     """Join a streamed reply. Raises httpx's `RemoteProtocolError` if it ends too early."""
     if len(reply.body) > _LARGEST_REPLY:
         raise errors.ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
@@ -423,13 +430,13 @@ def _join(reply: Reply, what: str) -> Reply:
     whole = join_events(reply.body, what=what)
     if not whole.is_whole:
         raise httpx.RemoteProtocolError("the stream ended before the reply did")
-    return Reply(whole.status, reply.retry_after, whole.body)
+    return RawReply(whole.status, reply.retry_after, whole.body)
 
 
-def _reason(error: BaseException) -> str:
+def _find_reason(error: BaseException) -> str:
     """Return the message of an error, or else of its cause: on trio, httpx leaves the message empty."""
     said, cause = str(error), error.__cause__ or error.__context__
-    return said or (_reason(cause) if cause else "")
+    return said or (_find_reason(cause) if cause else "")
 
 
 def pause_before_retry(error: EndpointUnavailableError, tried: int) -> float:
@@ -440,7 +447,7 @@ def pause_before_retry(error: EndpointUnavailableError, tried: int) -> float:
     return min(growing, _LONGEST_PAUSE)
 
 
-def _url_of(base_url: str, path: str, section: str) -> httpx.URL:
+def _build_url(base_url: str, path: str, section: str) -> httpx.URL:
     wrong = f"{section}.base_url must be an address like https://api.example.com/v1"
     try:
         url = httpx.URL(base_url.strip())

@@ -22,34 +22,34 @@ import anyio
 
 from intern.core.errors import ModelBudgetError, ModelBudgetTooSmallError
 from intern.models.options import BACKGROUND_SHARE, LlmOptions
-from intern.models.usage import Usage
+from intern.models.usage import UsageCounter
 
 
-class Window:
+class RateWindow:
     """At most `limit` starts in any `seconds`. Pure: callers pass the time in monotonic seconds, and it never waits."""
 
     def __init__(self, limit: int, seconds: float = 60.0) -> None:
         self._whole = self._limit, self._seconds = limit, seconds
         self._starts: deque[float] = deque()
 
-    def share(self, part: float) -> None:
+    def set_share(self, part: float) -> None:
         """Leave so much of the limit to this process, where others have the rest: for one start, in a longer time."""
         limit, seconds = self._whole
         self._limit = max(1, int(limit * part))
         self._seconds = seconds * self._limit / (limit * part)
 
-    def wait(self, now: float) -> float:
+    def seconds_until_start(self, now: float) -> float:
         """Return the seconds until a start fits; 0 if one fits now."""
         while self._starts and self._starts[0] + self._seconds <= now:
             self._starts.popleft()
         return self._starts[0] + self._seconds - now if len(self._starts) >= self._limit else 0.0
 
-    def start(self, now: float) -> None:
+    def count_start(self, now: float) -> None:
         """Count one."""
         self._starts.append(now)
 
 
-class _Taking(NamedTuple):
+class _CallCost(NamedTuple):
     """The most that one call may take."""
 
     tokens: int
@@ -61,7 +61,7 @@ StillFits = Callable[[], Awaitable[None]]
 """Checks the budget again before a retry. Raises `ModelBudgetError`."""
 
 
-def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelBudgetTooSmallError:
+def _make_budget_error(takes: str, left: str, never: str) -> ModelBudgetError | ModelBudgetTooSmallError:
     says = f"{takes}, and today's budget {left} for such calls"
     if never:  # waiting for tomorrow would never end, and would hold up the work behind it
         mend = f"raise {never}, or lower llm.max_tokens"
@@ -69,7 +69,7 @@ def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelBudg
     return ModelBudgetError(f"{says}; it starts anew at 00:00 UTC")
 
 
-class _Turn:
+class _WaitingCall:
     """A call that waits for its place."""
 
     def __init__(self, number: int) -> None:
@@ -82,7 +82,7 @@ _Kind = tuple[str, bool]
 """The calls of a party, either its background work or the others."""
 
 
-class Turns:
+class FairCallQueue:
     """Calls in flight and calls a minute at one endpoint, or in other seconds. Parties take turns.
 
     The next place goes to the party with the fewest calls in flight, and of these to the one that began a call longest
@@ -95,19 +95,19 @@ class Turns:
         self._free = {False: in_flight, True: max(1, in_flight // 2)}
         """Places for all calls, and among these for background work."""
         most = {False: calls, True: max(1, int(calls * BACKGROUND_SHARE))} if calls else {}
-        self._windows = {background: Window(limit, seconds) for background, limit in most.items()}
-        self._waiting: dict[_Kind, deque[_Turn]] = {}
+        self._windows = {background: RateWindow(limit, seconds) for background, limit in most.items()}
+        self._waiting: dict[_Kind, deque[_WaitingCall]] = {}
         self._busy: Counter[str] = Counter()
         self._began: dict[str, int] = {}
         """The number of the last call of each party that is busy."""
         self._calls = 0
 
-    def share(self, part: float) -> None:
+    def set_share(self, part: float) -> None:
         """Begin only this part of the calls, since other processes begin the rest. Above 0, at most 1."""
         for window in self._windows.values():
-            window.share(part)
+            window.set_share(part)
         if self._waiting:
-            self._look()
+            self._check_queue()
 
     @property
     def is_crowded(self) -> bool:
@@ -115,77 +115,79 @@ class Turns:
         return bool(self._waiting)
 
     @asynccontextmanager
-    async def place(self, party: str, *, background: bool) -> AsyncGenerator[None]:
+    async def hold_place(self, party: str, *, background: bool) -> AsyncGenerator[None]:
         """Wait for a place, and hold it."""
         kind = (party, background)
-        await self._wait(kind)
+        await self._wait_for_place(kind)
         try:
             yield
         finally:
-            self._leave(kind)
+            self._free_place(kind)
 
-    async def _wait(self, kind: _Kind) -> None:
+    async def _wait_for_place(self, kind: _Kind) -> None:
         self._calls += 1
-        turn = _Turn(self._calls)
+        turn = _WaitingCall(self._calls)
         self._waiting.setdefault(kind, deque()).append(turn)
         try:
             while True:
                 turn.woken = anyio.Event()
-                pause = self._give(now := anyio.current_time())
+                pause = self._give_places(now := anyio.current_time())
                 if turn.given:
                     break
                 # One of those that wait looks again in time, for all of them.
-                with anyio.move_on_after(pause if turn is self._next_to_look(now) else inf):
+                with anyio.move_on_after(pause if turn is self._find_timed_call(now) else inf):
                     await turn.woken.wait()
         except BaseException:
             if turn.given:
-                self._leave(kind)
+                self._free_place(kind)
             else:
-                self._take_out(kind, turn)
+                self._remove_call(kind, turn)
             raise
         finally:
-            self._look()
+            self._check_queue()
 
-    def _give(self, now: float) -> float:
+    def _give_places(self, now: float) -> float:
         """Give free places to calls that wait. Return the seconds until the minute has room for more."""
-        while ready := [kind for kind in self._waiting if not self._pause(kind, now)]:
-            kind = min(ready, key=self._order)
+        while ready := [kind for kind in self._waiting if not self._seconds_until_start(kind, now)]:
+            kind = min(ready, key=self._queue_order)
             (party, background), turn = kind, self._waiting[kind][0]
-            self._take_out(kind, turn)
+            self._remove_call(kind, turn)
             for each in {False, background}:
                 self._free[each] -= 1
                 if self._windows:
-                    self._windows[each].start(now)
+                    self._windows[each].count_start(now)
             self._calls += 1
             self._busy[party] += 1
             self._began[party] = self._calls
             turn.given = True
             turn.woken.set()
-        return min((self._pause(kind, now) for kind in self._waiting), default=inf)
+        return min((self._seconds_until_start(kind, now) for kind in self._waiting), default=inf)
 
-    def _pause(self, kind: _Kind, now: float) -> float:
+    def _seconds_until_start(self, kind: _Kind, now: float) -> float:
         """Return the seconds until a call of this kind may begin; infinite where a place must become free first."""
         lanes = {False, kind[1]}
         if not all(self._free[each] for each in lanes):
             return inf
-        return max(self._windows[each].wait(now) for each in lanes) if self._windows else 0.0
+        return max(self._windows[each].seconds_until_start(now) for each in lanes) if self._windows else 0.0
 
-    def _order(self, kind: _Kind) -> tuple[int, int, int]:
+    def _queue_order(self, kind: _Kind) -> tuple[int, int, int]:
         party, _ = kind
         return self._busy[party], self._began.get(party, 0), self._waiting[kind][0].number
 
-    def _look(self) -> None:
+    def _check_queue(self) -> None:
         """Give free places; where the minute has no room, wake a call that waits, so that it looks again in time."""
         now = anyio.current_time()
-        self._give(now)
-        if (turn := self._next_to_look(now)) is not None:
+        self._give_places(now)
+        if (turn := self._find_timed_call(now)) is not None:
             turn.woken.set()
 
-    def _next_to_look(self, now: float) -> _Turn | None:
+    def _find_timed_call(self, now: float) -> _WaitingCall | None:
         """Return a call that only waits until the minute has room; None where all wait for a place."""
-        return next((turns[0] for kind, turns in self._waiting.items() if self._pause(kind, now) < inf), None)
+        return next(
+            (turns[0] for kind, turns in self._waiting.items() if self._seconds_until_start(kind, now) < inf), None
+        )
 
-    def _leave(self, kind: _Kind) -> None:
+    def _free_place(self, kind: _Kind) -> None:
         party, background = kind
         for each in {False, background}:
             self._free[each] += 1
@@ -194,20 +196,20 @@ class Turns:
             del self._busy[party]
             if not any((party, each) in self._waiting for each in (False, True)):
                 self._began.pop(party, None)
-        self._look()
+        self._check_queue()
 
-    def _take_out(self, kind: _Kind, turn: _Turn) -> None:
+    def _remove_call(self, kind: _Kind, turn: _WaitingCall) -> None:
         self._waiting[kind].remove(turn)
         if not self._waiting[kind]:
             del self._waiting[kind]
 
 
-def turns_of(options: LlmOptions) -> Turns:
+def make_call_queue(options: LlmOptions) -> FairCallQueue:
     """Return the turns at an endpoint."""
-    return Turns(options.max_in_flight, options.calls_per_minute)
+    return FairCallQueue(options.max_in_flight, options.calls_per_minute)
 
 
-class Limits:
+class EndpointLimits:
     """The limits of one endpoint: calls in flight, calls a minute, and its budget of a UTC day.
 
     What is spent and held back stands in `usage`, so endpoints that share it see each other's calls. Those that
@@ -217,28 +219,28 @@ class Limits:
     def __init__(
         self,
         options: LlmOptions,
-        usage: Usage,
+        usage: UsageCounter,
         *,
-        turns: Turns | None = None,
+        turns: FairCallQueue | None = None,
         party: str = "",
         background: bool = False,
     ) -> None:
-        self._options, self._usage, self._turns, self._party = options, usage, turns or turns_of(options), party
+        self._options, self._usage, self._turns, self._party = options, usage, turns or make_call_queue(options), party
         self.is_background = background
         """Whether these are the limits of background work."""
         self._share = BACKGROUND_SHARE if background else 1.0
 
-    def background(self) -> Limits:
+    def background(self) -> EndpointLimits:
         """Return these limits for work that must never starve answers: half in flight, 80% of the rest.
 
         It waits without holding up answers.
         """
-        return Limits(self._options, self._usage, turns=self._turns, party=self._party, background=True)
+        return EndpointLimits(self._options, self._usage, turns=self._turns, party=self._party, background=True)
 
     @asynccontextmanager
-    async def attempt(self) -> AsyncGenerator[None]:
+    async def hold_attempt(self) -> AsyncGenerator[None]:
         """Wait for a slot and for the minute, around each attempt."""
-        async with self._turns.place(self._party, background=self.is_background):
+        async with self._turns.hold_place(self._party, background=self.is_background):
             yield
 
     @asynccontextmanager
@@ -249,22 +251,24 @@ class Limits:
         been counted, so call the result before each retry. Raises `ModelBudgetError`, naming `what`, where that does
         not fit into what is left of today's share, and `ModelBudgetTooSmallError` where it would fit into no day's.
         """
-        taking = _Taking(tokens + reply_tokens, self._options.price.of(tokens, reply_tokens), what)
-        await self._fit(taking)
-        with self._usage.holding(taking.tokens, taking.cost):
-            yield partial(self._fit, taking, own=taking)
+        taking = _CallCost(tokens + reply_tokens, self._options.price.compute_cost(tokens, reply_tokens), what)
+        await self._check_budget(taking)
+        with self._usage.hold_reservation(taking.tokens, taking.cost):
+            yield partial(self._check_budget, taking, own=taking)
 
-    async def _fit(self, taking: _Taking, *, own: _Taking = _Taking(0, 0.0, "")) -> None:  # noqa: B008 it is immutable
+    async def _check_budget(self, taking: _CallCost, *, own: _CallCost = _CallCost(0, 0.0, "")) -> None:  # noqa: B008 it is immutable
         """Raise unless the call fits. `own` is the part held back for this very call."""
         usage, (tokens, cost, what) = self._usage, taking
         most_tokens, most_cost = self._options.daily_token_budget, self._options.daily_cost_budget
         if most_tokens or most_cost:
-            await usage.read(usage.today())  # the only await, so no other call can come between check and reservation
-        spent = usage.spent_by_now(usage.today())
+            await usage.refresh(
+                usage.today()
+            )  # the only await, so no other call can come between check and reservation
+        spent = usage.sum_spending(usage.today())
         if most_tokens:
             left = int(most_tokens * self._share) - spent.tokens - (usage.held.tokens - own.tokens)
             if tokens > left:
-                raise _too_much(
+                raise _make_budget_error(
                     f"{what} may take {tokens} tokens",
                     f"(llm.daily_token_budget = {most_tokens}) has {max(0, left)} left",
                     "llm.daily_token_budget" if tokens > int(most_tokens * self._share) else "",
@@ -272,7 +276,7 @@ class Limits:
         if most_cost:
             rest = most_cost * self._share - spent.cost - (usage.held.cost - own.cost)
             if cost > rest:
-                raise _too_much(
+                raise _make_budget_error(
                     f"{what} may cost {cost:.4f}",
                     f"(llm.daily_cost_budget = {most_cost:g}) has {max(0.0, rest):.4f} left",
                     "llm.daily_cost_budget" if cost > most_cost * self._share else "",
@@ -284,7 +288,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0  # seconds
 HEAD_START = 2.0  # seconds that answers have before the background may probe
 
 
-class Permit(NamedTuple):
+class AttemptPermit(NamedTuple):
     """One attempt that may be made. Return it with the outcome."""
 
     opening: int
@@ -293,14 +297,14 @@ class Permit(NamedTuple):
     probe: bool
 
 
-class Refused(NamedTuple):
+class AttemptRefusal(NamedTuple):
     """An attempt that may not be made."""
 
     seconds: float
     """When to ask again, at the earliest."""
 
 
-class Held(NamedTuple):
+class CircuitState(NamedTuple):
     """A circuit that is not closed, for health checks. Times are monotonic seconds."""
 
     since: float
@@ -311,7 +315,7 @@ class Held(NamedTuple):
     """The error that opened it last."""
 
 
-class Breaker:
+class CircuitBreaker:
     """The circuit of one endpoint. Pure: callers pass the time in monotonic seconds, and it never waits."""
 
     def __init__(self, *, failures: int = FAILURES, first_pause: float = FIRST_PAUSE) -> None:
@@ -329,61 +333,61 @@ class Breaker:
         """The error that opened it; empty while it is closed."""
 
     @property
-    def held(self) -> Held | None:
+    def held(self) -> CircuitState | None:
         """Since when the endpoint is left alone, and when it is tried; None while the circuit is closed."""
-        return None if self._until is None else Held(self._since, self._until, self.reason)
+        return None if self._until is None else CircuitState(self._since, self._until, self.reason)
 
-    def asks(self, now: float, *, background: bool) -> Permit | Refused:
+    def request_attempt(self, now: float, *, background: bool) -> AttemptPermit | AttemptRefusal:
         """Ask to make an attempt."""
         if self._until is None:
-            return Permit(self.openings, background, probe=False)
+            return AttemptPermit(self.openings, background, probe=False)
         begins = self._until + (HEAD_START if background else 0.0)
         if now < begins:
-            return self._refused(begins - now)
+            return self._refuse_attempt(begins - now)
         if background in self._probing:
-            return self._refused(HEAD_START)  # the probe under way will tell
+            return self._refuse_attempt(HEAD_START)  # the probe under way will tell
         self._probing.add(background)
-        return Permit(self.openings, background, probe=True)
+        return AttemptPermit(self.openings, background, probe=True)
 
-    def refuses(self, now: float, *, background: bool) -> Refused | None:
+    def check_refusal(self, now: float, *, background: bool) -> AttemptRefusal | None:
         """Return the refusal that `asks` would give; None if it would let an attempt pass."""
-        asked = self.asks(now, background=background)
-        if isinstance(asked, Refused):
+        asked = self.request_attempt(now, background=background)
+        if isinstance(asked, AttemptRefusal):
             return asked
-        self.gave_up(asked)
+        self.record_giving_up(asked)
         return None
 
-    def succeeded(self, permit: Permit) -> bool:
+    def record_success(self, permit: AttemptPermit) -> bool:
         """Record any answer of the endpoint. Return whether it closes the circuit."""
-        self._returned(permit)
+        self._finish_probe(permit)
         closes = self._until is not None
         self._failed, self.pause, self._until, self.reason = 0, 0.0, None, ""
         self._probing.clear()
         return closes
 
-    def failed(self, permit: Permit, now: float, reason: str) -> bool:
+    def record_failure(self, permit: AttemptPermit, now: float, reason: str) -> bool:
         """Record that the endpoint did not answer. Return whether this opens the circuit."""
-        probed = self._returned(permit)
+        probed = self._finish_probe(permit)
         if self._until is None:
             self._failed += 1
         # Once it is open, an attempt that began before tells nothing new.
         opens = probed if self._until is not None else self._failed >= self._most
         if opens:
-            self._open(now, reason)
+            self._open_circuit(now, reason)
         return opens
 
-    def gave_up(self, permit: Permit) -> None:
+    def record_giving_up(self, permit: AttemptPermit) -> None:
         """Record that the caller did not wait for the end, so nothing is known."""
-        self._returned(permit)
+        self._finish_probe(permit)
 
-    def _returned(self, permit: Permit) -> bool:
+    def _finish_probe(self, permit: AttemptPermit) -> bool:
         """Return whether it was one of the probes under way."""
         current = permit.probe and permit.opening == self.openings and permit.background in self._probing
         if current:
             self._probing.discard(permit.background)
         return current
 
-    def _open(self, now: float, reason: str) -> None:
+    def _open_circuit(self, now: float, reason: str) -> None:
         self.pause = min(2 * self.pause, LONGEST_PAUSE) if self.pause else self._first_pause
         if self._until is None:
             self._since = now
@@ -393,6 +397,6 @@ class Breaker:
         self.openings += 1
         self.reason = reason
 
-    def _refused(self, seconds: float) -> Refused:
+    def _refuse_attempt(self, seconds: float) -> AttemptRefusal:
         self.refusals += 1
-        return Refused(seconds)
+        return AttemptRefusal(seconds)

@@ -17,7 +17,7 @@ MOST_DIMENSIONS = 16_384
 _Amount = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
-class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The price of a model for a million tokens, in `llm.currency`."""
 
     model: str
@@ -27,7 +27,7 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cached: _Amount | None = None
     """For tokens of a prompt that the endpoint says it had in its cache; None: as `input`."""
 
-    def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
+    def compute_cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
         """Return the cost of a call. `cached_tokens` count only up to those of the prompt."""
         cached = min(max(0, cached_tokens), prompt_tokens)
         again = self.input if self.cached is None else self.cached
@@ -35,10 +35,10 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (prompt + completion_tokens * (self.output or 0)) / _MILLION
 
 
-FREE = Price(model="", input=0.0, output=0.0)
+FREE = ModelPrice(model="", input=0.0, output=0.0)
 
 
-def price_of(model: str, prices: Iterable[Price]) -> Price | None:
+def find_price(model: str, prices: Iterable[ModelPrice]) -> ModelPrice | None:
     """Return the price of a model; None if none is set."""
     return next((price for price in prices if price.model == model), None)
 
@@ -85,7 +85,7 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Money of one UTC day, in `currency`, by `prices`; 0: no limit."""
     currency: Annotated[str, Meta(pattern="^[A-Za-z]{1,8}$")] = "USD"
     """The currency of the prices; for display only."""
-    prices: tuple[Price, ...] = ()
+    prices: tuple[ModelPrice, ...] = ()
     """Prices for a million tokens; calls of a model without a price count as free."""
 
     def __repr__(self) -> str:
@@ -108,24 +108,24 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.max_tokens + self.reasoning_tokens
 
     @property
-    def known_as(self) -> str:
+    def display_name(self) -> str:
         """The name of the model, for reports."""
         return "offline" if self.kind == "offline" else self.model
 
     @property
-    def price(self) -> Price:
+    def price(self) -> ModelPrice:
         """The price of the model; free if none is set."""
-        return price_of(self.model, self.prices) or FREE
+        return find_price(self.model, self.prices) or FREE
 
     @property
-    def unpriced(self) -> bool:
+    def is_budget_unpriced(self) -> bool:
         """Whether there is a budget of money, but no price for the model."""
-        return self.unknown_price and self.daily_cost_budget > 0
+        return self.has_unknown_price and self.daily_cost_budget > 0
 
     @property
-    def unknown_price(self) -> bool:
+    def has_unknown_price(self) -> bool:
         """Whether the model is an endpoint's and has no price."""
-        return self.kind == "endpoint" and price_of(self.model, self.prices) is None
+        return self.kind == "endpoint" and find_price(self.model, self.prices) is None
 
 
 class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,14 +155,14 @@ class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __repr__(self) -> str:
         return settings_repr(self)
 
-    def over(self, llm: LlmOptions) -> LlmOptions:
+    def merge_with_llm(self, llm: LlmOptions) -> LlmOptions:
         """Lay these options over `[llm]`, whose limits apply. Its key and headers go to its own address only."""
         if not self.base_url or self.base_url == llm.base_url:
             return replace(llm, api_key=self.api_key or llm.api_key, model=self.model)
         return replace(llm, base_url=self.base_url, api_key=self.api_key, model=self.model, headers={})
 
 
-def vectors_of(options: LlmOptions, dimensions: int = 0) -> str:
+def make_vectors_name(options: LlmOptions, dimensions: int = 0) -> str:
     """Return the name of an endpoint's vectors: elsewhere, a model of the same name may differ."""
     name = f"{options.model} at {options.base_url.strip().partition('?')[0].rstrip('/')}"
     return f"{name}, {dimensions} dimensions" if dimensions else name

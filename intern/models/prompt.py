@@ -108,16 +108,16 @@ def reply_schema(gives: type, *, bounds: bool) -> Schema:
 @cache
 def _make_schema(gives: Hashable, *, bounds: bool) -> Schema:
     made = msgspec.json.schema(gives)
-    return _strict(made, made.pop("$defs", {}), bounds=bounds)
+    return _make_strict(made, made.pop("$defs", {}), bounds=bounds)
 
 
-def narrow(schema: Schema, choices: Choices) -> Schema:
+def narrow_schema(schema: Schema, choices: Choices) -> Schema:
     """Copy `schema` with `choices` as enums for all fields of these names.
 
     A field for which there is nothing to choose, or more than fits into an enum, is left as it is.
     """
     short = {name: offered for name, values in choices.items() if (offered := _select_short(values))}
-    return cast("Schema", _narrow(schema, short)) if short else schema
+    return cast("Schema", _narrow_part(schema, short)) if short else schema
 
 
 def _select_short(values: Sequence[str]) -> list[str]:
@@ -126,20 +126,20 @@ def _select_short(values: Sequence[str]) -> list[str]:
     return offered if fits else []
 
 
-def _narrow(part: Any, choices: dict[str, list[str]]) -> Any:
+def _narrow_part(part: Any, choices: dict[str, list[str]]) -> Any:
     if isinstance(part, list):
-        return [_narrow(inner, choices) for inner in cast("Sequence[Any]", part)]
+        return [_narrow_part(inner, choices) for inner in cast("Sequence[Any]", part)]
     if not isinstance(part, dict):
         return part
-    copy: Schema = {key: _narrow(value, choices) for key, value in cast("Schema", part).items()}
+    copy: Schema = {key: _narrow_part(value, choices) for key, value in cast("Schema", part).items()}
     fields = copy.get("properties")
     if isinstance(fields, dict):
         named = cast("Schema", fields)
-        named |= {name: _one_of(field, choices[name]) for name, field in named.items() if name in choices}
+        named |= {name: _restrict_values(field, choices[name]) for name, field in named.items() if name in choices}
     return copy
 
 
-def _one_of(field: Schema, values: list[str]) -> Schema:
+def _restrict_values(field: Schema, values: list[str]) -> Schema:
     """Restrict a text, or the texts of a list, to `values`; leave other fields alone."""
     match field:
         case {"type": "string"}:
@@ -154,7 +154,7 @@ def _one_of(field: Schema, values: list[str]) -> Schema:
             return field
 
 
-def _strict(schema: Schema, defs: dict[str, Schema], *, bounds: bool) -> Schema:
+def _make_strict(schema: Schema, defs: dict[str, Schema], *, bounds: bool) -> Schema:
     """Make one schema strict, with the definitions in `defs` put in place of their references."""
     if "$ref" in schema:
         named = defs[str(schema["$ref"]).removeprefix(_PREFIX)]
@@ -164,22 +164,22 @@ def _strict(schema: Schema, defs: dict[str, Schema], *, bounds: bool) -> Schema:
         if key in _LEFT_OUT or (key in _BOUNDS and not bounds):
             continue
         if key == "properties":
-            strict[key] = {name: _strict(inner, defs, bounds=bounds) for name, inner in value.items()}
+            strict[key] = {name: _make_strict(inner, defs, bounds=bounds) for name, inner in value.items()}
         elif isinstance(value, dict):
-            strict[key] = _strict(cast("Schema", value), defs, bounds=bounds)
+            strict[key] = _make_strict(cast("Schema", value), defs, bounds=bounds)
         elif key in {"anyOf", "prefixItems"}:
-            strict[key] = [_strict(inner, defs, bounds=bounds) for inner in value]
+            strict[key] = [_make_strict(inner, defs, bounds=bounds) for inner in value]
         else:
             strict[key] = value
     if "properties" in strict:
         strict["required"] = list(strict["properties"])
         strict["additionalProperties"] = False
     if "enum" in strict and "type" not in strict:
-        strict["type"] = _type_of(strict["enum"])
+        strict["type"] = _find_enum_types(strict["enum"])
     return strict
 
 
-def _type_of(values: list[Any]) -> str | list[str]:
+def _find_enum_types(values: list[Any]) -> str | list[str]:
     """Return the types of an enum's values, which strict endpoints require."""
     names = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
     types = sorted({names[type(value)] for value in values})

@@ -21,25 +21,25 @@ from msgspec import Struct
 
 from intern.core.errors import ModelError
 from intern.core.messages import Image
-from intern.core.text.masking import encoded, whole
+from intern.core.text.masking import encode_json, replace_surrogates
 from intern.models.prompt import InT, Model, OutT, Prompt, reply_schema
-from intern.models.templates import Example, Rendered, Templates
-from intern.models.usage import metered
+from intern.models.templates import PromptExample, PromptTemplates, RenderedPrompt
+from intern.models.usage import measure_usage
 
 Keep = Callable[[str], str]
 """Keeps a text that recordings share, and returns its name in one of them."""
 
 
-_sent: ContextVar[list[Rendered] | None] = ContextVar("intern_sent", default=None)
+_sent: ContextVar[list[RenderedPrompt] | None] = ContextVar("intern_sent", default=None)
 
 
-def note_sent(rendered: Rendered) -> None:
+def note_sent(rendered: RenderedPrompt) -> None:
     """Tell a tape around a call what the model gets, so that it need not be rendered again."""
     if (sent := _sent.get()) is not None:
         sent.append(rendered)
 
 
-class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call of a model."""
 
     prompt: str
@@ -58,7 +58,7 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class FinishedCall:
     """A call that was just made."""
 
     prompt: Prompt[Any, Any]
@@ -70,19 +70,19 @@ class Made:
     tokens: int
     seconds: float
     images: int
-    sent: Rendered | None
+    sent: RenderedPrompt | None
     """None where no model was asked: by rules, or where the reply to the same request is known."""
 
-    def call(self, templates: Templates, keep: Keep) -> Call:
+    def make_recorded_call(self, templates: PromptTemplates, keep: Keep) -> RecordedCall:
         """Return the call, with its prompt in words. Raises ConfigError for a broken template."""
         # Rendered here, off the path of an answer.
         rendered = self.sent or templates.render(self.prompt, self.given)
-        shared, user = parts_of(self.prompt, rendered)
-        return Call(
+        shared, user = split_shared_text(self.prompt, rendered)
+        return RecordedCall(
             prompt=self.prompt.name,
             shared=keep(shared),
             user=user,
-            reply="" if self.reply is None else encoded(self.reply).decode(),
+            reply="" if self.reply is None else encode_json(self.reply).decode(),
             error=self.error,
             model=self.model,
             tokens=self.tokens,
@@ -90,20 +90,20 @@ class Made:
         )
 
 
-class TapedModel:
+class RecordingModel:
     """A model that hands on each call that it answered, or failed to answer."""
 
-    def __init__(self, model: Model, name: str, made: Callable[[Made], object]) -> None:
+    def __init__(self, model: Model, name: str, made: Callable[[FinishedCall], object]) -> None:
         self._model, self._name, self._made = model, name, made
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """Ask the model. Raises the `ModelError` family."""
-        began, sent = anyio.current_time(), list[Rendered]()
+        began, sent = anyio.current_time(), list[RenderedPrompt]()
         token = _sent.set(sent)
-        with metered() as meter:
+        with measure_usage() as meter:
 
-            def made(reply: object, error: str = "") -> Made:
-                return Made(
+            def make_finished_call(reply: object, error: str = "") -> FinishedCall:
+                return FinishedCall(
                     prompt=prompt,
                     given=given,
                     reply=reply,
@@ -118,25 +118,27 @@ class TapedModel:
             try:
                 reply = await self._model.ask(prompt, given, images=images)
             except ModelError as error:
-                self._made(made(None, str(error)))
+                self._made(make_finished_call(None, str(error)))
                 raise
             finally:
                 _sent.reset(token)
-        self._made(made(reply))
+        self._made(make_finished_call(reply))
         return reply
 
 
-def parts_of(prompt: Prompt[Any, Any], rendered: Rendered) -> tuple[str, str]:
+def split_shared_text(prompt: Prompt[Any, Any], rendered: RenderedPrompt) -> tuple[str, str]:
     """Return what all calls of a prompt share, and the material of this one."""
-    return _shared(rendered.system, rendered.examples, cast("Hashable", prompt.gives)), whole(rendered.user)
+    return _join_shared_text(rendered.system, rendered.examples, cast("Hashable", prompt.gives)), replace_surrogates(
+        rendered.user
+    )
 
 
 @lru_cache(maxsize=64)
-def _shared(system: str, examples: tuple[Example, ...], gives: Hashable) -> str:
+def _join_shared_text(system: str, examples: tuple[PromptExample, ...], gives: Hashable) -> str:
     schema = msgspec.json.encode(reply_schema(cast("type", gives), bounds=True)).decode()
-    return whole("\n\n".join((system, *chain.from_iterable(examples), schema)))
+    return replace_surrogates("\n\n".join((system, *chain.from_iterable(examples), schema)))
 
 
-def digest_of(text: str) -> str:
+def make_digest(text: str) -> str:
     """Return a digest of a text, short enough for a recording and long enough for all that there are."""
     return urlsafe_b64encode(blake2b(text.encode(), digest_size=12).digest()).decode()

@@ -31,7 +31,7 @@ reply. `unfit`: the server noticed that the model's reply does not fit its type.
 left. `form`: it does not take parts of the request. `unknown`: it refuses this request, for a reason not known."""
 
 
-class Failure(NamedTuple):
+class EndpointFailure(NamedTuple):
     """What an error means."""
 
     kind: FailureKind
@@ -141,25 +141,25 @@ _SURE: frozenset[FailureKind | None] = frozenset({"key", "quota", "away", "busy"
 _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
-def read_failure(status: int, body: bytes) -> Failure:
+def read_failure(status: int, body: bytes) -> EndpointFailure:
     """Return what an answer that is no reply means."""
     try:
-        found = list(_texts(msgspec.json.decode(body), "", _DEEPEST))
+        found = list(_find_texts(msgspec.json.decode(body), "", _DEEPEST))
     except _BROKEN:
         found = [("", body[:_MOST].decode("utf-8", "replace"))]
     said = "\n".join(text for key, text in found if key not in _PLACES)[:_MOST]
     places = "\n".join(text for key, text in found if key in _PLACES)[:_MOST]
     if _LATER.search(said):
-        return Failure("busy")
+        return EndpointFailure("busy")
     for kind, words in _WORDS.items():
         if words.search(said) and _may_mean(kind, status, said):
-            return _read_counts(body) if kind == "too_long" else Failure(kind)
+            return _read_counts(body) if kind == "too_long" else EndpointFailure(kind)
     may_refuse = status >= HTTPStatus.BAD_REQUEST and _BY_STATUS.get(status) not in _SURE
     if may_refuse and (_REFUSES.search(said) or status in _OF_ONE_REQUEST) and (parts := _find_parts(said, places)):
-        return Failure("form", parts)
+        return EndpointFailure("form", parts)
     if status < HTTPStatus.INTERNAL_SERVER_ERROR and _BY_STATUS.get(status) not in _SURE and _MODEL.search(said):
-        return Failure("model")
-    return Failure(_BY_STATUS.get(status, "away" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "address"))
+        return EndpointFailure("model")
+    return EndpointFailure(_BY_STATUS.get(status, "away" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "address"))
 
 
 def _may_mean(kind: FailureKind, status: int, said: str) -> bool:
@@ -169,7 +169,7 @@ def _may_mean(kind: FailureKind, status: int, said: str) -> bool:
     return status != HTTPStatus.TOO_MANY_REQUESTS or kind != "too_long" or bool(_OF_ONE.search(said))
 
 
-def read_delay(body: bytes) -> str | None:
+def read_retry_delay(body: bytes) -> str | None:
     """Return the seconds after which to ask again, as a `Retry-After` header has them, from the words of an error."""
     if (found := _DELAY.search(body[:_MOST].decode("utf-8", "replace"))) is None:
         return None
@@ -177,18 +177,18 @@ def read_delay(body: bytes) -> str | None:
     return str(60 * int(minutes or 0) + float(amount) / (1000 if unit.lower() == "ms" else 1))
 
 
-def _read_counts(body: bytes) -> Failure:
+def _read_counts(body: bytes) -> EndpointFailure:
     """Return the failure of a prompt that does not fit, with the tokens where they are named."""
     counts = {name: int(count) for name, count in _COUNTS.findall(body[:_MOST])}
-    return Failure("too_long", tokens=counts.get(b"n_prompt_tokens"), room=counts.get(b"n_ctx"))
+    return EndpointFailure("too_long", tokens=counts.get(b"n_prompt_tokens"), room=counts.get(b"n_ctx"))
 
 
-def may_pass(status: int) -> bool:
+def is_transient(status: int) -> bool:
     """Return whether the same request may succeed later, by its status alone."""
     return _BY_STATUS.get(status) in {"away", "busy"} or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def retry_after(header: str | None, now: datetime, longest: float = _LONGEST_RETRY_AFTER) -> float | None:
+def parse_retry_after(header: str | None, now: datetime, longest: float = _LONGEST_RETRY_AFTER) -> float | None:
     """Return the seconds of a `Retry-After` header, a number or an HTTP date, up to a bound."""
     if header is None:
         return None
@@ -228,7 +228,7 @@ def _search_parts(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _texts(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
+def _find_texts(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
     """Yield all texts of an error, each with the key that it has; the items of a place as one text."""
     if key in _ECHOES:
         return
@@ -238,7 +238,7 @@ def _texts(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
         yield key, ".".join(str(item) for item in cast("Sequence[Any]", value) if isinstance(item, (str, int)))
     elif depth and isinstance(value, dict):
         for name, inner in cast("dict[str, Any]", value).items():
-            yield from _texts(inner, name, depth - 1)
+            yield from _find_texts(inner, name, depth - 1)
     elif depth and isinstance(value, list):
         for inner in cast("Sequence[Any]", value)[:20]:
-            yield from _texts(inner, key, depth - 1)
+            yield from _find_texts(inner, key, depth - 1)

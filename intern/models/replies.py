@@ -20,7 +20,7 @@ from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
 from intern.models.options import LlmOptions
 from intern.models.prompt import OutT, Prompt
-from intern.models.usage import estimated_tokens
+from intern.models.usage import estimate_tokens
 
 _THOUGHT = r"think|thinking|thought|reasoning"
 _OPENED = regex(rf"<(?:{_THOUGHT})>|\[THINK\]|◁think▷", re.IGNORECASE)
@@ -33,7 +33,7 @@ class NoEndError(Exception):
     """The reply is a thought that never ends."""
 
 
-def objects(text: str) -> Iterator[str]:
+def find_json_objects(text: str) -> Iterator[str]:
     """Yield the JSON objects that a reply may mean, the likeliest first. Raises NoEndError.
 
     That is the text itself; then those that stand behind the last thought, the last one first, for what comes before
@@ -44,17 +44,19 @@ def objects(text: str) -> Iterator[str]:
     start = closed[-1].end() if closed else 0
     unclosed = _OPENED.search(text, start)
     said = text[start : unclosed.start() if unclosed else None]
-    found = list(_objects(said))
+    found = list(_find_outermost_objects(said))
     yield from (said[begin:end] for begin, end in reversed(found))
     if unclosed and not found:
         raise NoEndError
     if closed:
         first = closed[0].end() if _OPENED.match(text.lstrip()) else 0
         rest = text[first:]
-        yield from (rest[begin:end] for begin, end in reversed(list(_objects(rest))) if first + end >= start)
+        yield from (
+            rest[begin:end] for begin, end in reversed(list(_find_outermost_objects(rest))) if first + end >= start
+        )
 
 
-def _objects(text: str) -> Iterator[tuple[int, int]]:
+def _find_outermost_objects(text: str) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each outermost object."""
     at = text.find("{")
     for _ in range(_MOST_TRIED):
@@ -83,11 +85,11 @@ _FAULTS = regex(
 _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
-class _Part(Struct):
+class _ContentPart(Struct):
     text: str | None = None
 
 
-class _Function(Struct):
+class _FunctionCall(Struct):
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
@@ -101,13 +103,13 @@ class _Function(Struct):
 
 class _ToolCall(Struct):
     index: int | None = None
-    function: _Function | None = None
+    function: _FunctionCall | None = None
 
 
-class Message(Struct):
+class ReplyMessage(Struct):
     """A reply, or a piece of one where it is streamed. Some servers send null where others leave a field out."""
 
-    content: str | list[_Part | str] | None = None
+    content: str | list[_ContentPart | str] | None = None
     refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
     reasoning_content: str | None = None
@@ -127,44 +129,44 @@ class Message(Struct):
         return self.reasoning_content or self.reasoning or ""
 
     @property
-    def calls(self) -> list[tuple[int, _Function]]:
+    def calls(self) -> list[tuple[int, _FunctionCall]]:
         """The functions that are called, each with its place."""
         return [(call.index or 0, call.function) for call in self.tool_calls or () if call.function]
 
 
-class _Choice(Struct, omit_defaults=True):
-    message: Message = msgspec.field(default_factory=Message)
+class _ReplyChoice(Struct, omit_defaults=True):
+    message: ReplyMessage = msgspec.field(default_factory=ReplyMessage)
     finish_reason: str | None = None
     index: int | None = None
-    delta: Message | None = None
+    delta: ReplyMessage | None = None
     """A piece of the message, in the events of a stream."""
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Details(Struct):
+class _PromptTokenDetails(Struct):
     cached_tokens: int | None = None
 
 
-class _Tokens(Struct):
+class _TokenUsage(Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int | None = None
     """Some servers count the thoughts of a model only here."""
-    prompt_tokens_details: _Details | None = None
+    prompt_tokens_details: _PromptTokenDetails | None = None
     prompt_cache_hit_tokens: int | None = None
     """DeepSeek's word for the same."""
 
 
-class _Timings(Struct):
+class _LlamaTimings(Struct):
     """Figures of llama.cpp's server beside the usage; older ones report their cache only here."""
 
     cache_n: int | None = None
 
 
-class _Body(Struct, omit_defaults=True):
+class _CompletionBody(Struct, omit_defaults=True):
     """A reply, or an event of a stream."""
 
-    choices: list[_Choice] | None = None
+    choices: list[_ReplyChoice] | None = None
     usage: msgspec.Raw = msgspec.Raw(b"null")
     timings: msgspec.Raw = msgspec.Raw(b"null")
     error: msgspec.Raw = msgspec.Raw(b"null")
@@ -173,7 +175,7 @@ class _Body(Struct, omit_defaults=True):
 class Completion(NamedTuple):
     """A reply as it came, not judged yet."""
 
-    choice: _Choice
+    choice: _ReplyChoice
     prompt_tokens: int | None
     completion_tokens: int | None
     """None if the endpoint does not count."""
@@ -182,27 +184,27 @@ class Completion(NamedTuple):
     is_of_llama_cpp: bool = False
     """llama.cpp's server wrote it, which holds a reply to any schema at no cost."""
 
-    def tokens(self, estimated_prompt_tokens: int) -> tuple[int, int]:
+    def count_tokens(self, estimated_prompt_tokens: int) -> tuple[int, int]:
         """Return prompt and reply tokens, estimated where the endpoint did not count."""
         if self.prompt_tokens is not None and self.completion_tokens is not None:
             return self.prompt_tokens, self.completion_tokens
         message = self.choice.message
         written = message.text + message.thoughts + "".join(function.text for _, function in message.calls)
-        return estimated_prompt_tokens, estimated_tokens(written)
+        return estimated_prompt_tokens, estimate_tokens(written)
 
 
 def read_completion(body: bytes, *, what: str) -> Completion:
     """Return the first choice of a reply. Raises `ModelReplyError` if there is none; `what` names the call."""
     try:
-        read = msgspec.json.decode(body, type=_Body)
+        read = msgspec.json.decode(body, type=_CompletionBody)
     except _BROKEN as error:
-        raise ModelReplyError(f"{what}: the reply is not a chat completion: {_fault(error)}") from error
+        raise ModelReplyError(f"{what}: the reply is not a chat completion: {_describe_fault(error)}") from error
     if not read.choices:
-        quoted = excerpt(body.decode("utf-8", "replace"))
+        quoted = make_excerpt(body.decode("utf-8", "replace"))
         raise ModelReplyError(f"{what}: the reply holds no choices: {quoted}")
     is_of_llama_cpp = bytes(read.timings).startswith(b"{")
     try:
-        tokens = msgspec.json.decode(read.usage, type=_Tokens)
+        tokens = msgspec.json.decode(read.usage, type=_TokenUsage)
     except _BROKEN:
         return Completion(
             read.choices[0], None, None, is_of_llama_cpp=is_of_llama_cpp
@@ -213,13 +215,13 @@ def read_completion(body: bytes, *, what: str) -> Completion:
     return Completion(read.choices[0], prompt_tokens, completion_tokens, cached, is_of_llama_cpp)
 
 
-def _read_cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
+def _read_cached(tokens: _TokenUsage, timings: msgspec.Raw) -> int:
     """Return the tokens of the prompt that were in the endpoint's cache, by any of the names in use."""
     told = tokens.prompt_tokens_details and tokens.prompt_tokens_details.cached_tokens
     if cached := told or tokens.prompt_cache_hit_tokens:
         return cached
     try:
-        return msgspec.json.decode(timings, type=_Timings).cache_n or 0
+        return msgspec.json.decode(timings, type=_LlamaTimings).cache_n or 0
     except _BROKEN:
         return 0
 
@@ -233,7 +235,7 @@ class UnfitReplyError(ModelReplyError):
         """What is wrong with it, without a word of it."""
 
 
-def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:
+def decode_reply(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:
     """Decode the reply as its type. Raises `ModelReplyCutError`, `ModelRefusedError` or `ModelReplyError`.
 
     The word for the end of a reply differs from server to server. So a whole reply that fits is taken, except where
@@ -259,7 +261,7 @@ def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOpti
         raise UnfitReplyError(what, "is empty", "; look at the server's log and at the chat template of the model")
     fault: Exception | None = None
     try:
-        for each in objects(text):
+        for each in find_json_objects(text):
             try:
                 return msgspec.json.decode(each, type=prompt.gives)
             except _BROKEN as error:
@@ -273,10 +275,10 @@ def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOpti
         else "; it stands among the model's thoughts: turn its server's reasoning parser off"
     )
     # Not `from fault`: it quotes the reply, and a traceback would show it.
-    raise UnfitReplyError(what, f"does not fit {prompt.gives.__name__}: {_fault(fault)}", hint) from None
+    raise UnfitReplyError(what, f"does not fit {prompt.gives.__name__}: {_describe_fault(fault)}", hint) from None
 
 
-def _fault(error: Exception | None) -> str:
+def _describe_fault(error: Exception | None) -> str:
     """Return the fault of a reply and its place, but no word of the reply, which may be about people."""
     if not isinstance(error, msgspec.MsgspecError):
         return type(error).__name__
@@ -286,7 +288,7 @@ def _fault(error: Exception | None) -> str:
     return (kind[0] if kind else type(error).__name__) + (f" - at `{place[1]}`" if place else "")
 
 
-def excerpt(text: str) -> str:
+def make_excerpt(text: str) -> str:
     """Return the beginning of an endpoint's text, on one line and without secrets, for an error."""
     start = "".join(char if char.isprintable() else " " for char in text[: 4 * _EXCERPT])
     line = " ".join(mask_secrets(start).text.split())
@@ -335,11 +337,11 @@ def join_events(body: bytes, *, what: str) -> JoinedReply:
     finish_reason: str | None = None
     usage = timings = msgspec.Raw(b"null")
     is_done, may_fail = False, _NAMES_ERROR in body
-    for data in _events(body):
+    for data in _split_events(body):
         if data == _DONE:
             is_done = True
             break
-        event = _read(data, what)
+        event = _read_event(data, what)
         if may_fail and (status := _find_failure(event)):
             return JoinedReply(status, data, is_whole=True)
         if bytes(event.usage) != b"null":
@@ -350,7 +352,7 @@ def join_events(body: bytes, *, what: str) -> JoinedReply:
             if choice.index:
                 continue
             finish_reason = choice.finish_reason or finish_reason
-            delta = choice.delta or Message()
+            delta = choice.delta or ReplyMessage()
             content.append(delta.text)
             thoughts.append(delta.thoughts)
             refusal.append(delta.refusal or "")
@@ -359,16 +361,16 @@ def join_events(body: bytes, *, what: str) -> JoinedReply:
                 if function.name and function.name not in name:  # some servers repeat it with each piece
                     name.append(function.name)
                 arguments.append(function.text)
-    functions = [_Function("".join(name), "".join(arguments)) for _, (name, arguments) in sorted(calls.items())]
+    functions = [_FunctionCall("".join(name), "".join(arguments)) for _, (name, arguments) in sorted(calls.items())]
     called = [_ToolCall(function=each) for each in functions]
-    message = Message("".join(content), "".join(refusal) or None, called, "".join(thoughts) or None)
-    whole = _Body([_Choice(message, finish_reason)], usage, timings)
+    message = ReplyMessage("".join(content), "".join(refusal) or None, called, "".join(thoughts) or None)
+    whole = _CompletionBody([_ReplyChoice(message, finish_reason)], usage, timings)
     # A gateway whose model died may still send the last event.
     is_whole = finish_reason is not None or (is_done and any((*content, *refusal, *thoughts, *calls)))
     return JoinedReply(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_whole)
 
 
-def _events(body: bytes) -> Iterator[bytes]:
+def _split_events(body: bytes) -> Iterator[bytes]:
     """Yield the data of each event. Comments only keep the connection open."""
     data: list[bytes] = []
     for line in (*_LINE_END.split(body), b""):
@@ -379,9 +381,9 @@ def _events(body: bytes) -> Iterator[bytes]:
             data = []
 
 
-def _read(data: bytes, what: str) -> _Body:
+def _read_event(data: bytes, what: str) -> _CompletionBody:
     try:
-        return msgspec.json.decode(data, type=_Body)
+        return msgspec.json.decode(data, type=_CompletionBody)
     except _BROKEN:
         # Not `from error`: it quotes the reply, which may tell of people.
         why = f"{what}: the streamed reply holds an event that is no JSON object of the API"
@@ -393,12 +395,12 @@ def find_hidden_failure(body: bytes) -> int:
     if _NAMES_ERROR not in body:
         return 0
     try:
-        return _find_failure(msgspec.json.decode(body, type=_Body))
+        return _find_failure(msgspec.json.decode(body, type=_CompletionBody))
     except _BROKEN:
         return 0
 
 
-def _find_failure(event: _Body) -> int:
+def _find_failure(event: _CompletionBody) -> int:
     """Return the status of the error that an event, or its first choice, holds; 0 where there is none."""
     first = next(iter(event.choices or ()), None)
     for error in (event.error, *((first.error,) if first else ())):

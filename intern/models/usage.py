@@ -14,7 +14,7 @@ from anyio import CancelScope
 
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import KnowledgeError
-from intern.core.log import get_logger, level_of
+from intern.core.log import failure_level, get_logger
 from intern.core.text.patterns import regex
 
 _log = get_logger(__name__)
@@ -27,7 +27,7 @@ _READ_EVERY = timedelta(seconds=5)
 _LATIN = regex("[\0-\u024f]+")
 
 
-def estimated_tokens(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Estimate the tokens of `text`, without a tokenizer: 3.6 Latin letters each, or one sign of another script.
 
     Rather too many than too few: budgets are held against it.
@@ -37,7 +37,7 @@ def estimated_tokens(text: str) -> int:
 
 
 @dataclass
-class Meter:
+class UsageMeter:
     """Calls and tokens so far."""
 
     calls: int = 0
@@ -53,7 +53,7 @@ class Meter:
         """Prompt and reply together."""
         return self.prompt_tokens + self.completion_tokens
 
-    def take(self, other: Meter) -> None:
+    def add_counts(self, other: UsageMeter) -> None:
         """Add the counts of another meter."""
         self.calls += other.calls
         self.prompt_tokens += other.prompt_tokens
@@ -62,13 +62,13 @@ class Meter:
         self.cached_tokens += other.cached_tokens
 
 
-_meters: ContextVar[tuple[Meter, ...]] = ContextVar("intern_llm_meters", default=())
+_meters: ContextVar[tuple[UsageMeter, ...]] = ContextVar("intern_llm_meters", default=())
 
 
 @contextmanager
-def metered() -> Generator[Meter]:
+def measure_usage() -> Generator[UsageMeter]:
     """Count the calls made inside, also those of child tasks that were started inside; meters may nest."""
-    meter = Meter()
+    meter = UsageMeter()
     token = _meters.set((*_meters.get(), meter))
     try:
         yield meter
@@ -76,7 +76,7 @@ def metered() -> Generator[Meter]:
         _meters.reset(token)
 
 
-class Spent(NamedTuple):
+class UsageTotal(NamedTuple):
     """What calls took together."""
 
     tokens: int
@@ -87,15 +87,15 @@ class Spent(NamedTuple):
 class UsageStore(Protocol):
     """A store that keeps counts over restarts."""
 
-    async def add(self, day: date, prompt: str, counted: Meter, /) -> None:
+    async def add(self, day: date, prompt: str, counted: UsageMeter, /) -> None:
         """Add to the counts of a prompt on a day."""
 
-    async def spent(self, day: date, /) -> Spent:
+    async def read_spent(self, day: date, /) -> UsageTotal:
         """Return all that was spent on a day."""
         ...
 
 
-class Usage:
+class UsageCounter:
     """The counts of this process, added to those of a store; and reservations of calls under way.
 
     One for all endpoints that share a budget. Counts of another process are seen within seconds, its reservations are
@@ -105,14 +105,14 @@ class Usage:
     def __init__(self, store: UsageStore | None = None, *, clock: Clock | None = None) -> None:
         self._store = store
         self._clock = clock or SystemClock()
-        self._spent: dict[date, Meter] = {}
-        self._others: dict[date, Spent] = {}
+        self._spent: dict[date, UsageMeter] = {}
+        self._others: dict[date, UsageTotal] = {}
         self._looked_at: dict[date, datetime] = {}
-        self._owed: dict[tuple[date, str], Meter] = {}
-        self._written: dict[date, Meter] = {}
+        self._owed: dict[tuple[date, str], UsageMeter] = {}
+        self._written: dict[date, UsageMeter] = {}
         self._writing = 0
         self._stored_at: datetime | None = None
-        self._held: list[Spent] = []
+        self._held: list[UsageTotal] = []
         self.counted: Callable[[str, int, int, float, int], object] | None = None
         """Called with the arguments of each `count`; it must neither wait nor raise."""
 
@@ -121,12 +121,12 @@ class Usage:
         return self._clock.now().astimezone(UTC).date()
 
     @contextmanager
-    def holding(self, tokens: int, cost: float) -> Generator[None]:
+    def hold_reservation(self, tokens: int, cost: float) -> Generator[None]:
         """Reserve the most that a call may take, until it is counted.
 
         A call is counted on the day on which it ends.
         """
-        held = Spent(tokens, cost)
+        held = UsageTotal(tokens, cost)
         self._held.append(held)
         try:
             yield
@@ -134,17 +134,17 @@ class Usage:
             self._held.remove(held)
 
     @property
-    def held(self) -> Spent:
+    def held(self) -> UsageTotal:
         """What all calls under way may take, at any endpoint."""
-        return Spent(sum(each.tokens for each in self._held), sum(each.cost for each in self._held))
+        return UsageTotal(sum(each.tokens for each in self._held), sum(each.cost for each in self._held))
 
     def count(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float = 0.0, cached: int = 0) -> None:
         """Count one call, in the meters around it and in memory; the next `add` or `keep` stores it."""
         day = self.today()
-        taken = Meter(1, prompt_tokens, reply_tokens, cost, cached)
-        own = self._owed.setdefault((day, prompt), Meter()), self._spent.setdefault(day, Meter())
+        taken = UsageMeter(1, prompt_tokens, reply_tokens, cost, cached)
+        own = self._owed.setdefault((day, prompt), UsageMeter()), self._spent.setdefault(day, UsageMeter())
         for meter in (*own, *_meters.get()):
-            meter.take(taken)
+            meter.add_counts(taken)
         if self.counted:
             self.counted(prompt, prompt_tokens, reply_tokens, cost, cached)
 
@@ -153,9 +153,9 @@ class Usage:
         self.count(prompt, prompt_tokens, reply_tokens, cost, cached)
         now = self._clock.now()
         if self._stored_at is None or not timedelta(0) <= now - self._stored_at < _STORED_EVERY:
-            await self.keep()
+            await self.flush()
 
-    async def keep(self) -> None:
+    async def flush(self) -> None:
         """Store all counts that are not stored yet. Long-running programs call it every few seconds."""
         self._stored_at = self._clock.now()
         if self._store is None or not self._owed:
@@ -166,50 +166,50 @@ class Usage:
             try:
                 while owed:
                     (day, prompt), meter = next(iter(owed.items()))
-                    await self._stored(self._store, day, prompt, meter)
+                    await self._store_meter(self._store, day, prompt, meter)
                     del owed[day, prompt]
             except KnowledgeError as error:
-                _log.log(level_of(error), "usage_not_stored", error=str(error))
+                _log.log(failure_level(error), "usage_not_stored", error=str(error))
             finally:
                 for key, meter in owed.items():
-                    self._owed.setdefault(key, Meter()).take(meter)
+                    self._owed.setdefault(key, UsageMeter()).add_counts(meter)
 
-    async def _stored(self, store: UsageStore, day: date, prompt: str, meter: Meter) -> None:
+    async def _store_meter(self, store: UsageStore, day: date, prompt: str, meter: UsageMeter) -> None:
         # First what others left: until it is known, nothing of ours stands there that would have to be told apart.
         if day not in self._others:
-            await self._look(store, day)
+            await self._read_others(store, day)
         self._writing += 1
         try:
             await store.add(day, prompt, meter)
-            self._written.setdefault(day, Meter()).take(meter)
+            self._written.setdefault(day, UsageMeter()).add_counts(meter)
         finally:
             self._writing -= 1
 
-    async def _look(self, store: UsageStore, day: date) -> None:
+    async def _read_others(self, store: UsageStore, day: date) -> None:
         """Read the counts of other processes: all that is stored for a day, without ours. Raises KnowledgeError."""
-        ours, at = replace(self._written.get(day, Meter())), self._clock.now()
-        tokens, cost = await store.spent(day)
+        ours, at = replace(self._written.get(day, UsageMeter())), self._clock.now()
+        tokens, cost = await store.read_spent(day)
         # What we stored in between may have been read or not. Then the next call looks again.
-        is_quiet = not self._writing and ours == self._written.get(day, Meter())
+        is_quiet = not self._writing and ours == self._written.get(day, UsageMeter())
         if is_quiet or day not in self._others:
-            self._others[day], self._looked_at[day] = Spent(tokens - ours.tokens, cost - ours.cost), at
+            self._others[day], self._looked_at[day] = UsageTotal(tokens - ours.tokens, cost - ours.cost), at
 
-    async def read(self, day: date) -> None:
+    async def refresh(self, day: date) -> None:
         """Read the store's counts of a day, unless that was done within the last seconds."""
         at, now = self._looked_at.get(day), self._clock.now()
         if self._store is not None and (at is None or not timedelta(0) <= now - at < _READ_EVERY):
             try:
-                await self._look(self._store, day)
+                await self._read_others(self._store, day)
             except KnowledgeError as error:
                 # Not remembered as zero: the next question asks the store again.
                 _log.warning("usage_not_read", day=day.isoformat(), error=str(error))
 
-    def spent_by_now(self, day: date) -> Spent:
+    def sum_spending(self, day: date) -> UsageTotal:
         """Return all that was spent on a day, as far as the store was read."""
-        others, ours = self._others.get(day, Spent(0, 0.0)), self._spent.get(day, Meter())
-        return Spent(others.tokens + ours.tokens, others.cost + ours.cost)
+        others, ours = self._others.get(day, UsageTotal(0, 0.0)), self._spent.get(day, UsageMeter())
+        return UsageTotal(others.tokens + ours.tokens, others.cost + ours.cost)
 
-    async def spent(self, day: date) -> Spent:
+    async def read_spent(self, day: date) -> UsageTotal:
         """Return all that was spent on a day, with that of other processes."""
-        await self.read(day)
-        return self.spent_by_now(day)
+        await self.refresh(day)
+        return self.sum_spending(day)

@@ -16,8 +16,8 @@ from msgspec import Struct, structs
 from intern.chat.platform import PAGE, Capabilities, Deliver, Requested
 from intern.core.clock import Clock
 from intern.core.errors import ChatNotFoundError, ChatRefusedError
-from intern.core.flow import ChannelSeen, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at, position_of
+from intern.core.flow import ChannelSnapshot, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, parse_position, position_at
 from intern.core.messages import (
     Attachment,
     Author,
@@ -26,16 +26,16 @@ from intern.core.messages import (
     Channel,
     ChannelKind,
     ChatMessage,
-    Lookups,
     MemberRoles,
     Page,
-    index_of,
+    RoleLookupBudget,
+    find_message_index,
 )
 from intern.core.text.patterns import regex
 
 _T = TypeVar("_T")
 
-_Reads = Literal["channel", "message", "look_up", "before", "after", "page", "archived_since"]
+_Reads = Literal["channel", "message", "look_up", "before", "after", "page", "list_archived_threads"]
 Call = _Reads | Literal["start_thread", "remove_thread", "send", "rewrite", "typing"]
 
 
@@ -48,21 +48,26 @@ class MemoryHistory:
 
     async def channel(self, channel_id: ChannelId) -> Channel:
         """Return a channel or thread. Raises ChatRefusedError for one that does not exist."""
-        return await self._call("channel", lambda: self._place(channel_id))
+        return await self._call("channel", lambda: self._find_channel(channel_id))
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """Return a message; None if there is none of that id, or no such channel."""
-        return await self._call("message", lambda: found_in(self._messages.get(channel_id, ()), message_id))
+        return await self._call("message", lambda: find_message(self._messages.get(channel_id, ()), message_id))
 
     async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+        self,
+        channel_id: ChannelId,
+        message_id: MessageId | None,
+        limit: int,
+        *,
+        lookups: RoleLookupBudget | None = None,
     ) -> Sequence[ChatMessage]:
         """Return the newest messages older than `message_id` (None: of all), oldest first."""
         del lookups
 
         def page() -> Sequence[ChatMessage]:
-            here = self._here(channel_id)
-            end = len(here) if message_id is None else index_of(here, message_id)
+            here = self._list_messages(channel_id)
+            end = len(here) if message_id is None else find_message_index(here, message_id)
             return here[max(0, end - _page_size(limit)) : end]
 
         return await self._call("before", page)
@@ -72,8 +77,8 @@ class MemoryHistory:
         return await self._call("after", lambda: self._after(channel_id, message_id, limit))
 
     def _after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
-        here = self._here(channel_id)
-        start = index_of(here, message_id) + (found_in(here, message_id) is not None)
+        here = self._list_messages(channel_id)
+        start = find_message_index(here, message_id) + (find_message(here, message_id) is not None)
         return here[start : start + _page_size(limit)]
 
     async def _call(self, call: Call, work: Callable[[], _T]) -> _T:
@@ -81,30 +86,30 @@ class MemoryHistory:
         await checkpoint()
         return work()
 
-    def _place(self, channel_id: ChannelId) -> Channel:
+    def _find_channel(self, channel_id: ChannelId) -> Channel:
         if channel_id not in self._channels:
             raise ChatNotFoundError("Discord refused: unknown channel")
         return self._channels[channel_id]
 
-    def _here(self, channel_id: ChannelId) -> list[ChatMessage]:
-        return self._messages[self._place(channel_id).id]
+    def _list_messages(self, channel_id: ChannelId) -> list[ChatMessage]:
+        return self._messages[self._find_channel(channel_id).id]
 
 
-def found_in(messages: Sequence[ChatMessage], message_id: MessageId) -> ChatMessage | None:
+def find_message(messages: Sequence[ChatMessage], message_id: MessageId) -> ChatMessage | None:
     """Return the message of that id, among messages in order."""
-    at = index_of(messages, message_id)
+    at = find_message_index(messages, message_id)
     found = messages[at : at + 1]
     return found[0] if found and found[0].id == message_id else None
 
 
-def demand(met: bool, what: str) -> None:  # noqa: FBT001 - reads like an assertion
+def require(met: bool, what: str) -> None:  # noqa: FBT001 - reads like an assertion
     """Refuse a call as Discord does, unless a rule is met."""
     if not met:
         raise ChatRefusedError(f"Discord refused: {what}")
 
 
 def _page_size(limit: int) -> int:
-    demand(1 <= limit <= PAGE, "a page has 1 to 100 messages")
+    require(1 <= limit <= PAGE, "a page has 1 to 100 messages")
     return limit
 
 
@@ -114,7 +119,7 @@ _BUTTON_ID_LIMIT = 100
 _LABEL_LIMIT = 80
 
 
-class Sent(Struct, frozen=True, kw_only=True):
+class PostDetails(Struct, frozen=True, kw_only=True):
     """What a message of the bot's has beside its text."""
 
     buttons: tuple[Button, ...] = ()
@@ -142,7 +147,7 @@ class Sandbox(MemoryHistory):
         self._changed = anyio.Event()
         self.capabilities = Capabilities()
         self.is_open, self.advice = True, ""
-        self.sent: dict[MessageId, Sent] = {}
+        self.sent: dict[MessageId, PostDetails] = {}
         """By the bot, also where it was deleted since."""
         self.typed_in: list[ChannelId] = []
         """Where the bot was seen typing, in order."""
@@ -176,7 +181,7 @@ class Sandbox(MemoryHistory):
     ) -> ChatMessage:
         """Write, in `general` unless a channel or thread is given. `@intern` in the text is a mention."""
         place = self._channels[channel_id or self.general]
-        replied = found_in(self._messages[place.id], reply_to) if reply_to else None
+        replied = find_message(self._messages[place.id], reply_to) if reply_to else None
         author = self.author(author) if isinstance(author, str) else author
         message = ChatMessage(
             id=message_id or MessageId(self._next_id()),
@@ -191,11 +196,11 @@ class Sandbox(MemoryHistory):
             replies_to_other=replied is not None and not replied.author.is_self and replied.author.id != author.id,
             attachments=tuple(attachments),
             mentions_bot=self._mentions(text),
-            mentioned_staff=self._staff(text),
+            mentioned_staff=self._find_mentioned_team(text),
         )
         self._messages[place.id].append(message)
         self._last[place.id] = message.id
-        self._happened(MessageCreated(message=message))
+        self._deliver_event(MessageCreated(message=message))
         return message
 
     def open_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
@@ -210,10 +215,10 @@ class Sandbox(MemoryHistory):
     def edit(self, channel_id: ChannelId, message_id: MessageId, text: str) -> ChatMessage:
         """Change a message."""
         at, message = self._locate(channel_id, message_id)
-        now, bot, staff = self._clock.now(), self._mentions(text), self._staff(text)
+        now, bot, staff = self._clock.now(), self._mentions(text), self._find_mentioned_team(text)
         edited = structs.replace(message, text=text, edited_at=now, mentions_bot=bot, mentioned_staff=staff)
         self._messages[channel_id][at] = edited
-        self._happened(MessageEdited(message=edited))
+        self._deliver_event(MessageEdited(message=edited))
         return edited
 
     # What there is to see.
@@ -223,7 +228,7 @@ class Sandbox(MemoryHistory):
         if channel_id is not None:
             return tuple(self._messages[channel_id])
         everything = (message for place in self._messages.values() for message in place)
-        return tuple(sorted(everything, key=lambda message: position_of(message.id)))
+        return tuple(sorted(everything, key=lambda message: parse_position(message.id)))
 
     def threads(self, parent_id: ChannelId | None = None) -> tuple[Channel, ...]:
         """Threads and posts, oldest first; of one channel, if it is given."""
@@ -245,13 +250,13 @@ class Sandbox(MemoryHistory):
         """Call `deliver` for a new session and each event from now on, in order, until cancelled."""
         self._listeners.append(deliver)
         self._greet(deliver)
-        self._tell()
+        self._notify_waiters()
         try:
             await anyio.sleep_forever()
         finally:
             self._listeners.remove(deliver)
 
-    async def told(self, guild_id: GuildId | None) -> None:
+    async def wait_for_permissions(self, guild_id: GuildId | None) -> None:
         """Wait until the server was told of; here it always was."""
 
     def admits(self, channel: Channel) -> bool:
@@ -263,19 +268,19 @@ class Sandbox(MemoryHistory):
         """The one server."""
         return (self.guild_id,)
 
-    def noted_roles(self) -> tuple[MemberRoles, ...]:
+    def take_new_roles(self) -> tuple[MemberRoles, ...]:
         """Return nothing: here are no roles."""
         return ()
 
-    def recall_roles(self, known: Collection[MemberRoles]) -> None:
+    def restore_roles(self, known: Collection[MemberRoles]) -> None:
         """Nothing to recall."""
 
-    def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
+    def report_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
         """There are no requests."""
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """Return a message; None where the channel has none of that id."""
-        return await self._call("look_up", lambda: found_in(self._here(channel_id), message_id))
+        return await self._call("look_up", lambda: find_message(self._list_messages(channel_id), message_id))
 
     async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
         """As `after`, with how far it reaches."""
@@ -286,7 +291,7 @@ class Sandbox(MemoryHistory):
 
         return await self._call("page", work)
 
-    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
+    async def list_archived_threads(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSnapshot]:
         """Return none: no thread is ever archived here."""
         del channel_id, after
         return ()
@@ -296,10 +301,10 @@ class Sandbox(MemoryHistory):
 
         def work() -> ChannelId:
             fits = bool(name.strip()) and len(name) <= self.capabilities.thread_name_limit
-            demand(fits, "a thread's name has 1 to 100 characters")
-            demand(self._place(channel_id).kind == "channel", "a thread cannot hang in a thread")
-            known = ChannelId(message_id) in self._channels or found_in(self._here(channel_id), message_id)
-            demand(bool(known), "unknown message")
+            require(fits, "a thread's name has 1 to 100 characters")
+            require(self._find_channel(channel_id).kind == "channel", "a thread cannot hang in a thread")
+            known = ChannelId(message_id) in self._channels or find_message(self._list_messages(channel_id), message_id)
+            require(bool(known), "unknown message")
             if ChannelId(message_id) not in self._channels:
                 self._own_threads.add(ChannelId(message_id))
             return self.open_thread(channel_id, message_id, name)
@@ -310,8 +315,8 @@ class Sandbox(MemoryHistory):
         """Remove a thread that the bot opened, unless there is a message in it."""
 
         def work() -> None:
-            thread = self._place(thread_id)
-            if thread_id in self._own_threads and thread.parent_id and not self._here(thread_id):
+            thread = self._find_channel(thread_id)
+            if thread_id in self._own_threads and thread.parent_id and not self._list_messages(thread_id):
                 del self._channels[thread_id], self._messages[thread_id]
                 here = self._messages[thread.parent_id]
                 here[:] = [
@@ -333,7 +338,7 @@ class Sandbox(MemoryHistory):
 
         def work() -> MessageId:
             self._check(channel_id, text, buttons)
-            demand(len(nonce) <= _NONCE_LIMIT, "a nonce has at most 25 characters")
+            require(len(nonce) <= _NONCE_LIMIT, "a nonce has at most 25 characters")
             now = self._clock.now()
             at, known = self._nonces.get((channel_id, nonce), (None, None))
             if at is not None and known is not None and now - at <= NONCE_LIFETIME:
@@ -342,7 +347,7 @@ class Sandbox(MemoryHistory):
             message_id = self.say(self.bot, text.strip(), channel_id=channel_id).id
             self._nonces[channel_id, nonce] = now, message_id
             pings = (mention_role,) if mention_role and f"<@&{mention_role}>" in text else ()
-            self.sent[message_id] = Sent(buttons=tuple(buttons), pings=pings)
+            self.sent[message_id] = PostDetails(buttons=tuple(buttons), pings=pings)
             return message_id
 
         return await self._call("send", work)
@@ -352,44 +357,44 @@ class Sandbox(MemoryHistory):
 
         def work() -> None:
             self._check(channel_id, text)
-            message = found_in(self._here(channel_id), message_id)
+            message = find_message(self._list_messages(channel_id), message_id)
             if message is None:
                 raise ChatNotFoundError(f"there is no message {message_id}")
-            demand(message.author.is_self, "only its author edits a message")
+            require(message.author.is_self, "only its author edits a message")
             self.edit(channel_id, message_id, text.strip())
-            self.sent[message_id] = Sent()
+            self.sent[message_id] = PostDetails()
 
         await self._call("rewrite", work)
 
     async def typing(self, channel_id: ChannelId) -> None:
         """Show the bot typing."""
-        await self._call("typing", lambda: self.typed_in.append(self._place(channel_id).id))
+        await self._call("typing", lambda: self.typed_in.append(self._find_channel(channel_id).id))
 
     def _check(self, channel_id: ChannelId, text: str, buttons: Sequence[Button] = ()) -> None:
-        self._place(channel_id)
+        self._find_channel(channel_id)
         fits = bool(text.strip()) and len(text) <= self.capabilities.message_limit
-        demand(fits, "a message has 1 to 2,000 characters")
+        require(fits, "a message has 1 to 2,000 characters")
         for button in buttons:
-            demand(1 <= len(button.custom_id) <= _BUTTON_ID_LIMIT, "a button's id has 1 to 100 characters")
-            demand(bool(button.label or button.emoji), "a button shows a label or an emoji")
-            demand(len(button.label) <= _LABEL_LIMIT, "a button's label has at most 80 characters")
+            require(1 <= len(button.custom_id) <= _BUTTON_ID_LIMIT, "a button's id has 1 to 100 characters")
+            require(bool(button.label or button.emoji), "a button shows a label or an emoji")
+            require(len(button.label) <= _LABEL_LIMIT, "a button's label has at most 80 characters")
 
-    def _session(self) -> SessionStarted:
-        there = [self._seen(place) for place in self._channels.values() if place.guild_id]
+    def _build_session_start(self) -> SessionStarted:
+        there = [self._build_channel_seen(place) for place in self._channels.values() if place.guild_id]
         return SessionStarted(guild_id=self.guild_id, channels=tuple(there))
 
-    def _seen(self, place: Channel) -> ChannelSeen:
-        return ChannelSeen(channel=place, last_message_id=self._last.get(place.id))
+    def _build_channel_seen(self, place: Channel) -> ChannelSnapshot:
+        return ChannelSnapshot(channel=place, last_message_id=self._last.get(place.id))
 
     def _greet(self, deliver: Deliver) -> None:
-        deliver(self._session())
+        deliver(self._build_session_start())
 
-    def _happened(self, event: GatewayEvent) -> None:
+    def _deliver_event(self, event: GatewayEvent) -> None:
         for deliver in tuple(self._listeners):
             deliver(event)
-        self._tell()
+        self._notify_waiters()
 
-    def _tell(self) -> None:
+    def _notify_waiters(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -404,7 +409,7 @@ class Sandbox(MemoryHistory):
     def _mentions(self, text: str) -> bool:
         return self._mention.search(text) is not None
 
-    def _staff(self, text: str) -> frozenset[UserId]:
+    def _find_mentioned_team(self, text: str) -> frozenset[UserId]:
         team = (person.id for person in self._people.values() if person.type == "team_member")
         return frozenset(user_id for user_id in team if f"<@{user_id}>" in text)
 

@@ -21,16 +21,16 @@ import structlog
 from anyio import CancelScope, Event, current_time, move_on_after, sleep_forever
 from anyio.abc import TaskGroup
 
-from intern.actors.loops import exponential_backoff, listen_beside
-from intern.actors.pipeline import Parts, run_pipeline
+from intern.actors.loops import exponential_backoff, listen_with_task
+from intern.actors.pipeline import PipelineParts, run_pipeline
 from intern.chat.platform import ChatPlatform, Deliver
 from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.errors import InternError
 from intern.core.ids import GuildId
-from intern.core.log import get_logger, level_of
+from intern.core.log import failure_level, get_logger
 from intern.core.tasks import open_task_group
-from intern.runtime.known import CommunityChat, Known, guild_of
+from intern.runtime.known import CommunityChat, CommunityState, event_guild_id
 from intern.settings.communities import Community
 from intern.stores.sqlite.chat import StoredCheckpoints
 
@@ -44,7 +44,7 @@ _LOOK_EVERY = 5.0  # seconds between two looks whether a community that had no e
 _OPENING_AT_ONCE = 4
 _FIRST_RETRY, _LAST_RETRY = 60.0, 3600.0  # seconds after which one that could not be opened is tried again
 
-Open = Callable[[Community, ChatPlatform], AbstractAsyncContextManager[Parts]]
+Open = Callable[[Community, ChatPlatform], AbstractAsyncContextManager[PipelineParts]]
 """Opens the stores and puts the actors of a community together, around its own part of the platform."""
 Stand = Callable[[Sequence[Community]], Awaitable[Sequence[StoredCheckpoints]]]
 """Reads how far the channels of communities are settled, without opening them. Raises KnowledgeError."""
@@ -70,9 +70,9 @@ class Communities:
         """
         self._chat, self._opens, self._stands, self._elsewhere = chat, opens, stands, elsewhere
         self._most_open, self._idle, self._upkeep = most_open, idle_seconds, upkeep_seconds
-        self._known: dict[str, Known] = {}
-        self._of: dict[GuildId, Known] = {}
-        self._leaving: dict[str, Known] = {}
+        self._known: dict[str, CommunityState] = {}
+        self._of: dict[GuildId, CommunityState] = {}
+        self._leaving: dict[str, CommunityState] = {}
         self._tasks: TaskGroup | None = None
         self._stop = Event()
         self._due = Event()
@@ -85,7 +85,7 @@ class Communities:
             if leaving := self._leaving.get(community.name):
                 await leaving.closed.wait()
         for community, stands in zip(communities, await self._stands(communities), strict=True):
-            known = Known(community, stands)
+            known = CommunityState(community, stands)
             if taken := [each for each in community.guild_ids if each in self._of]:
                 raise ValueError(f"server {taken[0]} belongs to {self._of[taken[0]].community.name} already")
             self._known[community.name] = known
@@ -102,15 +102,15 @@ class Communities:
             known.reopens = True
             known.stop.set()
         elif known.retries is not None:
-            self._due_now(known)
+            self._schedule_now(known)
 
-    def due(self, name: str) -> None:
+    def open_now(self, name: str) -> None:
         """Open a community now, unless it failed lately: there is work that no event announces."""
         known = self._known.get(name)
         if known is not None and (known.retries is None or known.is_open):
-            self._due_now(known)
+            self._schedule_now(known)
 
-    def _due_now(self, known: Known) -> None:
+    def _schedule_now(self, known: CommunityState) -> None:
         self._start(known)
         known.jobs_came.wake()
         if not known.is_open:  # nothing is open yet
@@ -146,7 +146,7 @@ class Communities:
         """Whether a community that closes has nothing left to do: else it was removed, or all are being closed."""
         return name in self._known and not self._stop.is_set()
 
-    def work(self) -> Mapping[str, str]:
+    def describe_states(self) -> Mapping[str, str]:
         """Return what each community does: `open`, `closed`, or why it fails."""
         return {name: known.failure or ("open" if known.is_open else "closed") for name, known in self._known.items()}
 
@@ -160,7 +160,7 @@ class Communities:
         async with open_task_group() as tasks:
             self._tasks = tasks
             async with open_task_group() as listening:
-                listening.start_soon(self._open_what_is_due)
+                listening.start_soon(self._open_due)
                 listening.start_soon(self._listen, stop)
                 await stop.wait()
                 listening.cancel_scope.cancel()
@@ -169,23 +169,23 @@ class Communities:
                 known.look.set()
 
     async def _listen(self, stop: Event) -> None:
-        await listen_beside(self._chat, self.hear, sleep_forever)
+        await listen_with_task(self._chat, self.receive, sleep_forever)
         stop.set()
 
-    def hear(self, event: flow.GatewayEvent) -> None:
+    def receive(self, event: flow.GatewayEvent) -> None:
         """Hand an event to its community. Never waits."""
-        known = self._of.get(guild_of(event) or GuildId(""))
+        known = self._of.get(event_guild_id(event) or GuildId(""))
         if known is None or isinstance(event, flow.GuildJoined | flow.GuildLeft):
             self._elsewhere(event)
         elif known.retries is not None and not known.is_open:
-            known.miss(event)
+            known.note_missed(event)
         elif known.is_open or known.needs(event, self._chat):
-            known.hear(event)
+            known.receive(event)
             self._start(known)
         elif isinstance(event, flow.SessionStarted):
-            known.miss(event)
+            known.note_missed(event)
 
-    def _start(self, known: Known) -> None:
+    def _start(self, known: CommunityState) -> None:
         if not known.is_open and not self._stop.is_set() and self._tasks is not None:
             known.is_open, known.due_at, known.closed = True, inf, Event()
             known.heard_at, known.hurries = current_time(), False
@@ -194,9 +194,9 @@ class Communities:
                 longest = min(staying, key=lambda each: each.heard_at)
                 longest.hurries = True
                 longest.look.set()
-            self._tasks.start_soon(self._serve, known, name=f"community {known.community.name}")
+            self._tasks.start_soon(self._keep_open, known, name=f"community {known.community.name}")
 
-    async def _open_what_is_due(self) -> None:
+    async def _open_due(self) -> None:
         while True:
             self._due = Event()
             closed = [known for known in self._known.values() if not known.is_open]
@@ -207,29 +207,29 @@ class Communities:
             with move_on_after(next_at - current_time()):
                 await self._due.wait()
 
-    async def _serve(self, known: Known) -> None:
+    async def _keep_open(self, known: CommunityState) -> None:
         """Keep a community open for as long as there is something to do."""
         with structlog.contextvars.bound_contextvars(community=known.community.name), CancelScope() as known.scope:
             again = True
             while again:
-                again = await self._served(known) and known.has_more and not self._stop.is_set()
+                again = await self._open_once(known) and known.has_more and not self._stop.is_set()
         known.is_open = False
         if self._leaving.get(known.community.name) is known:
             del self._leaving[known.community.name]
         known.closed.set()
         self._due.set()
 
-    async def _served(self, known: Known) -> bool:
+    async def _open_once(self, known: CommunityState) -> bool:
         """Open a community until it is closed; return False where it failed."""
         try:
-            await self._work(known)
+            await self._run_community(known)
             [known.stands] = await self._stands((known.community,))
             known.retries, known.failure, known.due_at = None, "", current_time() + self._upkeep
         except* InternError as errors:
-            self._failed(known, errors)
+            self._note_failure(known, errors)
         return known.retries is None
 
-    async def _work(self, known: Known) -> None:
+    async def _run_community(self, known: CommunityState) -> None:
         while self._opening >= _OPENING_AT_ONCE:
             await self._opened.wait()
         if known.is_removed:
@@ -238,7 +238,7 @@ class Communities:
         is_ready, stop = False, Event()
         known.stop, known.reopens = stop, False
 
-        def ready() -> None:
+        def mark_ready() -> None:
             nonlocal is_ready
             if not is_ready:
                 is_ready = True
@@ -247,7 +247,7 @@ class Communities:
                 self._opened = Event()
 
         try:
-            chat = CommunityChat(self._chat, known, ready, self._note_roles)
+            chat = CommunityChat(self._chat, known, mark_ready, self._note_roles)
             async with self._opens(known.community, chat) as parts, open_task_group() as tg:
                 known.jobs_came = parts.jobs_came or Wakeup()
                 tg.start_soon(self._close_when_idle, known, parts, stop)
@@ -256,10 +256,10 @@ class Communities:
             known.continues = True
             _log.info("community_closed")
         finally:
-            ready()
+            mark_ready()
             known.deliver = None
 
-    async def _close_when_idle(self, known: Known, parts: Parts, stop: Event) -> None:
+    async def _close_when_idle(self, known: CommunityState, parts: PipelineParts, stop: Event) -> None:
         known.heard_at = current_time()
         while not self._stop.is_set():
             known.look = Event()
@@ -270,31 +270,31 @@ class Communities:
                 await known.look.wait()
         stop.set()
 
-    def _failed(self, known: Known, errors: BaseExceptionGroup[InternError]) -> None:
+    def _note_failure(self, known: CommunityState, errors: BaseExceptionGroup[InternError]) -> None:
         """Leave alone for a while what could not be opened. What it missed is in Discord's history."""
-        error = _first(errors)
+        error = _find_first_error(errors)
         known.retries = known.retries or exponential_backoff(_FIRST_RETRY, _LAST_RETRY)
         pause, known.failure = next(known.retries), str(error)
-        known.miss(*known.waiting)
+        known.note_missed(*known.waiting)
         known.due_at = current_time() + pause
-        level = level_of(error, logging.ERROR)
+        level = failure_level(error, logging.ERROR)
         _log.log(level, "community_failed", error=type(error).__name__, reason=str(error), again_in_seconds=pause)
 
     def _note_roles(self) -> None:
         """Give each open community the roles that were learned on its servers."""
-        for each in self._chat.noted_roles():
+        for each in self._chat.take_new_roles():
             # A closed one would keep those of all who write where it may not listen.
             if (known := self._of.get(each.guild_id)) and known.is_open:
                 known.noted[each.guild_id, each.user_id] = each
 
 
-def _first(error: BaseException) -> BaseException:
+def _find_first_error(error: BaseException) -> BaseException:
     if isinstance(error, BaseExceptionGroup):
-        return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+        return _find_first_error(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     return error
 
 
-async def _has_work(parts: Parts) -> bool:
-    rest = parts.checkpoints.unhandled()
-    busy = any(each.waiting or each.taking == "busy" for each in parts.fill.now())
+async def _has_work(parts: PipelineParts) -> bool:
+    rest = parts.checkpoints.count_unfinished()
+    busy = any(each.waiting or each.taking == "busy" for each in parts.fill.read_fills())
     return bool(rest.messages or rest.channels or busy or await parts.count_jobs())

@@ -12,21 +12,27 @@ from anyio import Event
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
-from intern.core.memory import set_aside
-from intern.platforms.discord.attachments import AttachedFiles
+from intern.core.memory import freeze_garbage_collector
+from intern.platforms.discord.attachments import AttachmentFetcher
 from intern.platforms.discord.options import ShardChoice
 from intern.runtime.hosting import Hosting, Sharding
-from intern.runtime.parts import Beside, Host, Platform, open_host, parts_of
-from intern.service.hosted import Hosted
-from intern.service.monitoring import Check, HealthChecks, ModelWatch, connection_checks, count_request
-from intern.service.running import Running
+from intern.runtime.parts import (
+    FrontEndHooks,
+    PlatformPorts,
+    ProcessResources,
+    open_community_parts,
+    open_process_resources,
+)
+from intern.service.hosted import HostingState
+from intern.service.monitoring import HealthCheck, HealthMonitor, ModelWatch, connection_checks, count_platform_request
+from intern.service.running import LiveBotState
 from intern.settings.loading import Settings
 from intern.stores.postgres.leases import LeaseStore
 from intern.stores.sqlite.communities import CommunityStore
 
 if TYPE_CHECKING:
     from intern.platforms.discord.gateway import HikariDiscord
-    from intern.stores.postgres.database import Database as PostgresDatabase
+    from intern.stores.postgres.database import PostgresDatabase
 
 try:
     import resource
@@ -56,8 +62,8 @@ def allow_files(communities: int, limits: Any = resource) -> None:
 
 
 @asynccontextmanager
-async def hosting_on_discord(
-    settings: Settings, *, clock: Clock, first_pause: float = 1.0, beside: Beside | None = None
+async def open_hosting_on_discord(
+    settings: Settings, *, clock: Clock, first_pause: float = 1.0, beside: FrontEndHooks | None = None
 ) -> AsyncGenerator[Hosting]:
     """Open what all communities share, with real Discord; wait `first_pause` seconds before its second session."""
     from intern.platforms.discord.commands import HikariCommands, HostedCommands  # noqa: PLC0415 as below
@@ -67,7 +73,7 @@ async def hosting_on_discord(
     settings.require_for_run()
     allow_files(settings.hosting.open_communities)
     async with (
-        open_host(settings, clock) as host,
+        open_process_resources(settings, clock) as host,
         # Processes that share a database share the shards by leases; a file has one process.
         nullcontext(LeaseStore(cast("PostgresDatabase", host.db)) if settings.data.url else None) as leases,
         HikariDiscord(
@@ -76,9 +82,9 @@ async def hosting_on_discord(
             first_pause=first_pause,
             hosts=True,
             leased=leases is not None,
-            turn=leases.turn if leases else no_turn,
+            turn=leases.identify_turn if leases else no_turn,
         ) as hikari,
-        AttachedFiles() as files,
+        AttachmentFetcher() as files,
     ):
 
         def serve(guild_id: GuildId, own: Settings | None) -> None:
@@ -88,39 +94,43 @@ async def hosting_on_discord(
                 theirs = own.discord
                 hikari.servers.serve(guild_id, member_ids=theirs.team_member_ids, role_ids=theirs.team_role_ids)
 
-        platform = Platform(hikari, HostedCommands(hikari, ()), files)
+        platform = PlatformPorts(hikari, HostedCommands(hikari, ()), files)
         register = HikariCommands(hikari, (), ready=hikari.wait_ready).register
-        share_out = partial(_shared_out, leases, settings, hikari, host) if leases else None
+        share_out = partial(_join_sharding, leases, settings, hikari, host) if leases else None
 
         def is_open() -> bool:
             return hikari.is_open or (leases is not None and not hikari.shards.held)
 
-        def advised() -> tuple[Check, ...]:
+        def collect_checks() -> tuple[HealthCheck, ...]:
             models = ModelWatch(clock, host.shared.breakers)
             return (*models.checks(), *connection_checks(hikari.advice))
 
-        view = Hosted(
+        view = HostingState(
             registered=CommunityStore(host.db, clock=clock).all,
-            checks=HealthChecks(host.db, host.lock, clock=clock, is_open=is_open, elsewhere=advised),
+            checks=HealthMonitor(host.db, host.lock, clock=clock, is_open=is_open, elsewhere=collect_checks),
             clock=clock,
             shards=lambda: hikari.shards.held,
             shard_count=lambda: hikari.shards.count,
         )
-        parts = partial(parts_of, beside=_counted(beside, view)) if beside else parts_of
+        parts = (
+            partial(open_community_parts, beside=_build_community_hooks(beside, view))
+            if beside
+            else open_community_parts
+        )
         hosting = Hosting(host, settings, platform, serve=serve, register=register, share_out=share_out, parts=parts)
-        view.work = hosting.work
+        view.work = hosting.describe_states
         await hosting.begin()
         if beside:
             counters = beside.counters
-            hikari.tell_requests(partial(count_request, counters), counters.reconnected)
+            hikari.report_requests(partial(count_platform_request, counters), counters.count_reconnect)
         async with beside.serving(view) if beside else nullcontext():
             yield hosting
 
 
-async def _shared_out(store: LeaseStore, settings: Settings, bot: HikariDiscord, host: Host) -> Sharding:
+async def _join_sharding(store: LeaseStore, settings: Settings, bot: HikariDiscord, host: ProcessResources) -> Sharding:
     """Join the processes that share the shards. Raises ConfigError where they count other shards."""
-    chosen, shards = settings.discord.shards, await bot.shards.counted()
-    agreed = await store.join(shards)
+    chosen, shards = settings.discord.shards, await bot.shards.fetch_shard_count()
+    agreed = await store.register_process(shards)
     if agreed != shards and isinstance(chosen, ShardChoice):
         raise ConfigError(
             f"discord.shards: of = {shards}, but the processes that are running have {agreed} shards; set the same in"
@@ -128,20 +138,20 @@ async def _shared_out(store: LeaseStore, settings: Settings, bot: HikariDiscord,
         )
     bot.shards.count = agreed
 
-    def share(part: float) -> None:
+    def apply_share(part: float) -> None:
         bot.share(part)
         host.shared.share(max(part, 1 / agreed))
 
     only = chosen.ids if isinstance(chosen, ShardChoice) else None
-    return Sharding(store, agreed, only, bot.shards.hold, bot.shards.release, lambda: bot.shards.welcomed, share)
+    return Sharding(store, agreed, only, bot.shards.hold, bot.shards.release, lambda: bot.shards.welcomed, apply_share)
 
 
-def _counted(beside: Beside, view: Hosted) -> Beside:
+def _build_community_hooks(beside: FrontEndHooks, view: HostingState) -> FrontEndHooks:
     """Return the counters for each community; it has no page of its own, but the process's knows that it is open."""
 
     @asynccontextmanager
-    async def noted(running: Running | Hosted) -> AsyncGenerator[None]:
-        assert isinstance(running, Running)
+    async def track_open(running: LiveBotState | HostingState) -> AsyncGenerator[None]:
+        assert isinstance(running, LiveBotState)
         name = running.stores.db.community
         view.open[name] = running
         try:
@@ -149,11 +159,11 @@ def _counted(beside: Beside, view: Hosted) -> Beside:
         finally:
             del view.open[name]
 
-    return Beside(beside.counters, noted)
+    return FrontEndHooks(beside.counters, track_open)
 
 
-async def run_hosted(settings: Settings, *, stop: Event, beside: Beside | None = None) -> None:
+async def run_hosted(settings: Settings, *, stop: Event, beside: FrontEndHooks | None = None) -> None:
     """Host all communities of the registry on real Discord until `stop` is set. asyncio only, for hikari is."""
-    async with hosting_on_discord(settings, clock=SystemClock(), beside=beside) as hosting:
-        with set_aside():
+    async with open_hosting_on_discord(settings, clock=SystemClock(), beside=beside) as hosting:
+        with freeze_garbage_collector():
             await hosting.run(stop=stop)

@@ -16,11 +16,11 @@ from anyio import Event, Lock, WouldBlock, create_memory_object_stream, current_
 from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.interactions import register_commands
-from intern.actors.loops import exponential_backoff, persistently, surviving, tell_delay
-from intern.actors.pipeline import Parts
-from intern.chat.dispatching import PrivateNotes
+from intern.actors.loops import exponential_backoff, make_delay_logger, retry, surviving
+from intern.actors.pipeline import PipelineParts
+from intern.chat.dispatching import PrivateNotices
 from intern.chat.platform import ChatPlatform, Deliver, Interactions
 from intern.core import flow
 from intern.core.clock import Wakeup
@@ -30,19 +30,19 @@ from intern.core.log import get_logger
 from intern.core.messages import ChatMessage
 from intern.core.tasks import open_task_group
 from intern.learning.attached_files import FileHost
-from intern.platforms.discord.options import shard_of
+from intern.platforms.discord.options import shard_index
 from intern.runtime.communities import Communities
-from intern.runtime.known import guild_of
-from intern.runtime.leases import Leases
-from intern.runtime.parts import Host, Platform, parts_of
-from intern.service.communities import Registry, community_of, erase_left
-from intern.service.server_setup import ServerSetup, first_choice, greet
-from intern.settings.communities import Community, settings_of
+from intern.runtime.known import event_guild_id
+from intern.runtime.leases import LeaseHolder
+from intern.runtime.parts import PlatformPorts, ProcessResources, open_community_parts
+from intern.service.communities import CommunityRegistry, build_community, erase_left_communities
+from intern.service.server_setup import ServerSetup, first_choice, greet_server
+from intern.settings.communities import Community, build_community_settings
 from intern.settings.loading import Settings
 from intern.stores.database import Database
 from intern.stores.postgres.leases import Lease, LeaseStore
-from intern.stores.sqlite.chat import CheckpointStore, Greeted, StoredCheckpoints, stored_checkpoints
-from intern.stores.sqlite.communities import REGISTRY, CommunityStore, Registered
+from intern.stores.sqlite.chat import CheckpointStore, GreetedMembers, StoredCheckpoints, read_checkpoints
+from intern.stores.sqlite.communities import REGISTRY, CommunityStore, RegisteredCommunity
 
 _log = get_logger(__name__)
 
@@ -61,51 +61,61 @@ _MOST_PRIVATE = 100  # private messages to be answered; a further one gets no no
 
 Serve = Callable[[GuildId, Settings | None], object]
 """Tells the platform which settings a server has; None: it is served no more."""
-OpenParts = Callable[..., AbstractAsyncContextManager[Parts]]
+OpenParts = Callable[..., AbstractAsyncContextManager[PipelineParts]]
 """Puts a community together, as `parts_of` does."""
 
 
-def communities_of(
-    host_of: Callable[[Community], Host],
+def build_communities(
+    host_of: Callable[[Community], ProcessResources],
     defaults: Settings,
     chat: ChatPlatform,
     interactions: Interactions,
     files: FileHost,
     *,
     elsewhere: Deliver = lambda _: None,
-    parts: OpenParts = parts_of,
+    parts: OpenParts = open_community_parts,
     reading: Database | None = None,
 ) -> Communities:
     """Return the communities of a process, still empty. `reading`: the database through which checkpoints are read."""
 
     @asynccontextmanager
-    async def opens(community: Community, own: ChatPlatform) -> AsyncGenerator[Parts]:
-        settings = settings_of(community, defaults)
+    async def open_parts(community: Community, own: ChatPlatform) -> AsyncGenerator[PipelineParts]:
+        settings = build_community_settings(community, defaults)
         await run_sync(lambda: settings.paths.sources.mkdir(parents=True, exist_ok=True))
         host = host_of(community)
-        manage = ServerSetup(Registry(defaults, host.db, host.clock), community.name, host.clock)
-        platform = Platform(own, interactions, files, manage)
+        manage = ServerSetup(CommunityRegistry(defaults, host.db, host.clock), community.name, host.clock)
+        platform = PlatformPorts(own, interactions, files, manage)
         registry = CommunityStore(host.db, clock=host.clock)
-        await registry.note_open(community.name, is_open=True)
-        async with parts(host, community.name, settings, platform, events=Events(), jobs_came=Wakeup()) as opened:
+        await registry.mark_open(community.name, is_open=True)
+        async with parts(
+            host, community.name, settings, platform, events=ActivityReporter(), jobs_came=Wakeup()
+        ) as opened:
             yield opened
         if made.is_done(community.name):
-            await registry.note_open(community.name, is_open=False)
+            await registry.mark_open(community.name, is_open=False)
 
-    async def stands(communities: Sequence[Community]) -> list[StoredCheckpoints]:
+    async def read_positions(communities: Sequence[Community]) -> list[StoredCheckpoints]:
         hosts = [host_of(community) for community in communities]
-        databases = [(reading or host.db).of(each.name) for host, each in zip(hosts, communities, strict=True)]
-        found = await run_sync(lambda: [db.look(stored_checkpoints) for db in databases])
+        databases = [
+            (reading or host.db).for_community(each.name) for host, each in zip(hosts, communities, strict=True)
+        ]
+        found = await run_sync(lambda: [db.read_blocking(read_checkpoints) for db in databases])
         for n, (host, community) in enumerate(zip(hosts, communities, strict=True)):
             if not found[n].attended.keys() >= set(community.guild_ids):
                 # A server is attended from the moment it is known, and not from that when its first message opens it.
                 since = host.clock.now() - timedelta(seconds=defaults.discord.first_lookback) - _JOINING
-                opened = CheckpointStore(host.db.of(community.name)).open(community.guild_ids, position_at(since).id)
+                opened = CheckpointStore(host.db.for_community(community.name)).load_or_create(
+                    community.guild_ids, position_at(since).id
+                )
                 found[n] = await opened
         return found
 
     made = Communities(
-        chat, opens=opens, stands=stands, elsewhere=elsewhere, most_open=defaults.hosting.open_communities
+        chat,
+        opens=open_parts,
+        stands=read_positions,
+        elsewhere=elsewhere,
+        most_open=defaults.hosting.open_communities,
     )
     return made
 
@@ -135,24 +145,24 @@ class Hosting:
 
     def __init__(
         self,
-        host: Host,
+        host: ProcessResources,
         settings: Settings,
-        platform: Platform,
+        platform: PlatformPorts,
         *,
         serve: Serve = lambda _, __: None,
         register: Callable[[], Awaitable[None]] = checkpoint,
         share_out: Callable[[], Awaitable[Sharding]] | None = None,
-        parts: OpenParts = parts_of,
+        parts: OpenParts = open_community_parts,
     ) -> None:
         """`register` makes our commands known on all servers; `share_out` joins the processes that share the shards."""
-        apart = host.db.apart()  # a shard that was taken waits for what is read here
+        apart = host.db.with_own_limits()  # a shard that was taken waits for what is read here
         self.registry = CommunityStore(apart, clock=host.clock)
         self._host, self._settings, self._serve = host, settings, serve
         self._register = register
-        self.communities = communities_of(
-            self._host_of, settings, *platform[:3], elsewhere=self._hear_elsewhere, parts=parts, reading=apart
+        self.communities = build_communities(
+            self._build_resources, settings, *platform[:3], elsewhere=self._receive_unowned, parts=parts, reading=apart
         )
-        self._notes = PrivateNotes(platform.chat, Greeted(host.db.of(REGISTRY), clock=host.clock))
+        self._notes = PrivateNotices(platform.chat, GreetedMembers(host.db.for_community(REGISTRY), clock=host.clock))
         self._share_out = share_out
         self._sharding: Sharding | None = None
         self._fenced: dict[int, Database] = {}
@@ -170,43 +180,43 @@ class Hosting:
         self._waiting: dict[GuildId, list[flow.GatewayEvent]] = {}
         self._written, self._private = create_memory_object_stream[ChatMessage](_MOST_PRIVATE)
 
-    def work(self) -> Mapping[str, str]:
+    def describe_states(self) -> Mapping[str, str]:
         """Return what each community does: `open`, `closed`, or why it fails or is refused."""
-        return {**self.communities.work(), **self._refused}
+        return {**self.communities.describe_states(), **self._refused}
 
     async def begin(self) -> None:
         """Know all communities that are active. Raises KnowledgeError."""
-        await self._follow_registry()
+        await self._check_registry()
 
     async def run(self, *, stop: Event) -> None:
         """Serve until `stop` is set or the gateway ends; then close all communities calmly, and hand leases over."""
         closes = Event()
         async with self._written, self._private, open_task_group() as tg:
             register = partial(register_commands, self._register)
-            for work in (self._see_to_news, self._see_to_private, self._look_regularly, register):
+            for work in (self._process_server_changes, self._answer_private_messages, self._poll_registry, register):
                 tg.start_soon(work)
-            tg.start_soon(self._lead_to, stop, closes)
+            tg.start_soon(self._hold_leases, stop, closes)
             await self.communities.run(stop=closes)
             tg.cancel_scope.cancel()
 
     # The shards of this process.
 
-    async def _lead_to(self, stop: Event, closes: Event) -> None:
-        if (sharding := await self._joined(stop)) is not None:
-            leases = Leases(
+    async def _hold_leases(self, stop: Event, closes: Event) -> None:
+        if (sharding := await self._join_processes(stop)) is not None:
+            leases = LeaseHolder(
                 sharding.store,
                 shards=sharding.shards,
                 only=sharding.only,
-                took=self._took,
-                leave=self._leave,
-                lost=self._lost,
+                took=self._serve_shard,
+                leave=self._leave_shard,
+                lost=self._abandon_shard,
                 settled=lambda: self._fenced.keys() - self._leaving.keys() <= {*sharding.welcomed()},
             )
             await leases.run(stop=stop)
         await stop.wait()
         closes.set()
 
-    async def _joined(self, stop: Event) -> Sharding | None:
+    async def _join_processes(self, stop: Event) -> Sharding | None:
         """Join the processes that share the shards, once Discord answers; return None if `stop` comes first."""
         async with open_task_group() as tg:
 
@@ -220,32 +230,32 @@ class Hosting:
                 tg.cancel_scope.cancel()
         return self._sharding
 
-    async def _took(self, lease: Lease) -> None:
+    async def _serve_shard(self, lease: Lease) -> None:
         """Serve the communities of a shard. Its events come once all of them are known."""
         assert self._sharding is not None
-        self._fenced[lease.shard] = self._sharding.store.fenced(lease)
-        delayed = tell_delay(_log, "shard_delayed", shard=str(lease.shard))
-        await persistently(self._compare, KnowledgeError, backoff=exponential_backoff(), delayed=delayed)
+        self._fenced[lease.shard] = self._sharding.store.fence_database(lease)
+        delayed = make_delay_logger(_log, "shard_delayed", shard=str(lease.shard))
+        await retry(self._sync_with_registry, KnowledgeError, backoff=exponential_backoff(), delayed=delayed)
         if lease.shard in self._fenced:
             self._sharding.hold(lease.shard)
             self._sharding.share(len(self._fenced) / self._sharding.shards)
 
-    async def _leave(self, shard: int) -> None:
+    async def _leave_shard(self, shard: int) -> None:
         """Close the communities of a shard calmly, for another process will take it."""
         assert self._sharding is not None
-        self._leaving[shard] = self._on(shard)
+        self._leaving[shard] = self._list_on_shard(shard)
         # Nothing is heard of the shard meanwhile. What is given up is done by the process that takes it.
         if await self._sharding.release(shard):
             with move_on_after(LEAVE_SECONDS):
-                await self._drop(*self._leaving[shard])
+                await self._drop_communities(*self._leaving[shard])
         # What ends later writes nothing any more.
         with move_on_after(_GIVE_UP_SECONDS):
-            await self._drop(*self._leaving[shard], at_once=True)
+            await self._drop_communities(*self._leaving[shard], at_once=True)
         self._fenced.pop(shard, None)
         del self._leaving[shard]
         self._sharding.share(len(self._fenced) / self._sharding.shards)
 
-    async def _lost(self, shard: int) -> None:
+    async def _abandon_shard(self, shard: int) -> None:
         """Give up all work on a shard at once: another process may be at it."""
         assert self._sharding is not None
         self._fenced.pop(shard, None)
@@ -253,38 +263,38 @@ class Hosting:
             tg.start_soon(self._sharding.release, shard)
             # One that is about to be known is dropped by the code that adds it.
             leaving = self._leaving.get(shard, ())
-            tg.start_soon(partial(self._drop, *self._on(shard), *leaving, at_once=True))
+            tg.start_soon(partial(self._drop_communities, *self._list_on_shard(shard), *leaving, at_once=True))
         self._sharding.share(len(self._fenced) / self._sharding.shards)
 
-    def _on(self, shard: int) -> list[str]:
+    def _list_on_shard(self, shard: int) -> list[str]:
         known = ((name, self.communities.get(name)) for name in self.communities.names)
-        return [name for name, each in known if each and self._shard_of(each.guild_ids) == shard]
+        return [name for name, each in known if each and self._find_shard(each.guild_ids) == shard]
 
-    def _shard_of(self, guild_ids: Sequence[GuildId]) -> int:
-        return shard_of(guild_ids[0], self._sharding.shards if self._sharding else 1)
+    def _find_shard(self, guild_ids: Sequence[GuildId]) -> int:
+        return shard_index(guild_ids[0], self._sharding.shards if self._sharding else 1)
 
     def _is_ours(self, guild_ids: Sequence[GuildId]) -> bool:
         if self._share_out is None:
             return True
-        shard = self._shard_of(guild_ids)
+        shard = self._find_shard(guild_ids)
         return shard in self._fenced and shard not in self._leaving
 
-    def _host_of(self, community: Community) -> Host:
-        return self._host._replace(db=self._db_of(community.guild_ids))
+    def _build_resources(self, community: Community) -> ProcessResources:
+        return self._host._replace(db=self._find_database(community.guild_ids))
 
-    def _db_of(self, guild_ids: Sequence[GuildId]) -> Database:
+    def _find_database(self, guild_ids: Sequence[GuildId]) -> Database:
         """Return the database, fenced by the lease on the shard of these servers."""
         if self._share_out is None:
             return self._host.db
-        shard = self._shard_of(guild_ids)
+        shard = self._find_shard(guild_ids)
         if shard not in self._fenced:
             raise LeaseLostError(self._host.db.place, shard)
         return self._fenced[shard]
 
     # What Discord tells.
 
-    def _hear_elsewhere(self, event: flow.GatewayEvent) -> None:
-        guild_id = guild_of(event)
+    def _receive_unowned(self, event: flow.GatewayEvent) -> None:
+        guild_id = event_guild_id(event)
         match event:
             case flow.GuildJoined() | flow.GuildLeft():
                 self._news[event.guild_id] = event
@@ -294,97 +304,100 @@ class Hosting:
                 self._sessions[event.guild_id] = event
             case flow.MessageCreated(message=message) if guild_id is None:
                 if message.author.type != "bot":
-                    self._ask_for_note(message)
+                    self._queue_private_message(message)
             case _:
                 waiting = None if guild_id is None else self._waiting.get(guild_id)
                 if waiting is not None and len(waiting) < _MOST_WAITING:
                     waiting.append(event)
 
-    def _ask_for_note(self, message: ChatMessage) -> None:
+    def _queue_private_message(self, message: ChatMessage) -> None:
         try:
             self._written.send_nowait(message)
         except WouldBlock:
             _log.warning("private_message_shed", message_id=message.id)
 
-    async def _see_to_private(self) -> None:
+    async def _answer_private_messages(self) -> None:
         """Tell members who write in private to ask on their server, each once. No community learns of it."""
         async for message in self._private:
             with surviving("hosting", message_id=message.id):
                 batch = flow.Batch(channel_id=message.channel_id, author=message.author, messages=(message,))
                 await self._notes.answer(batch)
 
-    async def _see_to_news(self) -> None:
+    async def _process_server_changes(self) -> None:
         while True:
             await self._came.wait()
             self._came = Event()
             while self._news:
                 guild_id, event = next(iter(self._news.items()))
-                delayed = tell_delay(_log, "server_delayed", guild_id=guild_id)
-                await persistently(
-                    partial(self._take, event), KnowledgeError, backoff=exponential_backoff(), delayed=delayed
+                delayed = make_delay_logger(_log, "server_delayed", guild_id=guild_id)
+                await retry(
+                    partial(self._apply_server_change, event),
+                    KnowledgeError,
+                    backoff=exponential_backoff(),
+                    delayed=delayed,
                 )
                 if self._news[guild_id] is event:
                     del self._news[guild_id]
                     self._waiting.pop(guild_id, None)
 
-    async def _take(self, event: flow.GuildJoined | flow.GuildLeft) -> None:
+    async def _apply_server_change(self, event: flow.GuildJoined | flow.GuildLeft) -> None:
         if not self._is_ours((event.guild_id,)):  # a pause ended: the process with the lease knows better
             return
-        registry = CommunityStore(self._db_of((event.guild_id,)), clock=self._host.clock)
-        if isinstance(event, flow.GuildJoined) and not await registry.knows(event.guild_id):
+        registry = CommunityStore(self._find_database((event.guild_id,)), clock=self._host.clock)
+        if isinstance(event, flow.GuildJoined) and not await registry.has_server(event.guild_id):
             # First, so that no death in between costs the greeting. Discord takes its nonce once.
-            await greet(event, self._chat, self._host.shared.wordings(self._settings))
+            await greet_server(event, self._chat, self._host.shared.wordings(self._settings))
         async with self._changing:
             if isinstance(event, flow.GuildLeft):
                 self._sessions.pop(event.guild_id, None)
-                if left := await registry.leave(event.guild_id):
+                if left := await registry.mark_departed(event.guild_id):
                     _log.info("community_left", community=left.name)
-                    await self._drop(left.name)
+                    await self._drop_communities(left.name)
                 return
-            known, is_new = await registry.join(event.guild_id, event.name, first_choice(event))
+            known, is_new = await registry.add_server(event.guild_id, event.name, first_choice(event))
             _log.info("community_joined", community=known.name, is_new=is_new, state=known.state)
             if known.state == "active":
-                await self._take_in(known)
+                await self._serve_communities(known)
 
     # What the registry says.
 
-    async def _look_regularly(self) -> None:
+    async def _poll_registry(self) -> None:
         while True:
             with surviving("hosting"):
-                await self._follow_registry()
-                for name in await self.registry.with_jobs():
-                    self.communities.due(name)
+                await self._check_registry()
+                for name in await self.registry.list_with_jobs():
+                    self.communities.open_now(name)
                 if self._erases_at <= current_time():
                     await self._erase_left()
             await sleep(LOOK_SECONDS)
 
-    async def _follow_registry(self) -> None:
+    async def _check_registry(self) -> None:
         if await self.registry.revision() != self._revision:
-            await self._compare()
+            await self._sync_with_registry()
 
-    async def _registered(self) -> tuple[Registered, ...]:
+    async def _read_communities(self) -> tuple[RegisteredCommunity, ...]:
         """Read the communities that may be ours."""
         if self._sharding is None:
             return await self.registry.all()
-        return await self.registry.on_shards(tuple(self._fenced), self._sharding.shards)
+        return await self.registry.list_on_shards(tuple(self._fenced), self._sharding.shards)
 
-    async def _compare(self) -> None:
+    async def _sync_with_registry(self) -> None:
         """Serve the communities that are active in the registry and on our shards, as they are there."""
         async with self._changing:
             revision = await self.registry.revision()
-            ours = [each for each in await self._registered() if self._is_ours(each.guild_ids)]
+            ours = [each for each in await self._read_communities() if self._is_ours(each.guild_ids)]
             self._ours = frozenset(each.name for each in ours)
             active = {each.name: each for each in ours if each.state == "active"}
-            await self._drop(*(self.communities.names - active.keys()))
+            await self._drop_communities(*(self.communities.names - active.keys()))
             before, self._refused = set(self.communities.names), {}
-            await self._take_in(*active.values())
+            await self._serve_communities(*active.values())
             for each in ours:  # suspended, or with bad settings: that it removed the bot must be seen, too
                 if each.left_at is None and each.name not in self.communities:
                     self._serve(each.guild_ids[0], self._settings)
             # Those that a process left in the middle of their work, such as this one's last life.
             if added := self.communities.names - before:
-                for name in added & set(await self.registry.left_open()):
-                    self.communities.due(name)
+                for name in added & set(await self.registry.list_open()):
+                    self.communities.open_now(name)
             self._revision, self._erases_at = revision, 0.0
 
     async def _erase_left(self) -> None:
@@ -396,21 +409,21 @@ class Hosting:
             return name in self._ours and name not in self.communities
 
         async with self._changing:
-            await erase_left(self._settings, host.db, host.clock, is_closed=is_closed)
+            await erase_left_communities(self._settings, host.db, host.clock, is_closed=is_closed)
 
-    async def _take_in(self, *registered: Registered) -> None:
+    async def _serve_communities(self, *registered: RegisteredCommunity) -> None:
         """Serve communities from now on, or with their new settings."""
         new: list[Community] = []
         for each in registered:
-            known, community = self.communities.get(each.name), community_of(each)
+            known, community = self.communities.get(each.name), build_community(each)
             if community == known:
                 continue
             try:
-                settings = settings_of(community, self._settings)
+                settings = build_community_settings(community, self._settings)
             except ConfigError as error:
                 _log.error("community_refused", community=each.name, reason=str(error))
                 self._refused[each.name] = str(error)
-                await self._drop(each.name)
+                await self._drop_communities(each.name)
                 continue
             for guild_id in community.guild_ids:
                 self._serve(guild_id, settings)
@@ -419,22 +432,22 @@ class Hosting:
                 new.append(community)
             else:
                 self.communities.change(community)
-                self._hear_what_came(community)
+                self._deliver_waiting(community)
         await self.communities.add(*(each for each in new if self._is_ours(each.guild_ids)))
         for community in new:
             if not self._is_ours(community.guild_ids):  # the lease was lost meanwhile
-                await self._drop(community.name, at_once=True)
-            self._hear_what_came(community)
+                await self._drop_communities(community.name, at_once=True)
+            self._deliver_waiting(community)
 
-    def _hear_what_came(self, community: Community) -> None:
+    def _deliver_waiting(self, community: Community) -> None:
         """Hand a community what came before it was known, or while it changed."""
         for guild_id in community.guild_ids:
             if session := self._sessions.pop(guild_id, None):
-                self.communities.hear(session)
+                self.communities.receive(session)
             for event in self._waiting.pop(guild_id, ()):
-                self.communities.hear(event)
+                self.communities.receive(event)
 
-    async def _drop(self, *names: str, at_once: bool = False) -> None:
+    async def _drop_communities(self, *names: str, at_once: bool = False) -> None:
         """Serve communities no more, and wait until they are closed."""
         with ExitStack() as closed:
             for known in filter(None, map(self.communities.get, names)):

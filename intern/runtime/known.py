@@ -17,7 +17,7 @@ from intern.chat.platform import ChatPlatform, Deliver, Requested
 from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.errors import ChatRefusedError
-from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, position_of
+from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, parse_position
 from intern.core.log import get_logger
 from intern.core.messages import Channel, MemberRoles
 from intern.settings.communities import Community
@@ -32,7 +32,7 @@ _MOST_WAITING: Final = 1000  # events for a community that is being opened
 
 
 @dataclass(eq=False)
-class Known:
+class CommunityState:
     """What the process knows of a community at all times."""
 
     community: Community
@@ -80,7 +80,7 @@ class Known:
         listed = self.community.chosen.get("discord", {}).get("listed_channel_ids", ())
         return channel.id in listed or (channel.parent_id in listed and not channel.private) or chat.admits(channel)
 
-    def hear(self, event: flow.GatewayEvent) -> None:
+    def receive(self, event: flow.GatewayEvent) -> None:
         """Take an event. Never waits."""
         self.heard_at = current_time()
         if self.deliver is not None:
@@ -88,23 +88,23 @@ class Known:
             with bound_contextvars(community=self.community.name):  # this is the platform's task
                 self.deliver(event)
         elif isinstance(event, flow.SessionStarted):
-            self.miss(event)  # it is delivered first
+            self.note_missed(event)  # it is delivered first
         elif len(self.waiting) < _MOST_WAITING:
             self.waiting.append(event)
         else:
             _log.warning("community_events_shed", community=self.community.name, events=_MOST_WAITING + 1)
-            self.miss(*self.waiting, event)
+            self.note_missed(*self.waiting, event)
 
-    def miss(self, *events: flow.GatewayEvent) -> None:
+    def note_missed(self, *events: flow.GatewayEvent) -> None:
         """Note events, instead of those that wait. Its next session finds the messages; commands would be too late."""
         for each in events:
             self._note(each)
         self.waiting, self.continues = [], self.continues and not events
 
-    def begin(self, deliver: Deliver) -> None:
+    def begin_delivery(self, deliver: Deliver) -> None:
         """Deliver the sessions as they stood before the events that wait, then those events, then all that comes."""
         for session in self.sessions.values():
-            deliver(self._now(session))
+            deliver(self._update_session(session))
         waiting, self.waiting = self.waiting, []
         for event in waiting:
             self._note(event)
@@ -118,7 +118,7 @@ class Known:
                 seen = (each for each in event.channels if self.admits(each.channel, chat))
                 return any(self._is_behind(event.guild_id, each) for each in seen)
             case flow.MessageCreated(message=message) | flow.MessageEdited(message=message):
-                channel = self._channel(message.guild_id, message.channel_id)
+                channel = self._find_channel(message.guild_id, message.channel_id)
                 return message.author.type != "bot" and (channel is None or self.admits(channel, chat))
             case _:
                 return True
@@ -128,66 +128,72 @@ class Known:
             case flow.SessionStarted():
                 self.sessions[event.guild_id] = event
                 self.newest = {}
-            case flow.MessageCreated(message=message) if self._channel(message.guild_id, message.channel_id):
+            case flow.MessageCreated(message=message) if self._find_channel(message.guild_id, message.channel_id):
                 self.newest[message.channel_id] = message.id
             case _:
                 pass
 
-    def _now(self, session: flow.SessionStarted) -> flow.SessionStarted:
+    def _update_session(self, session: flow.SessionStarted) -> flow.SessionStarted:
         seen = tuple(
             replace(each, last_message_id=self.newest.get(each.channel.id, each.last_message_id))
             for each in session.channels
         )
         return replace(session, channels=seen, continues=self.continues)
 
-    def _channel(self, guild_id: GuildId | None, channel_id: ChannelId) -> Channel | None:
+    def _find_channel(self, guild_id: GuildId | None, channel_id: ChannelId) -> Channel | None:
         session = None if guild_id is None else self.sessions.get(guild_id)
         places = session.channels if session else ()
         return next((each.channel for each in places if each.channel.id == channel_id), None)
 
-    def _is_behind(self, guild_id: GuildId, seen: flow.ChannelSeen) -> bool:
+    def _is_behind(self, guild_id: GuildId, seen: flow.ChannelSnapshot) -> bool:
         attended = self.stands.attended.get(guild_id)
         if attended is None or seen.last_message_id is None:
             return False  # we were never there
         mark = self.stands.channels.get(seen.channel.id)
-        stands: Position = max(position_of(attended), position_of(mark.settled_to) if mark else FIRST)
-        return position_of(seen.last_message_id) > stands
+        stands: Position = max(parse_position(attended), parse_position(mark.settled_to) if mark else FIRST)
+        return parse_position(seen.last_message_id) > stands
 
 
-def guild_of(event: flow.GatewayEvent) -> GuildId | None:
+def event_guild_id(event: flow.GatewayEvent) -> GuildId | None:
     """Return the server that an event comes from; None for private messages."""
     match event:
         case flow.MessageCreated(message=message) | flow.MessageEdited(message=message):
             return message.guild_id
-        case flow.MessagesDeleted() | flow.SessionStarted() | flow.Approval() | flow.GuildJoined() | flow.GuildLeft():
+        case (
+            flow.MessagesDeleted()
+            | flow.SessionStarted()
+            | flow.ApprovalReaction()
+            | flow.GuildJoined()
+            | flow.GuildLeft()
+        ):
             return event.guild_id
         case _:
             return event.interaction.guild_id
 
 
-def _of_own_channels(
+def _restrict_to_own(
     method: Callable[Concatenate[ChatPlatform, ChannelId, P], Awaitable[R]],
 ) -> Callable[Concatenate[CommunityChat, ChannelId, P], CoroutineType[Any, Any, R]]:
     """Do as the platform does. Raises ChatRefusedError for the channel of another community."""
 
     @wraps(method)
-    async def done(self: CommunityChat, channel_id: ChannelId, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call_if_own(self: CommunityChat, channel_id: ChannelId, /, *args: P.args, **kwargs: P.kwargs) -> R:
         await self.channel(channel_id)
         result: R = await getattr(self._chat, method.__name__)(channel_id, *args, **kwargs)
         return result
 
-    return cast("Callable[Concatenate[CommunityChat, ChannelId, P], CoroutineType[Any, Any, R]]", done)
+    return cast("Callable[Concatenate[CommunityChat, ChannelId, P], CoroutineType[Any, Any, R]]", call_if_own)
 
 
 class CommunityChat:
     """The part of a platform that one community may see: its own servers. It refuses the channels of all others."""
 
     def __init__(
-        self, chat: ChatPlatform, known: Known, ready: Callable[[], None], note_roles: Callable[[], None]
+        self, chat: ChatPlatform, known: CommunityState, ready: Callable[[], None], note_roles: Callable[[], None]
     ) -> None:
         self._chat, self._known, self._ready, self._note_roles = chat, known, ready, note_roles
         self.capabilities, self.guild_ids = chat.capabilities, known.community.guild_ids
-        self.told, self.recall_roles = chat.told, chat.recall_roles
+        self.wait_for_permissions, self.restore_roles = chat.wait_for_permissions, chat.restore_roles
 
     @property
     def is_open(self) -> bool:
@@ -201,7 +207,7 @@ class CommunityChat:
 
     async def listen(self, deliver: Deliver) -> None:
         """Deliver the sessions of its servers, the events that opened it, and all that follow, until cancelled."""
-        self._known.begin(deliver)
+        self._known.begin_delivery(deliver)
         self._ready()
         try:
             await sleep_forever()
@@ -212,13 +218,13 @@ class CommunityChat:
         """Whether everybody on its server may read the channel, or the community listed it."""
         return self._known.admits(channel, self._chat)
 
-    def noted_roles(self) -> Collection[MemberRoles]:
+    def take_new_roles(self) -> Collection[MemberRoles]:
         """Take the roles that were learned on its servers since the last call."""
         self._note_roles()
         noted, self._known.noted = self._known.noted, {}
         return noted.values()
 
-    def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
+    def report_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
         """Tell nothing: requests are counted for the whole process."""
 
     async def channel(self, channel_id: ChannelId) -> Channel:
@@ -228,14 +234,14 @@ class CommunityChat:
             raise ChatRefusedError(f"channel {channel_id} belongs to no server of this community")
         return channel
 
-    message = _of_own_channels(ChatPlatform.message)
-    look_up = _of_own_channels(ChatPlatform.look_up)
-    before = _of_own_channels(ChatPlatform.before)
-    after = _of_own_channels(ChatPlatform.after)
-    page = _of_own_channels(ChatPlatform.page)
-    archived_since = _of_own_channels(ChatPlatform.archived_since)
-    start_thread = _of_own_channels(ChatPlatform.start_thread)
-    remove_thread = _of_own_channels(ChatPlatform.remove_thread)
-    send = _of_own_channels(ChatPlatform.send)
-    rewrite = _of_own_channels(ChatPlatform.rewrite)
-    typing = _of_own_channels(ChatPlatform.typing)
+    message = _restrict_to_own(ChatPlatform.message)
+    look_up = _restrict_to_own(ChatPlatform.look_up)
+    before = _restrict_to_own(ChatPlatform.before)
+    after = _restrict_to_own(ChatPlatform.after)
+    page = _restrict_to_own(ChatPlatform.page)
+    list_archived_threads = _restrict_to_own(ChatPlatform.list_archived_threads)
+    start_thread = _restrict_to_own(ChatPlatform.start_thread)
+    remove_thread = _restrict_to_own(ChatPlatform.remove_thread)
+    send = _restrict_to_own(ChatPlatform.send)
+    rewrite = _restrict_to_own(ChatPlatform.rewrite)
+    typing = _restrict_to_own(ChatPlatform.typing)

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from anyio import Event, move_on_after, sleep
 from anyio.abc import TaskGroup
 
-from intern.core.clock import awake_and_asleep
+from intern.core.clock import read_boot_clock
 from intern.core.errors import KnowledgeError
 from intern.core.log import get_logger
 from intern.core.tasks import open_task_group
-from intern.stores.postgres.leases import Lease, LeaseStore, Standing
+from intern.stores.postgres.leases import Lease, LeaseStatus, LeaseStore
 
 _log = get_logger(__name__)
 
@@ -31,26 +31,28 @@ _SETTLE_SECONDS = 60.0  # for shards that were taken to connect, before others a
 _LOOK_SECONDS = 0.25  # between two looks at the clock, which may jump when the machine wakes up
 
 
-class Steps(NamedTuple):
+class LeaseChanges(NamedTuple):
     """What to do after a heartbeat."""
 
     take: tuple[int, ...]
     hand_over: tuple[int, ...]
 
 
-def next_steps(standing: Standing, mine: Sequence[int], *, shards: int, only: Collection[int] | None) -> Steps:
+def plan_lease_changes(
+    standing: LeaseStatus, mine: Sequence[int], *, shards: int, only: Collection[int] | None
+) -> LeaseChanges:
     """Decide which free shards to take, and which of one's own to hand over.
 
     An even share is that of all processes, rounded up. With `only`, the process serves these shards and no others.
     `mine` is in the order of taking: the last ones, for which nothing is connected yet, are handed over first.
     """
     if only is not None:
-        return Steps(tuple(shard for shard in standing.free if shard in only), ())
+        return LeaseChanges(tuple(shard for shard in standing.free if shard in only), ())
     share = -(-shards // max(1, standing.members))
-    return Steps(standing.free[: max(0, share - len(mine))], tuple(mine[share:]))
+    return LeaseChanges(standing.free[: max(0, share - len(mine))], tuple(mine[share:]))
 
 
-class _Held:
+class _HeldLease:
     """A lease of this process, from its taking until all is closed that served it."""
 
     def __init__(self, lease: Lease, until: float) -> None:
@@ -62,7 +64,7 @@ class _Held:
         self.ends.set()
 
 
-class Leases:
+class LeaseHolder:
     """Takes, renews and gives up leases. `run` does so until its stop."""
 
     def __init__(
@@ -75,7 +77,7 @@ class Leases:
         lost: Callable[[int], Awaitable[object]],
         settled: Callable[[], bool] = lambda: True,
         only: Collection[int] | None = None,
-        seconds: Callable[[], float] = awake_and_asleep,
+        seconds: Callable[[], float] = read_boot_clock,
         beat_seconds: float = BEAT_SECONDS,
     ) -> None:
         """Call `took` when a shard is to be served, and `leave` to end that calmly before it is handed over.
@@ -87,7 +89,7 @@ class Leases:
         self._store, self._shards, self._only = store, shards, only
         self._took, self._leave, self._lost, self._settled = took, leave, lost, settled
         self._seconds, self._beat_seconds = seconds, beat_seconds
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _HeldLease] = {}
         self._settles_until = 0.0
         self._stop = Event()
         self._beat_now, self._gone = Event(), Event()
@@ -105,7 +107,7 @@ class Leases:
         """
         self._stop = stop
         async with open_task_group() as tg:
-            tg.start_soon(self._watch)
+            tg.start_soon(self._watch_expiry)
             tg.start_soon(self._beat, tg)
             await stop.wait()
             self._beat_now.set()
@@ -116,15 +118,15 @@ class Leases:
                 await self._gone.wait()
             tg.cancel_scope.cancel()
         with suppress(KnowledgeError), move_on_after(self._store.seconds):
-            await self._store.beat(self._shards, leaves=True)
+            await self._store.renew_leases(self._shards, leaves=True)
 
-    async def _watch(self) -> None:
+    async def _watch_expiry(self) -> None:
         """Give up each lease that was not renewed in time."""
         while True:
             await sleep(_LOOK_SECONDS)
-            self._lose_ended()
+            self._lose_expired()
 
-    def _lose_ended(self) -> None:
+    def _lose_expired(self) -> None:
         now = self._seconds()
         for held in self._held.values():
             if now >= held.until and not held.is_lost.is_set():
@@ -149,18 +151,18 @@ class Leases:
             return self._beat_seconds
         mine = [shard for shard, held in self._held.items() if not held.ends.is_set()]
         free = tuple(shard for shard in standing.free if shard not in self._held)
-        steps = next_steps(standing._replace(free=free), mine, shards=self._shards, only=self._only)
+        steps = plan_lease_changes(standing._replace(free=free), mine, shards=self._shards, only=self._only)
         if self._settled() or self._seconds() >= self._settles_until:
             for shard in steps.hand_over:
                 self._held[shard].ends.set()
-        until = self._until()
-        if taken := await self._store.take(self._shards, steps.take):
+        until = self._next_expiry()
+        if taken := await self._store.take_leases(self._shards, steps.take):
             self._settles_until = self._seconds() + _SETTLE_SECONDS
         for lease in taken:
-            held = self._held[lease.shard] = _Held(lease, until)
+            held = self._held[lease.shard] = _HeldLease(lease, until)
             if self._stop.is_set():  # since the call began
                 held.ends.set()
-            tasks.start_soon(self._serve, held, name=f"lease on shard {lease.shard}")
+            tasks.start_soon(self._serve_lease, held, name=f"lease on shard {lease.shard}")
         left = {*standing.free} - {lease.shard for lease in taken}
         if self._only is None:  # what is left has no taker yet; what is missing is about to be handed over
             soon = bool(left) or len(mine) + len(taken) < self._shards // max(1, standing.members)
@@ -170,10 +172,10 @@ class Leases:
             return _SOON_SECONDS
         return min(self._beat_seconds, standing.next_end + _AFTER_END_SECONDS)
 
-    async def _renew(self) -> Standing:
-        until = self._until()
-        standing = await self._store.beat(self._shards, leaves=self._stop.is_set())
-        self._lose_ended()
+    async def _renew(self) -> LeaseStatus:
+        until = self._next_expiry()
+        standing = await self._store.renew_leases(self._shards, leaves=self._stop.is_set())
+        self._lose_expired()
         for shard, held in self._held.items():
             if not held.is_lost.is_set():
                 if standing.held.get(shard) == held.lease.token:
@@ -183,17 +185,17 @@ class Leases:
                     held.lose()
         for shard, token in standing.held.items():  # given up here before the renewal
             if shard not in self._held or self._held[shard].is_lost.is_set():
-                await self._store.hand_over(shard, token)
+                await self._store.release_lease(shard, token)
         return standing
 
-    def _until(self) -> float:
+    def _next_expiry(self) -> float:
         return self._seconds() + self._store.seconds - _MARGIN
 
-    async def _serve(self, held: _Held) -> None:
+    async def _serve_lease(self, held: _HeldLease) -> None:
         shard, token = held.lease
         _log.info("lease_taken", shard=shard, token=token)
         async with open_task_group() as tg:
-            tg.start_soon(self._tell_loss, held)
+            tg.start_soon(self._report_loss, held)
             await self._took(held.lease)
             await held.ends.wait()
             if not held.is_lost.is_set():
@@ -202,13 +204,13 @@ class Leases:
                 tg.cancel_scope.cancel()
         if not held.is_lost.is_set():
             try:
-                await self._store.hand_over(shard, token)
+                await self._store.release_lease(shard, token)
                 _log.info("lease_handed_over", shard=shard)
             except KnowledgeError as error:  # it ends by itself
                 _log.warning("lease_not_handed_over", shard=shard, reason=str(error))
         del self._held[shard]
         self._gone.set()
 
-    async def _tell_loss(self, held: _Held) -> None:
+    async def _report_loss(self, held: _HeldLease) -> None:
         await held.is_lost.wait()
         await self._lost(held.lease.shard)

@@ -10,69 +10,69 @@ from typing import Any, NamedTuple
 
 from anyio.to_thread import run_sync
 
-from intern.actors.backfill import Backfill, Rereading
+from intern.actors.backfill import Backfill, CatchUpGateway
 from intern.actors.capturer import Captioner, LookUp, capturer
-from intern.actors.checkpointer import Settling
-from intern.actors.events import ASKED, Events
-from intern.actors.extractor import Extractor
+from intern.actors.checkpointer import MessageSettler
+from intern.actors.events import ASKED, ActivityReporter
+from intern.actors.extractor import ExtractionWorker
 from intern.actors.filing import Classifier, Integrator
 from intern.actors.interactions import InteractionWorker, Reviewer
 from intern.actors.job_worker import job_worker
-from intern.actors.listener import Listener, batcher
+from intern.actors.listener import GatewayListener, batcher
 from intern.actors.loops import exponential_backoff, surviving
-from intern.actors.pipeline import Parts, Start
-from intern.actors.poster import Poster, Waiting
+from intern.actors.pipeline import PipelineParts, Start
+from intern.actors.poster import Poster, WaitingReplies
 from intern.actors.responder import Responder
-from intern.actors.router import Requests, Router
-from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, fetch, indexer, regularly, scout
+from intern.actors.router import Requests, Sequencer
+from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, indexer, refresh_pages, run_regularly, scout
 from intern.answering.offline import is_chatter
-from intern.answering.posted_answers import PostedAnswers, Retractions
-from intern.answering.replying import Declining, Replying
-from intern.answering.slash_commands import Commands, Manage
-from intern.answering.workflow import Answerer, Seeing
-from intern.answering.working import RepeatingModel, request_key, steps_of
-from intern.chat.batching import Batches
+from intern.answering.posted_answers import AnswerRetractor, PostedAnswers
+from intern.answering.replying import Decliner, ReplyBuilder
+from intern.answering.slash_commands import InteractionHandler, Manage
+from intern.answering.workflow import Answerer, AttachmentAwareAnswerer
+from intern.answering.working import ReplyCachingModel, list_steps, make_key_function
+from intern.chat.batching import OpenBatches
 from intern.chat.checkpoints import Checkpoints
-from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
+from intern.chat.dispatching import BatchRouter, PrivateNotices, QuestionQuota
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import Outgoing, Posting
+from intern.chat.outbox import OutboxDelivery, RecallableReplies
 from intern.chat.platform import ChatPlatform, Interactions
 from intern.core.clock import Clock, Wakeup
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch
-from intern.core.ids import ChannelId, MessageId, RoleId, position_at, position_of
+from intern.core.ids import ChannelId, MessageId, RoleId, parse_position, position_at
 from intern.core.messages import Channel, ChatMessage
 from intern.core.records import build_types
-from intern.learning.answered_threads import Answered, ThreadReader
-from intern.learning.archiving import Captioning
+from intern.learning.answered_threads import AnsweredThreadLearner, ThreadReader
+from intern.learning.archiving import AttachmentCaptioner
 from intern.learning.attached_files import FileHost, FileReader
-from intern.learning.message_changes import MessageChanges, MissedChanges
-from intern.learning.review import Approvals
+from intern.learning.message_changes import MessageChanges, MissedChangeFinder
+from intern.learning.review import ApprovalQueue
 from intern.models.endpoint import EndpointModel
-from intern.models.limits import Breaker
-from intern.models.usage import Usage
+from intern.models.limits import CircuitBreaker
+from intern.models.usage import UsageCounter
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder
 from intern.service import monitoring
-from intern.service.calibration import setup_of
+from intern.service.calibration import describe_setup
 from intern.service.databases import open_database
-from intern.service.hosted import Hosted
-from intern.service.models import Models, Shared, answering_options, open_embedder, open_models
-from intern.service.replaying import Again, Recordings
-from intern.service.running import Running
-from intern.service.searching import library_of, never_discovered
+from intern.service.hosted import HostingState
+from intern.service.models import Models, SharedResources, answering_options, open_embedder, open_models
+from intern.service.replaying import Recordings, ReplayedRecording
+from intern.service.running import LiveBotState
+from intern.service.searching import list_ignored_paths, open_library
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
-from intern.sources.scanning import Changes
+from intern.sources.scanning import FileWatcher
 from intern.stores.database import DEFAULT_COMMUNITY, Database
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.chat import CheckpointStore, Greeted, StoredCheckpoints
-from intern.stores.sqlite.questions import NOT_ASKED, Questions
-from intern.stores.sqlite.traces import Counts, FeedbackStore, TraceStore
+from intern.stores.sqlite.chat import CheckpointStore, GreetedMembers, StoredCheckpoints
+from intern.stores.sqlite.questions import NOT_ASKED, QuestionStore
+from intern.stores.sqlite.traces import DailyCounts, FeedbackStore, TraceStore
 from intern.stores.sqlite.usage import UsageLog
 
 
-class Platform(NamedTuple):
+class PlatformPorts(NamedTuple):
     """A chat platform with what goes beside it."""
 
     chat: ChatPlatform
@@ -85,11 +85,11 @@ class Platform(NamedTuple):
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
 
 
-Serving = Callable[[Running | Hosted], AbstractAsyncContextManager[object]]
+Serving = Callable[[LiveBotState | HostingState], AbstractAsyncContextManager[object]]
 """Serves the page until the block is left."""
 
 
-class Beside(NamedTuple):
+class FrontEndHooks(NamedTuple):
     """What a front end runs beside the bot, such as the status page."""
 
     counters: monitoring.Counters
@@ -97,129 +97,137 @@ class Beside(NamedTuple):
     """Is entered for as long as the bot is at work and until it has left."""
 
 
-class Host(NamedTuple):
+class ProcessResources(NamedTuple):
     """What a process opens once, for all of its communities."""
 
     lock: FolderLock
     db: Database
-    shared: Shared
+    shared: SharedResources
     clock: Clock
 
 
 @asynccontextmanager
-async def open_host(settings: Settings, clock: Clock) -> AsyncGenerator[Host]:
+async def open_process_resources(settings: Settings, clock: Clock) -> AsyncGenerator[ProcessResources]:
     """Hold the data folder, and open what communities share there."""
     build_types()
     with FolderLock(settings.data.dir) as lock:
-        async with await open_database(settings) as db, Shared(settings.search.megabytes) as shared:
-            yield Host(lock, db, shared, clock)
+        async with await open_database(settings) as db, SharedResources(settings.search.megabytes) as shared:
+            yield ProcessResources(lock, db, shared, clock)
 
 
 @asynccontextmanager
-async def parts_around(
+async def open_bot_parts(
     settings: Settings,
-    platform: Platform,
+    platform: PlatformPorts,
     *,
-    events: Events,
+    events: ActivityReporter,
     clock: Clock,
     models: OpenModels | None = None,
-    beside: Beside | None = None,
-) -> AsyncGenerator[Parts]:
+    beside: FrontEndHooks | None = None,
+) -> AsyncGenerator[PipelineParts]:
     """Put the bot of one community together around a chat platform; hold the data folder meanwhile."""
     async with (
-        open_host(settings, clock) as host,
-        parts_of(host, DEFAULT_COMMUNITY, settings, platform, events=events, models=models, beside=beside) as parts,
+        open_process_resources(settings, clock) as host,
+        open_community_parts(
+            host, DEFAULT_COMMUNITY, settings, platform, events=events, models=models, beside=beside
+        ) as parts,
     ):
         yield parts
 
 
 @asynccontextmanager
-async def parts_of(
-    host: Host,
+async def open_community_parts(
+    host: ProcessResources,
     community: str,
     settings: Settings,
-    platform: Platform,
+    platform: PlatformPorts,
     *,
-    events: Events,
+    events: ActivityReporter,
     models: OpenModels | None = None,
-    beside: Beside | None = None,
+    beside: FrontEndHooks | None = None,
     jobs_came: Wakeup | None = None,
-) -> AsyncGenerator[Parts]:
+) -> AsyncGenerator[PipelineParts]:
     """Put the bot of a community together: its stores, models and actors, within what the process shares."""
     lock, _, shared, clock = host
     models = models or partial(open_models, shared=shared, party=community)
     async with (
-        host.db.lent(community) as db,
+        host.db.community_scope(community) as db,
         models(settings, UsageLog(db), clock) as opened,
         open_embedder(settings, db, clock, opened.usage, shared=shared, party=community) as embedder,
     ):
-        await db.hold()
+        await db.lock_community()
         if beside is not None:
-            _add(beside.counters, platform.chat, opened.usage, events, embedder)
+            _register_counters(beside.counters, platform.chat, opened.usage, events, embedder)
         watch = monitoring.ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)
         section = "llm" if settings.llm_kb is None else "llm.kb"
-        learning = watch.over(opened.learning, work="learning", section=section)
-        watched = opened._replace(answering=watch.over(opened.answering), learning=learning)
+        learning = watch.wrap_model(opened.learning, work="learning", section=section)
+        watched = opened._replace(answering=watch.wrap_model(opened.answering), learning=learning)
         opening = partial(Writer, embedder=embedder, templates=shared.templates, room=shared.room)
         writer = await run_sync(opening, settings, db, watched.learning, clock)
-        await writer.stores.check_own()
+        await writer.stores.check_archive_owner()
         if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
             # With the writer's own store, which repeats nothing after a drop that failed.
-            key_of = request_key(settings.llm, shared.templates(settings))
-            watched = watched._replace(answering=RepeatingModel(watched.answering, writer.stores.replies, key_of))
+            key_of = make_key_function(settings.llm, shared.templates(settings))
+            watched = watched._replace(answering=ReplyCachingModel(watched.answering, writer.stores.replies, key_of))
         await writer.stores.jobs.reclaim()
         await writer.stores.pending.load()
-        await writer.extraction.extractor.mend()
+        await writer.extraction.extractor.repair_search()
         # A server that we never attended is looked back at as far as the operator wants.
         first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
-        marks = await CheckpointStore(db).open(platform.chat.guild_ids, first)
-        audience = _Audience(platform.chat, settings.conversations)
+        marks = await CheckpointStore(db).load_or_create(platform.chat.guild_ids, first)
+        audience = _ChannelAdmission(platform.chat, settings.conversations)
         stores, gone, mask = writer.stores, writer.stores.knowledge.is_withdrawn, writer.extraction.answered.mask
-        missed = MissedChanges(stores.archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id, mask=mask)
-        here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
+        missed = MissedChangeFinder(
+            stores.archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id, mask=mask
+        )
+        here = [parse_position(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
         attended = min(here, default=clock.now())
-        gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
-        drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.deleted, stores.pending.drop)
-        overheard = monitoring.Overheard(gateway, clock=clock, drops=drops)
+        gateway = CatchUpGateway(platform.chat, missed.check, attended=attended, clock=clock)
+        drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.note_deleted, stores.pending.drop)
+        overheard = monitoring.GatewayWatch(gateway, clock=clock, drops=drops)
         checkpoints = Checkpoints(marks, baseline=first)
-        room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder, shared, jobs_came)
-        around = await _around(room)
-        running = _looked_at(room, around, lock=lock, watch=watch)
+        room = _CompositionInputs(
+            platform, overheard, audience, checkpoints, events, watched, writer, embedder, shared, jobs_came
+        )
+        around = await _build_parts(room)
+        running = _build_bot_state(room, around, lock=lock, watch=watch)
         async with beside.serving(running) if beside else nullcontext():
             yield around[0]
         with surviving("projector"):
             await writer.stores.files.catch_up()
 
 
-class _Room(NamedTuple):
-    platform: Platform
-    overheard: monitoring.Overheard
-    audience: _Audience
+class _CompositionInputs(NamedTuple):
+    platform: PlatformPorts
+    overheard: monitoring.GatewayWatch
+    audience: _ChannelAdmission
     checkpoints: Checkpoints
-    events: Events
+    events: ActivityReporter
     models: Models
     writer: Writer
     embedder: Embedder | None
-    shared: Shared
+    shared: SharedResources
     jobs_came: Wakeup | None
 
 
-_Replay = Callable[[str], Awaitable[Sequence[Again]]]
-_Around = tuple[Parts, PostedAnswers, Seeing, Waiting, monitoring.CalibrationWatch, _Replay]
+_Replay = Callable[[str], Awaitable[Sequence[ReplayedRecording]]]
+_Around = tuple[
+    PipelineParts, PostedAnswers, AttachmentAwareAnswerer, WaitingReplies, monitoring.CalibrationWatch, _Replay
+]
 
 
-async def _around(room: _Room) -> _Around:
+async def _build_parts(room: _CompositionInputs) -> _Around:
     platform, overheard, audience, checkpoints, events, models, writer, embedder, shared, jobs_came = room
     chat, stores, learning = platform.chat, writer.stores, writer.learning
     settings, discord, db, clock = stores.settings, stores.settings.discord, stores.db, stores.clock
     archive, knowledge, ledger = stores.archive, stores.knowledge, stores.posts
     options = settings.conversations
-    chat.recall_roles(await stores.roles.known())
-    traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
+    chat.restore_roles(await stores.roles.read_recent())
+    traces, counts, outgoing = TraceStore(db, clock=clock), DailyCounts(db, clock=clock), RecallableReplies()
     events.count = counts.add
-    events.question = partial(_note, stores.questions)
-    counted = await counts.of(clock.now().date())
-    refuses = Allowance(
+    events.question = partial(_record_question, stores.questions)
+    counted = await counts.read_day(clock.now().date())
+    refuses = QuestionQuota(
         settings.discord.max_questions_per_user_per_hour,
         clock=clock,
         per_day=settings.hosting.questions_per_day,
@@ -231,10 +239,10 @@ async def _around(room: _Room) -> _Around:
     extraction, answered = writer.extraction, writer.extraction.answered
     await answered.open(ThreadReader(chat, audience.admits_id))
     late = MessageChanges(
-        archive, admits=audience.admits_id, pending=pending, answered=answered.threads, done_with=ledger.done_with
+        archive, admits=audience.admits_id, pending=pending, answered=answered.threads, done_with=ledger.is_done
     )
-    settling = Settling(checkpoints.settle, late.mark_settled)
-    library = library_of(
+    settling = MessageSettler(checkpoints.settle, late.mark_settled)
+    library = open_library(
         settings, archive, knowledge, search=stores.search, embedder=embedder, clock=clock, sources=stores.sources
     )
     answerer = Answerer(
@@ -243,9 +251,9 @@ async def _around(room: _Room) -> _Around:
         answering_options(settings),
         models.nearest,
         stores.judgements,
-        setup_of(settings),
+        describe_setup(settings),
     )
-    posts = Posting(
+    posts = OutboxDelivery(
         chat,
         ledger,
         chat,
@@ -263,8 +271,10 @@ async def _around(room: _Room) -> _Around:
     files = FileReader(
         *(platform.files, discord.read_files, discord.files_per_hour, discord.paste_hosts), digests=pending.digests
     )
-    answers = Seeing(stores.recorder.answers(answerer, settings.llm.known_as), files, sees=sees)
-    commands = Commands(
+    answers = AttachmentAwareAnswerer(
+        stores.recorder.wrap_answerer(answerer, settings.llm.display_name), files, sees=sees
+    )
+    commands = InteractionHandler(
         answers=answers,
         history=chat,
         admits=audience.admits,
@@ -275,24 +285,24 @@ async def _around(room: _Room) -> _Around:
         guild_ids=chat.guild_ids,
         wordings=wordings,
         refuses=refuses,
-        count=events.asked,
-        turned_away=events.turned_away,
+        count=events.report_private_answer,
+        turned_away=events.report_private_decline,
         manage=platform.manage,
     )
     posted = PostedAnswers(stores.cited, library, knowledge, emails=settings.kb.mask_emails)
-    captions = Captioning(
+    captions = AttachmentCaptioner(
         *(models.learning, files, pending),
         sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
         mask=settings.kb.mask_secrets,
     )
-    retractions = Retractions(stores.cited, posts.retract, traces, clock)
+    retractions = AnswerRetractor(stores.cited, posts.retract, traces, clock)
     calibration = monitoring.CalibrationWatch(db, settings)
     check = partial(retractions.check_and_retract, posted.check) if settings.ai.retract else posted.check
-    notes = PrivateNotes(chat, Greeted(db, clock=clock))
-    dispatcher = Dispatcher(
+    notes = PrivateNotices(chat, GreetedMembers(db, clock=clock))
+    dispatcher = BatchRouter(
         chat, ledger, options, guild_ids=chat.guild_ids, admits=chat.admits, clock=clock, refuses=refuses, private=notes
     )
-    approvals, look_up = Approvals(clock=clock), partial(open_message, chat.look_up, audience.admits_id)
+    approvals, look_up = ApprovalQueue(clock=clock), partial(fetch_admitted_message, chat.look_up, audience.admits_id)
     scans, batch_wait = settings.kb.scan_interval_seconds, settings.discord.message_batch_wait_seconds
     poster = Poster(
         posts=posts,
@@ -303,17 +313,21 @@ async def _around(room: _Room) -> _Around:
         # What the asker wrote last has become a question by then, or never will.
         hold_seconds=batch_wait + 5,
     )
-    patiently = partial(regularly, backoff=exponential_backoff)
+    patiently = partial(run_regularly, backoff=exponential_backoff)
     following = partial(patiently, interval_seconds=scans, shortest_wait=_TOGETHER)
-    captures = partial(capturer, keep=learning.keep, known=captions.known, pending=pending, settle=settling.captured)
-    fetches = partial(fetch, indexing.refresh_pages, events)
+    captures = partial(
+        capturer, keep=learning.keep, known=captions.read_captions, pending=pending, settle=settling.settle_captured
+    )
+    fetches = partial(refresh_pages, indexing.refresh_pages, events)
     captioner = Captioner(pending=pending, captions=captions, keep=learning.keep, look_up=look_up, events=events)
-    interactions = InteractionWorker(handle=commands.handle, teaches=late.teaches, responses=platform.interactions)
+    interactions = InteractionWorker(
+        handle=commands.handle, teaches=late.record_capture, responses=platform.interactions
+    )
     actors: dict[str, Start] = {
         "classifier": Classifier(
-            archive=learning.after,
-            after=stores.archived_until(),
-            again=learning.due,
+            archive=learning.read_pairs_after,
+            after=stores.find_last_decided(),
+            again=learning.find_next_due,
             choose=learning.choose_topic,
             attempts=attempts,
             events=events,
@@ -321,31 +335,31 @@ async def _around(room: _Room) -> _Around:
         "captioner": captioner.run,
         "integrator": Integrator(filer=learning, attempts=attempts, events=events).run,
         "indexer": partial(indexer, refresh=indexing.refresh, settle_seconds=settings.kb.settle_seconds, events=events),
-        "extractor": Extractor(
-            decisions=extraction.after,
+        "extractor": ExtractionWorker(
+            decisions=extraction.read_steps_after,
             after=await extraction.position(),
-            again=extraction.due,
+            again=extraction.find_next_due,
             extraction=extraction,
             attempts=attempts,
             events=events,
         ).run,
         "projector": partial(following, "projector", stores.files.catch_up, woken=stores.files.wait),
-        "batcher": partial(batcher, open_batches=Batches(batch_wait), settle=checkpoints.settle, clock=clock),
-        "router": Router(
-            dispatch=partial(_dispatched, dispatcher, answered),
-            declines=Declining(wordings, traces=traces, clock=clock),
+        "batcher": partial(batcher, open_batches=OpenBatches(batch_wait), settle=checkpoints.settle, clock=clock),
+        "router": Sequencer(
+            dispatch=partial(_route_batch, dispatcher, answered),
+            declines=Decliner(wordings, traces=traces, clock=clock),
             outgoing=outgoing,
             late=late,
             settle=settling.settle,
-            capturing=settling.capturing,
+            capturing=settling.expect_capture,
             events=events,
         ).run,
         "capturer": partial(captures, events=events),
         "responder": Responder(
             answers=answers,
-            replying=Replying(wordings, options, handoff_role_id=RoleId(handoff) if handoff else None),
+            replying=ReplyBuilder(wordings, options, handoff_role_id=RoleId(handoff) if handoff else None),
             outgoing=outgoing,
-            done_with=ledger.done_with,
+            done_with=ledger.is_done,
             typing=chat.typing,
             traces=traces,
             settle=settling.settle,
@@ -354,41 +368,49 @@ async def _around(room: _Room) -> _Around:
         "poster": poster.run,
         "interactions": interactions.run,
         "reviewer": Reviewer(approvals=approvals, reviews=learning, admits=audience.admits_id, events=events).run,
-        "listener": Listener(gateway=overheard, checkpoints=checkpoints, approvals=approvals, admits=chat.admits).run,
+        "listener": GatewayListener(
+            gateway=overheard, checkpoints=checkpoints, approvals=approvals, admits=chat.admits
+        ).run,
         "backfill": Backfill(checkpoints=checkpoints, pages=chat).run,
         "scout": partial(scout, interval_seconds=scans),
-        "fetcher": partial(regularly, "fetcher", fetches, interval_seconds=scans),
-        "checker": partial(regularly, "checker", check, calibration.look, stores.recorder.trim, interval_seconds=scans),
-        "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.do, came=jobs_came),
+        "fetcher": partial(run_regularly, "fetcher", fetches, interval_seconds=scans),
+        "checker": partial(
+            run_regularly, "checker", check, calibration.check, stores.recorder.trim, interval_seconds=scans
+        ),
+        "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.run_job, came=jobs_came),
     }
     if embedding := indexing.embedding:
         actors["embedder"] = partial(
-            patiently, "embedder", indexing.embed_after_words, interval_seconds=EMBEDS_EVERY, woken=embedding.wait
+            patiently,
+            "embedder",
+            indexing.make_vectors_after_words,
+            interval_seconds=EMBEDS_EVERY,
+            woken=embedding.wait,
         )
     if engine := stores.search.engine:
         actors["vector_copier"] = partial(following, "vector_copier", engine.catch_up, woken=engine.wait)
     if settings.discovery.scan_paths:
         actors["explorer"] = partial(
-            regularly,
+            run_regularly,
             "explorer",
             writer.discover,
             interval_seconds=settings.discovery.interval_seconds,
-            woken=Changes(settings.discovery, never_discovered(settings)).wait,
+            woken=FileWatcher(settings.discovery, list_ignored_paths(settings)).wait,
             shortest_wait=SHORTEST_WAIT,
         )
-    keep = partial(_keep, room, CheckpointStore(db), counts)
-    parts = Parts(
+    keep = partial(_store_progress, room, CheckpointStore(db), counts)
+    parts = PipelineParts(
         actors=actors,
         checkpoints=checkpoints,
         keep_checkpoints=keep,
         count_jobs=stores.jobs.count_open,
         jobs_came=jobs_came,
-        wait_for_database=db.wait_until,
+        wait_for_database=db.wait_for_server_until,
     )
-    return parts, posted, answers, poster.waiting, calibration, partial(_replayed, room, answerer)
+    return parts, posted, answers, poster.waiting, calibration, partial(_replay_recording, room, answerer)
 
 
-async def _replayed(room: _Room, answerer: Answerer, name: str) -> Sequence[Again]:
+async def _replay_recording(room: _CompositionInputs, answerer: Answerer, name: str) -> Sequence[ReplayedRecording]:
     stores = room.writer.stores
     recordings = Recordings(stores.db, stores.archive, stores.knowledge)
     learning, templates = room.models.learning, await run_sync(room.shared.templates, stores.settings)
@@ -398,38 +420,40 @@ async def _replayed(room: _Room, answerer: Answerer, name: str) -> Sequence[Agai
 _TOGETHER = 0.9  # seconds; several changes are written together
 
 
-class _Audience:
+class _ChannelAdmission:
     """Where we may listen and speak: as everybody may read there, and as the operator wants."""
 
     def __init__(self, chat: ChatPlatform, options: ConversationOptions) -> None:
         self._chat, self._options = chat, options
 
     def admits(self, channel: Channel) -> bool:
-        return self._chat.admits(channel) and self._options.mode_of(channel) != "off"
+        return self._chat.admits(channel) and self._options.channel_mode(channel) != "off"
 
     async def admits_id(self, channel_id: ChannelId) -> bool:
         channel = await self._chat.channel(channel_id)
-        await self._chat.told(channel.guild_id)
+        await self._chat.wait_for_permissions(channel.guild_id)
         return self.admits(channel)
 
 
-async def _keep(room: _Room, marks: CheckpointStore, counts: Counts, moved: StoredCheckpoints) -> None:
+async def _store_progress(
+    room: _CompositionInputs, marks: CheckpointStore, counts: DailyCounts, moved: StoredCheckpoints
+) -> None:
     """Store each second how far channels are settled, and what was counted, asked, spent and seen."""
     stores, usage = room.writer.stores, room.models.usage
     # Before the marks: what is not read again shall not have been forgotten.
-    await stores.roles.keep(room.platform.chat.noted_roles())
+    await stores.roles.save(room.platform.chat.take_new_roles())
     if usage is not None:
-        await usage.keep()
+        await usage.flush()
     await counts.store()
     await stores.questions.store()
     await stores.judgements.store()
-    await marks.keep(moved)
+    await marks.save(moved)
     await stores.recorder.store()
 
 
-def _note(questions: Questions, request: AnswerRequest, reason: str, debug: Mapping[str, Any]) -> None:
+def _record_question(questions: QuestionStore, request: AnswerRequest, reason: str, debug: Mapping[str, Any]) -> None:
     """Keep the words of a question, but none of chatter."""
-    messages, steps, seconds = request.batch.messages, steps_of(debug), debug.get("seconds", 0.0)
+    messages, steps, seconds = request.batch.messages, list_steps(debug), debug.get("seconds", 0.0)
     if reason == NOT_ASKED and (not request.called or is_chatter("\n".join(each.text for each in messages))):
         return
     tokens, cost = (sum(step.get(name, 0) for step in steps) for name in ("tokens", "cost"))
@@ -438,34 +462,42 @@ def _note(questions: Questions, request: AnswerRequest, reason: str, debug: Mapp
     questions.add(messages, reason, request.channel, seconds=seconds, tokens=tokens, cost=cost)
 
 
-def _add(to: monitoring.Counters, chat: ChatPlatform, usage: Usage | None, events: Events, by: Embedder | None) -> None:
+def _register_counters(
+    to: monitoring.Counters,
+    chat: ChatPlatform,
+    usage: UsageCounter | None,
+    events: ActivityReporter,
+    by: Embedder | None,
+) -> None:
     """Register the sources of the counters."""
     events.tally = to
     if usage is not None:
-        usage.counted = to.spent
+        usage.counted = to.count_usage
     if isinstance(by, EndpointEmbedder):
         monitoring.count_embeddings(to, by)
-    chat.tell_requests(partial(monitoring.count_request, to), to.reconnected)
+    chat.report_requests(partial(monitoring.count_platform_request, to), to.count_reconnect)
 
 
-def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: monitoring.ModelWatch) -> Running:
+def _build_bot_state(
+    room: _CompositionInputs, around: _Around, *, lock: FolderLock, watch: monitoring.ModelWatch
+) -> LiveBotState:
     """Collect the data for the page and for a monitoring system."""
     parts, posted, answers, waiting, calibration, replay = around
     db, clock = room.writer.stores.db, room.writer.stores.clock
-    checks = monitoring.HealthChecks(
+    checks = monitoring.HealthMonitor(
         db,
         lock,
         clock=clock,
         is_open=lambda: room.platform.chat.is_open,
         elsewhere=lambda: (
-            monitoring.posting_check(waiting.stuck(), clock),
+            monitoring.posting_check(waiting.find_stuck(), clock),
             *watch.checks(),
             *monitoring.connection_checks(room.platform.chat.advice),
             *monitoring.vector_checks(room.writer.stores.search.engine),
             *calibration.checks(),
         ),
     )
-    return Running(
+    return LiveBotState(
         stores=room.writer.stores,
         answerer=answers,
         posted=posted,
@@ -480,18 +512,18 @@ def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: monitor
     )
 
 
-def _breakers(models: Models, embedder: Embedder | None) -> Mapping[str, Breaker]:
+def _breakers(models: Models, embedder: Embedder | None) -> Mapping[str, CircuitBreaker]:
     own = {"embeddings": embedder.breaker} if isinstance(embedder, EndpointEmbedder) else {}
     return {**models.breakers, **own}
 
 
-async def _dispatched(dispatcher: Dispatcher, answered: Answered, batch: Batch) -> Requests:
+async def _route_batch(dispatcher: BatchRouter, answered: AnsweredThreadLearner, batch: Batch) -> Requests:
     """Decide what follows from a batch; a thread that was read before is looked at again because of it."""
-    answered.heard(batch)
-    return await dispatcher.dispatch(batch)
+    answered.receive(batch)
+    return await dispatcher.route(batch)
 
 
-async def open_message(
+async def fetch_admitted_message(
     look_up: LookUp, admits: Callable[[ChannelId], Awaitable[bool]], channel_id: ChannelId, message_id: MessageId
 ) -> ChatMessage | None:
     """Return a message; None if it is gone. Raises the ChatError family, also where it may not be read any more."""

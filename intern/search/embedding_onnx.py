@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from intern.core.errors import ConfigError, ModelAccessError
-from intern.core.memory import give_back
-from intern.search.embedding_local import Loaded, LocalModel, session, units
+from intern.core.memory import release_free_memory
+from intern.search.embedding_local import LoadedEmbeddingModel, LocalEmbeddingModel, normalise_vectors, open_session
 
 _PACKAGES = ("numpy", "onnxruntime", "tokenizers")
 _TOKENIZER = "tokenizer.json"
@@ -24,9 +24,9 @@ _READ = 1 << 20  # bytes at either end of a file: two files that share these and
 _DTYPES = {"tensor(int64)": "int64", "tensor(int32)": "int32"}
 
 
-def own_model(
+def make_custom_model(
     path: Path, *, pooling: Literal["mean", "cls"], document_prefix: str = "", query_prefix: str = ""
-) -> LocalModel:
+) -> LocalEmbeddingModel:
     """Return the model in a file. Raises ConfigError."""
     if not path.is_file():
         raise ConfigError(f"embeddings.model: there is no file {path}")
@@ -39,15 +39,15 @@ def own_model(
     # A graph of more than 2 GB has its weights in other files, which begin with its name.
     files = [tokenizer, *sorted(path.parent.glob(f"{path.name}*"))]
     try:
-        marks = [hashlib.sha256("\0".join((pooling, *prefixes)).encode()).digest(), *map(_mark, files)]
+        marks = [hashlib.sha256("\0".join((pooling, *prefixes)).encode()).digest(), *map(_fingerprint_file, files)]
     except OSError as error:
         raise ConfigError(f"embeddings.model: {error.filename} cannot be read ({error.strerror})") from error
     name = f"{path.name} {hashlib.sha256(b''.join(marks)).hexdigest()[:12]}"
-    load = partial(_load, name, path, tokenizer, pooling == "cls", prefixes)
-    return LocalModel(name, load, _PACKAGES, "onnx")
+    load = partial(_load_custom_model, name, path, tokenizer, pooling == "cls", prefixes)
+    return LocalEmbeddingModel(name, load, _PACKAGES, "onnx")
 
 
-def _mark(path: Path) -> bytes:
+def _fingerprint_file(path: Path) -> bytes:
     """Tell a file from another by its size, beginning and end: some hold gigabytes."""
     with path.open("rb") as file:
         size = path.stat().st_size
@@ -57,9 +57,15 @@ def _mark(path: Path) -> bytes:
 
 
 @cache  # by the name: another file has another one
-def _load(_name: str, path: Path, tokenizer: Path, first: bool, prefixes: tuple[str, str]) -> Loaded:  # noqa: FBT001
-    tokenize = _tokenizer(tokenizer)
-    run = _runner(path, first=first)
+def _load_custom_model(
+    _name: str,
+    path: Path,
+    tokenizer: Path,
+    first: bool,  # noqa: FBT001
+    prefixes: tuple[str, str],
+) -> LoadedEmbeddingModel:
+    tokenize = _load_tokenizer(tokenizer)
+    run = _load_runner(path, first=first)
     np: Any = import_module("numpy")
 
     def tokens(text: str, asked: bool) -> Sequence[int]:  # noqa: FBT001
@@ -71,15 +77,15 @@ def _load(_name: str, path: Path, tokenizer: Path, first: bool, prefixes: tuple[
 
     usual = _USUAL.read_text(encoding="utf-8").splitlines()
     means = [np.mean([vectors([tokens(text, asked)])[0] for text in usual], axis=0) for asked in (False, True)]
-    give_back()
+    release_free_memory()
 
     def encode(ids: Sequence[Sequence[int]], asked: bool) -> Sequence[bytes]:  # noqa: FBT001
-        return units(vectors(ids) - means[int(asked)])
+        return normalise_vectors(vectors(ids) - means[int(asked)])
 
-    return Loaded(tokens, encode)
+    return LoadedEmbeddingModel(tokens, encode)
 
 
-def _tokenizer(path: Path) -> Callable[[str], Sequence[int]]:
+def _load_tokenizer(path: Path) -> Callable[[str], Sequence[int]]:
     library: Any = import_module("tokenizers")
     try:
         loaded = library.Tokenizer.from_file(str(path))
@@ -91,23 +97,23 @@ def _tokenizer(path: Path) -> Callable[[str], Sequence[int]]:
     return lambda text: loaded.encode(text).ids or [0]  # some leave nothing of an empty text
 
 
-def _runner(path: Path, *, first: bool) -> Callable[[Any], Any]:
+def _load_runner(path: Path, *, first: bool) -> Callable[[Any], Any]:
     """Return a function from ids (texts × tokens) to vectors (texts × numbers)."""
     np: Any = import_module("numpy")
     try:
-        loaded = session(str(path))
+        loaded = open_session(str(path))
     except Exception as error:  # onnxruntime has a dozen, without a common base
-        raise ModelAccessError(f"{path} cannot be loaded: {_brief(error)}") from error
+        raise ModelAccessError(f"{path} cannot be loaded: {_first_line(error)}") from error
     inputs = {each.name: _DTYPES.get(each.type) for each in loaded.get_inputs()}
     outputs = [each.name for each in loaded.get_outputs()]
     output = next((name for name in outputs if name == "sentence_embedding"), outputs[0])
 
-    def given(ids: Any) -> Mapping[str, Any]:
+    def build_inputs(ids: Any) -> Mapping[str, Any]:
         known = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         return {name: known[name].astype(dtype) for name, dtype in inputs.items()}
 
     def run(ids: Any) -> Any:
-        [found] = loaded.run([output], given(ids))
+        [found] = loaded.run([output], build_inputs(ids))
         if found.ndim == 2:  # pooled already
             return found
         return found[:, 0] if first else found.mean(axis=1)
@@ -117,7 +123,7 @@ def _runner(path: Path, *, first: bool) -> Callable[[Any], Any]:
     try:
         tried = run(np.zeros((1, 2), np.int64))
     except Exception as error:
-        raise ModelAccessError(f"{path} cannot be run: {_brief(error)}") from error
+        raise ModelAccessError(f"{path} cannot be run: {_first_line(error)}") from error
     if tried.ndim != 2 or tried.shape[0] != 1 or not np.isfinite(tried).all():
         raise ModelAccessError(f"{path} gives no vector for a text: its output {output} has another form")
     return run
@@ -126,5 +132,5 @@ def _runner(path: Path, *, first: bool) -> Callable[[Any], Any]:
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def _brief(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:300]

@@ -18,10 +18,10 @@ from msgspec import Struct, structs
 from intern.core.errors import KnowledgeError, ModelError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.records import Hit, Scored, SearchDocument, SearchFilter, SearchKind
+from intern.core.records import PassageHit, ScoredMatch, SearchDocument, SearchFilter, SearchKind
 from intern.core.tasks import open_task_group
-from intern.core.text.language import language_of
-from intern.core.text.words import STOP_WORDS, plain_words, stems_of, unspaced_runs, word_set
+from intern.core.text.language import detect_language
+from intern.core.text.words import STOP_WORDS, find_unspaced_runs, split_words, stem_foreign_words, stem_set
 from intern.search.embedding_local import ENGLISH, MULTILINGUAL, knows_any
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
@@ -43,7 +43,7 @@ any many all other same few only one
 _LEFT_OUT = STOP_WORDS - set(_SEARCHED.split())
 
 
-class Terms(Struct, frozen=True):
+class SearchTerms(Struct, frozen=True):
     """The terms of a text."""
 
     words: tuple[str, ...] = ()
@@ -55,16 +55,16 @@ class Terms(Struct, frozen=True):
     """Of words in German, French, Spanish or Portuguese, where they differ from these."""
 
 
-def terms_of(text: str) -> Terms:
+def split_search_terms(text: str) -> SearchTerms:
     """Return the terms of a text, each once and in order, without stop words unless there are only such."""
-    said = list(dict.fromkeys(word.lower() for word in plain_words(text)))
+    said = list(dict.fromkeys(word.lower() for word in split_words(text)))
     telling = [word for word in said if word not in _LEFT_OUT] or said
-    spaced = [word for word in telling if not unspaced_runs(word)]
-    runs = list(dict.fromkeys(run for word in telling for run in unspaced_runs(word)))
+    spaced = [word for word in telling if not find_unspaced_runs(word)]
+    runs = list(dict.fromkeys(run for word in telling for run in find_unspaced_runs(word)))
     grams = [word for word in spaced if len(word) >= _GRAM]
     grams += [run[n : n + _GRAM] for run in runs for n in range(len(run) - _GRAM + 1)]
-    stems = dict.fromkeys(stems_of(" ".join(spaced[:MOST_TERMS]), language_of(text)))
-    return Terms(
+    stems = dict.fromkeys(stem_foreign_words(" ".join(spaced[:MOST_TERMS]), detect_language(text)))
+    return SearchTerms(
         words=tuple(spaced[:MOST_TERMS]),
         grams=tuple(dict.fromkeys(grams))[:MOST_TERMS],
         short=tuple(run for run in runs if len(run) < _GRAM)[:MOST_TERMS],
@@ -86,7 +86,7 @@ DOCUMENT_LIKENESS_WEIGHT = 0.78
 """The same for documents, pages and files: on five sets, .75 to .8 beats .6 by 2% (factoids) to 9% (titles)."""
 
 
-class LeastLikeness(Struct, frozen=True, kw_only=True):
+class SimilarityThresholds(Struct, frozen=True, kw_only=True):
     """The cosines below which a text is not found by likeness. They belong to a model."""
 
     beside_words: float = 0.0
@@ -97,9 +97,9 @@ class LeastLikeness(Struct, frozen=True, kw_only=True):
     """If none does, and the model knows none of the words either: its vector says little then."""
 
 
-LEAST_LIKENESS: Mapping[str, LeastLikeness] = {
-    ENGLISH.name: LeastLikeness(beside_words=0.2, alone=0.3, of_unknown=0.45),
-    MULTILINGUAL.name: LeastLikeness(beside_words=0.05, alone=0.1, of_unknown=0.1),
+LEAST_LIKENESS: Mapping[str, SimilarityThresholds] = {
+    ENGLISH.name: SimilarityThresholds(beside_words=0.2, alone=0.3, of_unknown=0.45),
+    MULTILINGUAL.name: SimilarityThresholds(beside_words=0.05, alone=0.1, of_unknown=0.1),
 }
 """Without it, a search for a subject that no document has finds ten sources. A made-up word comes to .2 with one of 20
 documents in 27% of cases, to .3 in 4%; with one of 3,000 to .45 in 5%. What a single word like "photo", "physician" or
@@ -111,7 +111,7 @@ common (.13 to .26 and .1 to .25 in the sample). With .2 for those without a com
 Japanese questions over English documents; made-up words find something with it."""
 
 
-def fused(*rankings: Sequence[K]) -> list[K]:
+def fuse_rankings(*rankings: Sequence[K]) -> list[K]:
     """Join rankings by reciprocal rank; equals keep the order of the first ranking."""
     scores: dict[K, float] = {}
     for ranking in rankings:
@@ -120,20 +120,20 @@ def fused(*rankings: Sequence[K]) -> list[K]:
     return sorted(scores, key=scores.__getitem__, reverse=True)  # equals keep their order
 
 
-def of_best(scores: Mapping[K, float]) -> dict[K, float]:
+def scale_to_best(scores: Mapping[K, float]) -> dict[K, float]:
     """Return each score as a share of the best one; 1 for all if the best is not above 0."""
     best = max(scores.values(), default=0.0)
     return {item: score / best if best > 0 else 1.0 for item, score in scores.items()}
 
 
-def joined(words: Mapping[K, float], likeness: Mapping[K, float], documents: Collection[K] = ()) -> dict[K, float]:
+def join_scores(words: Mapping[K, float], likeness: Mapping[K, float], documents: Collection[K] = ()) -> dict[K, float]:
     """Join the scores of words and vectors, best first.
 
     `words` are scores such as bm25, where more is better; an item without one contains no word. `likeness` are cosines;
     an item without one (its vector is not made yet) gets the lowest of the others. `documents` are the
     items for which vectors weigh more.
     """
-    by_words = of_best(words)
+    by_words = scale_to_best(words)
     lowest = min(likeness.values(), default=0.0)
     scores: dict[K, float] = {}
     for item in dict.fromkeys((*words, *likeness)):
@@ -166,7 +166,7 @@ class Embedder(Protocol):
         """The name of the vectors. It changes when new vectors cannot be compared with earlier ones."""
         ...
 
-    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+    async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         """Return the vector of each text: 32-bit floats, little-endian, of length 1. Raises the ModelError family.
 
         All are questions, where they are `asked`, or documents: some models have other vectors for these.
@@ -174,7 +174,7 @@ class Embedder(Protocol):
         ...
 
 
-class Remembered:
+class CachingEmbedder:
     """An embedder that knows the vectors of the last `most` texts. Of equal texts, it embeds one."""
 
     def __init__(self, embedder: Embedder, most: int) -> None:
@@ -183,12 +183,12 @@ class Remembered:
         self._most = most
         self._vectors: dict[tuple[str, bool], bytes] = {}
 
-    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+    async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         """Return the vector of each text. Raises the ModelError family."""
         keys = [(text, asked) for text in texts]
         found = {key: self._vectors[key] for key in keys if key in self._vectors}
         if new := [key for key in dict.fromkeys(keys) if key not in found]:
-            found |= zip(new, await self._embedder.embed([text for text, _ in new], asked=asked), strict=True)
+            found |= zip(new, await self._embedder.compute_vectors([text for text, _ in new], asked=asked), strict=True)
         others = ((key, vector) for key, vector in self._vectors.items() if key not in found)
         self._vectors = dict([*others, *found.items()][-self._most :])
         return [found[key] for key in keys]
@@ -199,7 +199,7 @@ class Remembered:
             self._vectors.pop(key, None)
 
 
-class _Candidate(Struct, frozen=True, kw_only=True):
+class _SearchCandidate(Struct, frozen=True, kw_only=True):
     """A source or a document that was found, and why."""
 
     document_id: str
@@ -221,7 +221,7 @@ class _Candidate(Struct, frozen=True, kw_only=True):
     """The vector search failed, so paraphrases may be missing."""
 
 
-class Found(_Candidate, frozen=True, kw_only=True):
+class SearchHit(_SearchCandidate, frozen=True, kw_only=True):
     """A source with the best of its documents."""
 
     document: SearchDocument
@@ -229,7 +229,7 @@ class Found(_Candidate, frozen=True, kw_only=True):
     """Terms of the question that it contains."""
 
 
-class Finder:
+class HybridSearch:
     """Search by words and, with an embedder, by vectors.
 
     Sources that are less similar than `least` are not found by vectors. By default, `least` is the known threshold of
@@ -239,39 +239,51 @@ class Finder:
 
     def __init__(self, store: SqliteSearchStore, embedder: Embedder | None = None) -> None:
         self._store = store
-        self._embedder = None if embedder is None else Remembered(embedder, _REMEMBERED)
+        self._embedder = None if embedder is None else CachingEmbedder(embedder, _REMEMBERED)
 
     async def find(
-        self, text: str, wanted: SearchFilter | None = None, limit: int = 10, *, least: LeastLikeness | None = None
-    ) -> tuple[Found, ...]:
+        self,
+        text: str,
+        wanted: SearchFilter | None = None,
+        limit: int = 10,
+        *,
+        least: SimilarityThresholds | None = None,
+    ) -> tuple[SearchHit, ...]:
         """Return the best sources for a text, best first; empty if none shares a word with it or is similar.
 
         If vectors could not be searched, each result says so. Raises KnowledgeError, also if words found nothing then:
         an empty result would look as if there were nothing.
         """
-        found = await self._found(text, wanted or SearchFilter(), limit, least)
-        terms = terms_of(text)
-        held = await self._store.which(terms.words, [each.document_id for each in found])
+        found = await self._find_hits(text, wanted or SearchFilter(), limit, least)
+        terms = split_search_terms(text)
+        held = await self._store.match_terms(terms.words, [each.document_id for each in found])
         inside = (*terms.grams, *terms.short)
-        matched = (held.get(each.document_id, ()) or _inside(each.document, inside) for each in found)
+        matched = (held.get(each.document_id, ()) or _find_contained(each.document, inside) for each in found)
         return tuple(structs.replace(each, matched=held_here) for each, held_here in zip(found, matched, strict=True))
 
-    async def propose(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
+    async def find_without_terms(
+        self, text: str, wanted: SearchFilter | None = None, limit: int = 10
+    ) -> tuple[SearchHit, ...]:
         """Return the results of `find`, without `matched`: that takes as long again."""
-        return tuple(await self._found(text, wanted or SearchFilter(), limit, None))
+        return tuple(await self._find_hits(text, wanted or SearchFilter(), limit, None))
 
-    async def hits(
-        self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",), *, least: LeastLikeness | None = None
-    ) -> list[Hit]:
+    async def find_passages(
+        self,
+        text: str,
+        limit: int,
+        kinds: Sequence[SearchKind] = ("source",),
+        *,
+        least: SimilarityThresholds | None = None,
+    ) -> list[PassageHit]:
         """Return the best passages, best first; of texts, not of descriptions. Several may be of one source.
 
         Raises KnowledgeError as `find` does.
         """
         wanted = SearchFilter(kinds=tuple(kinds), part="text", per="document")
-        found = await self._found(text, wanted, limit, least)
+        found = await self._find_hits(text, wanted, limit, least)
         measured = self._embedder is None or self._embedder.model == ENGLISH.name
         return [
-            Hit(
+            PassageHit(
                 source_id=each.document.source_id,
                 title=each.document.title,
                 text=each.document.text,
@@ -283,29 +295,31 @@ class Finder:
             for each in found
         ]
 
-    async def _found(self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None) -> list[Found]:
-        candidates = await self._candidates(text, wanted, limit, least)
-        documents = await self._store.documents_at([each.document_id for each in candidates], wanted)
+    async def _find_hits(
+        self, text: str, wanted: SearchFilter, limit: int, least: SimilarityThresholds | None
+    ) -> list[SearchHit]:
+        candidates = await self._find_candidates(text, wanted, limit, least)
+        documents = await self._store.read_documents([each.document_id for each in candidates], wanted)
         there = (each for each in candidates if each.document_id in documents)
-        return [Found(document=documents[each.document_id], **structs.asdict(each)) for each in there]
+        return [SearchHit(document=documents[each.document_id], **structs.asdict(each)) for each in there]
 
-    async def _candidates(
-        self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None
-    ) -> list[_Candidate]:
-        embedder, terms = self._embedder, terms_of(text)
+    async def _find_candidates(
+        self, text: str, wanted: SearchFilter, limit: int, least: SimilarityThresholds | None
+    ) -> list[_SearchCandidate]:
+        embedder, terms = self._embedder, split_search_terms(text)
         if embedder is None or not text.strip():
-            return _of_words(await self._by_words(terms, wanted, limit))
+            return _make_word_candidates(await self._rank_by_words(terms, wanted, limit))
         proposed = max(limit, _PROPOSED)
-        like = partial(self._store.by_vector, model=embedder.model, wanted=wanted)
-        words: dict[str, _ByWords] = {}
-        hits: list[Scored] = []
+        like = partial(self._store.search_vector, model=embedder.model, wanted=wanted)
+        words: dict[str, _WordMatch] = {}
+        hits: list[ScoredMatch] = []
         asked: list[bytes] = []  # held here: the cache may have lost the vectors by the second comparison
         failures: list[KnowledgeError | ModelError] = []
 
         async def compare() -> None:
             try:
-                asked.extend(await embedder.embed(split_question(text), asked=True))
-                hits.extend(_keep_nearest([await like(vector, limit=proposed) for vector in asked]))
+                asked.extend(await embedder.compute_vectors(split_question(text), asked=True))
+                hits.extend(_keep_most_similar([await like(vector, limit=proposed) for vector in asked]))
             except (KnowledgeError, ModelError) as error:
                 failures.append(error)
 
@@ -313,7 +327,7 @@ class Finder:
         async with open_task_group() as tg:
             tg.start_soon(compare)
             try:
-                words = await self._by_words(terms, wanted, proposed)
+                words = await self._rank_by_words(terms, wanted, proposed)
             except KnowledgeError as error:
                 failures.insert(0, error)
         for failure in failures:
@@ -324,30 +338,32 @@ class Finder:
                 reason = "nothing holds a word of it, and what says the same in other words could not be searched"
                 raise KnowledgeError(f"{reason}: {failure}") from failure
             _log.warning("search_by_words_only", reason=str(failure))
-            return [structs.replace(each, words_only=True) for each in _of_words(words)][:limit]
+            return [structs.replace(each, words_only=True) for each in _make_word_candidates(words)][:limit]
         if others := words.keys() - {hit.key for hit in hits}:
-            hits += _keep_nearest([await like(vector, limit=0, also=sorted(others)) for vector in asked])
-        known = least or LEAST_LIKENESS.get(embedder.model, LeastLikeness())
-        enough = await _enough(known, terms, words_found=bool(words))
+            hits += _keep_most_similar([await like(vector, limit=0, also=sorted(others)) for vector in asked])
+        known = least or LEAST_LIKENESS.get(embedder.model, SimilarityThresholds())
+        enough = await _choose_threshold(known, terms, words_found=bool(words))
         alike = [hit for hit in hits if hit.score >= enough or hit.key in words]
-        return _of_both(words, alike, proposed)[:limit] if alike else _of_words(words)[:limit]
+        return _join_candidates(words, alike, proposed)[:limit] if alike else _make_word_candidates(words)[:limit]
 
-    async def _by_words(self, terms: Terms, wanted: SearchFilter, limit: int) -> dict[str, _ByWords]:
+    async def _rank_by_words(self, terms: SearchTerms, wanted: SearchFilter, limit: int) -> dict[str, _WordMatch]:
         """Return the best results that contain a word by their keys, in order."""
-        if terms == Terms():
+        if terms == SearchTerms():
             return {}
         words = (*terms.words, *terms.stems)
-        rankings = await self._store.by_words(words, terms.grams, terms.short, wanted, limit)
-        documents = await self._store.size()
+        rankings = await self._store.search_words(words, terms.grams, terms.short, wanted, limit)
+        documents = await self._store.count_documents()
         hits = {hit.key: hit for ranking in reversed(rankings) for hit in ranking}
         shares, best = dict[str, float](), dict[str, float]()
         for ranking in rankings:
             scores = {hit.key: hit.score for hit in ranking}
-            shares |= {key: max(share, shares.get(key, 0.0)) for key, share in of_best(scores).items()}
+            shares |= {key: max(share, shares.get(key, 0.0)) for key, share in scale_to_best(scores).items()}
             best |= {key: max(score, best.get(key, 0.0)) for key, score in scores.items()}
-        order = fused(*([hit.key for hit in ranking] for ranking in rankings))
+        order = fuse_rankings(*([hit.key for hit in ranking] for ranking in rankings))
         found = order[:limit]
-        return {key: _ByWords(hits[key], shares[key], strength_of(best[key], documents, len(words))) for key in found}
+        return {
+            key: _WordMatch(hits[key], shares[key], word_strength(best[key], documents, len(words))) for key in found
+        }
 
 
 def split_question(text: str) -> list[str]:
@@ -356,13 +372,13 @@ def split_question(text: str) -> list[str]:
     return [part for part in said.split("\n", _LINES - 1 if len(said) > _SHORT else 0) if part.strip()]
 
 
-def _keep_nearest(rankings: Sequence[Sequence[Scored]]) -> list[Scored]:
+def _keep_most_similar(rankings: Sequence[Sequence[ScoredMatch]]) -> list[ScoredMatch]:
     """Join the rankings of a question's lines, best first: a result is as similar as to the line nearest to it."""
     hits = sorted(chain.from_iterable(rankings), key=lambda hit: hit.score)
     return sorted({hit.key: hit for hit in hits}.values(), key=lambda hit: -hit.score)
 
 
-async def _enough(least: LeastLikeness, terms: Terms, *, words_found: bool) -> float:
+async def _choose_threshold(least: SimilarityThresholds, terms: SearchTerms, *, words_found: bool) -> float:
     """Return the least similarity with which a source is found by vectors alone."""
     if words_found:
         return least.beside_words
@@ -371,10 +387,10 @@ async def _enough(least: LeastLikeness, terms: Terms, *, words_found: bool) -> f
     return least.of_unknown
 
 
-class _ByWords(NamedTuple):
+class _WordMatch(NamedTuple):
     """A result that contains a word."""
 
-    hit: Scored
+    hit: ScoredMatch
     share: float
     """bm25 as a share of the best one's, from 0 to 1, so that words and trigrams can be compared."""
     strength: float
@@ -385,7 +401,7 @@ _UNSEEN = 16  # documents that hold nothing (search.sql)
 _USUAL_TERMS = 12  # not fitted: questions have about ten
 
 
-def strength_of(bm25: float, documents: int, terms: int) -> float:
+def word_strength(bm25: float, documents: int, terms: int) -> float:
     """Return how well words fit, from 0 to 1, comparable between questions and between numbers of documents.
 
     What counts for half grows with the logarithm of that number, as the weight of a rare word does, and with the terms
@@ -396,9 +412,9 @@ def strength_of(bm25: float, documents: int, terms: int) -> float:
     return bm25 / (bm25 + half)
 
 
-def _of_words(words: Mapping[str, _ByWords]) -> list[_Candidate]:
+def _make_word_candidates(words: Mapping[str, _WordMatch]) -> list[_SearchCandidate]:
     return [
-        _Candidate(
+        _SearchCandidate(
             document_id=each.hit.document_id,
             source_id=each.hit.source_id,
             score=each.share,
@@ -410,29 +426,31 @@ def _of_words(words: Mapping[str, _ByWords]) -> list[_Candidate]:
     ]
 
 
-def _of_both(words: Mapping[str, _ByWords], alike: Sequence[Scored], proposed: int) -> list[_Candidate]:
+def _join_candidates(
+    words: Mapping[str, _WordMatch], alike: Sequence[ScoredMatch], proposed: int
+) -> list[_SearchCandidate]:
     """Join both rankings; results beyond the `proposed` have a similarity but no rank."""
-    by_words = dict(zip(words, _of_words(words), strict=True))
+    by_words = dict(zip(words, _make_word_candidates(words), strict=True))
     by_likeness = {hit.key: (place, hit) for place, hit in enumerate(alike, 1)}
-    scores = joined(
+    scores = join_scores(
         {key: each.score for key, each in by_words.items()},
         {hit.key: hit.score for hit in alike},
         {hit.key for hit in (*(each.hit for each in words.values()), *alike) if hit.written},
     )
-    candidates: list[_Candidate] = []
+    candidates: list[_SearchCandidate] = []
     for key, score in scores.items():
         place, hit = by_likeness.get(key, (None, None))
         candidate = by_words.get(key)
         if candidate is None:
             assert hit is not None
-            candidate = _Candidate(document_id=hit.document_id, source_id=hit.source_id, score=score)
+            candidate = _SearchCandidate(document_id=hit.document_id, source_id=hit.source_id, score=score)
         told = place if place is not None and place <= proposed else None
         likeness = None if hit is None else hit.score
         candidates.append(structs.replace(candidate, score=score, likeness=likeness, likeness_place=told))
     return candidates
 
 
-def _inside(document: SearchDocument, parts: Sequence[str]) -> tuple[str, ...]:
+def _find_contained(document: SearchDocument, parts: Sequence[str]) -> tuple[str, ...]:
     text = f"{document.title} {document.path} {document.text}".lower()
     return tuple(part for part in parts if part in text)
 
@@ -455,35 +473,37 @@ STAGE_ONE = 30
 """Sources that the first stage proposes."""
 
 
-Find = Callable[[str, SearchFilter, int], Awaitable[Sequence[Found]]]
+Find = Callable[[str, SearchFilter, int], Awaitable[Sequence[SearchHit]]]
 """The first stage: finds the best sources for a text, best first. Raises KnowledgeError."""
 
 
-async def best_found(find: Find, text: str, wanted: SearchFilter, limit: int, *, now: datetime) -> tuple[Found, ...]:
+async def find_and_rerank(
+    find: Find, text: str, wanted: SearchFilter, limit: int, *, now: datetime
+) -> tuple[SearchHit, ...]:
     """Search in both stages: of nuggets, those that can be trusted most come first. Raises KnowledgeError."""
-    return reranked(await find(text, wanted, max(STAGE_ONE, limit)), text, now=now)[:limit]
+    return rerank_hits(await find(text, wanted, max(STAGE_ONE, limit)), text, now=now)[:limit]
 
 
-def reranked(found: Sequence[Found], text: str, *, now: datetime) -> tuple[Found, ...]:
+def rerank_hits(found: Sequence[SearchHit], text: str, *, now: datetime) -> tuple[SearchHit, ...]:
     """Rank nuggets by how well each fits the text, how far it can be trusted, and its age.
 
     All other documents keep their score.
     """
-    asked = word_set(text)
-    scores = (_worth(each, asked, now) if each.document.kind == "nugget" else each.score for each in found)
+    asked = stem_set(text)
+    scores = (_score_nugget(each, asked, now) if each.document.kind == "nugget" else each.score for each in found)
     worth = (structs.replace(each, score=score) for each, score in zip(found, scores, strict=True))
     return tuple(sorted(worth, key=lambda each: -each.score))
 
 
-def _worth(found: Found, asked: frozenset[str], now: datetime) -> float:
+def _score_nugget(found: SearchHit, asked: frozenset[str], now: datetime) -> float:
     document = found.document
     halves = max(now - document.at, timedelta()) / _HALF_OF_THAT
     freshness = _OLDEST + (1 - _OLDEST) * math.pow(0.5, halves)
-    shared = sum(1 for keyword in _keywords(found) if asked & word_set(keyword))
+    shared = sum(1 for keyword in _nugget_keywords(found) if asked & stem_set(keyword))
     trust = TRUST.get(document.status, min(TRUST.values()))
     return found.score * trust * freshness + _KEYWORD * min(shared, _MOST_KEYWORDS)
 
 
-def _keywords(found: Found) -> Sequence[str]:
+def _nugget_keywords(found: SearchHit) -> Sequence[str]:
     said = found.document.meta.get("keywords")
     return said if isinstance(said, tuple) else ()

@@ -17,14 +17,14 @@ from intern.core import records
 from intern.core.errors import ConfigError
 from intern.core.ids import FactId, NuggetId, QAId, TopicName
 from intern.core.text.patterns import regex
-from intern.core.text.words import one_line, truncated
-from intern.search.finding import Embedder, Finder, best_found
-from intern.service.reading import TopicLine, left_in, named_topic, topic_line
-from intern.service.searching import Outdated, SearchResult, result_of
-from intern.service.status import SourceStatus, sources_of
+from intern.core.text.words import collapse_whitespace, truncate_text
+from intern.search.finding import Embedder, HybridSearch, find_and_rerank
+from intern.service.reading import TopicLine, build_topic_line, load_without_withdrawn, parse_topic_name
+from intern.service.searching import OutdatedResults, SearchResult, build_search_result
+from intern.service.status import SourceStatus, read_source_statuses
 from intern.service.stores import Stores
 from intern.sources.catalogue import Catalogue
-from intern.stores.blocks import time_of
+from intern.stores.blocks import qa_id_time
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 
@@ -60,7 +60,7 @@ SourceStates = Literal["all", "stale", "left_out"]
 Held = Literal["held", "gone", "all"]
 
 
-class Listed(Struct, Generic[T], frozen=True, kw_only=True):
+class PagedList(Struct, Generic[T], frozen=True, kw_only=True):
     """Some rows of many."""
 
     rows: tuple[T, ...]
@@ -70,7 +70,7 @@ class Listed(Struct, Generic[T], frozen=True, kw_only=True):
     """Rows on a page."""
 
 
-class Piece(NamedTuple):
+class DiffPiece(NamedTuple):
     """A part of a text that was compared with another one."""
 
     kind: PieceKind
@@ -93,11 +93,11 @@ class TopicChange(Struct, frozen=True, kw_only=True):
     """The version of its conversation that it replaced."""
     question: str = ""
     """The beginning of it."""
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[DiffPiece, ...] = ()
     """The difference in words; empty where nothing of it may be shown any more."""
 
 
-class KnownCounts(Struct, frozen=True, kw_only=True):
+class KnowledgeCounts(Struct, frozen=True, kw_only=True):
     """How much is known, and what changed last."""
 
     topics: int
@@ -116,7 +116,7 @@ class TopicPage(Struct, frozen=True, kw_only=True):
 
     name: TopicName
     description: str
-    blocks: Listed[records.TopicBlock]
+    blocks: PagedList[records.TopicBlock]
     chars: int
     changes: int
     """In its history."""
@@ -126,21 +126,21 @@ class FactPage(Struct, frozen=True, kw_only=True):
     """A fact with its chain, and the conversations in which it was said."""
 
     fact: records.Fact
-    chain: tuple[tuple[records.Fact, tuple[Piece, ...]], ...]
+    chain: tuple[tuple[records.Fact, tuple[DiffPiece, ...]], ...]
     """Newest first, each with its difference to the one before it."""
-    occurrences: tuple[records.Occurrence, ...]
+    occurrences: tuple[records.FactOccurrence, ...]
     nuggets: tuple[records.Nugget, ...]
 
 
-class Sources(Struct, frozen=True, kw_only=True):
+class SourcesPage(Struct, frozen=True, kw_only=True):
     """Some sources, the stale ones first, and how many there are of each state."""
 
-    listed: Listed[SourceStatus]
+    listed: PagedList[SourceStatus]
     counts: Mapping[SourceStates, int]
     now: datetime
 
 
-class Browsing:
+class KnowledgeBrowser:
     """Reads what is known from the stores that the process holds. Raises KnowledgeError where one cannot be read."""
 
     def __init__(self, stores: Stores, embedder: Embedder | None = None) -> None:
@@ -149,16 +149,16 @@ class Browsing:
         self._index = Catalogue(stores.knowledge, "team")
         self._facts = FactStore(stores.db, clock=stores.clock)
         self._nuggets = NuggetStore(stores.db)
-        self._finder = Finder(stores.search, embedder)
+        self._finder = HybridSearch(stores.search, embedder)
         self._folded: tuple[int, list[TopicChange]] = (-1, [])
 
-    async def counts(self) -> KnownCounts:
+    async def counts(self) -> KnowledgeCounts:
         """Count what is known, and list the latest changes."""
         sources = await run_sync(self._sources)
         states = [each.state for each in sources]
-        versions = await run_sync(self._knowledge.versions)
-        changes = await run_sync(self._changes_of, None)
-        return KnownCounts(
+        versions = await run_sync(self._knowledge.topic_versions)
+        changes = await run_sync(self._list_changes, None)
+        return KnowledgeCounts(
             topics=len(versions),
             captures=len(self._archive),
             facts=await self._facts.count(FactFilter()),
@@ -167,20 +167,20 @@ class Browsing:
             pages=sum(each.type == "page" and each.state != "left_out" for each in sources),
             stale=sum(state not in {"ok", "left_out"} for state in states),
             left_out=states.count("left_out"),
-            latest=await run_sync(self._told, changes[-_LATEST:][::-1]),
+            latest=await run_sync(self._add_diffs, changes[-_LATEST:][::-1]),
         )
 
-    async def search(self, text: str, kind: Kind | None, offset: int = 0) -> Listed[SearchResult]:
+    async def search(self, text: str, kind: Kind | None, offset: int = 0) -> PagedList[SearchResult]:
         """Search all, or one kind of it, best first. Secret facts are never found."""
         if not text.strip():
-            return Listed(rows=(), total=0)
+            return PagedList(rows=(), total=0)
         wanted = KINDS[kind] if kind else records.SearchFilter()
         most = offset + _FOUND + 1
-        found = await best_found(self._finder.find, text, wanted, most, now=self._clock.now())
-        rows = tuple(result_of(each, Outdated()) for each in found[offset : offset + _FOUND])
-        return Listed(rows=rows, total=len(found), offset=offset, size=_FOUND)
+        found = await find_and_rerank(self._finder.find, text, wanted, most, now=self._clock.now())
+        rows = tuple(build_search_result(each, OutdatedResults()) for each in found[offset : offset + _FOUND])
+        return PagedList(rows=rows, total=len(found), offset=offset, size=_FOUND)
 
-    async def topics(self, order: Order = "newest", offset: int = 0) -> Listed[TopicLine]:
+    async def topics(self, order: Order = "newest", offset: int = 0) -> PagedList[TopicLine]:
         """List topics: those that changed last first, by name, or the longest first."""
         return await run_sync(self._topics, order, offset)
 
@@ -188,36 +188,36 @@ class Browsing:
         """Return one topic. Raises ConfigError where nothing was ever filed under that name."""
         return await run_sync(self._topic, label, offset)
 
-    async def history(self, label: str, offset: int = 0) -> Listed[TopicChange]:
+    async def history(self, label: str, offset: int = 0) -> PagedList[TopicChange]:
         """List what happened to a topic, newest first. Raises ConfigError as `topic` does."""
         return await run_sync(self._history, label, offset)
 
     async def facts(
         self, held: Held = "held", category: records.FactCategory | None = None, offset: int = 0
-    ) -> Listed[records.Fact]:
+    ) -> PagedList[records.Fact]:
         """List facts but for the secret ones, the last said first."""
         wanted = FactFilter(active={"held": True, "gone": False, "all": None}[held], category=category)
         found = await self._facts.all(wanted, offset + ROWS)
-        return Listed(rows=found[offset:], total=await self._facts.count(wanted), offset=offset)
+        return PagedList(rows=found[offset:], total=await self._facts.count(wanted), offset=offset)
 
     async def fact(self, fact_id: FactId) -> FactPage:
         """Return one fact. Raises ConfigError where there is none of that id, or it is secret."""
-        links = [link for link in await self._facts.history(fact_id) if link.fact.visibility != "secret"]
+        links = [link for link in await self._facts.read_chain(fact_id) if link.fact.visibility != "secret"]
         link = next((each for each in links if each.fact.id == fact_id), None)
         if link is None:
             raise ConfigError(f"there is no fact {fact_id[:80]!r}")
         latest = link.occurrences[::-1]
         said_in = list(dict.fromkeys(each.conversation_id for each in latest))[:_OLD_NUGGETS]
-        nuggets = tuple(chain.from_iterable([await self._nuggets.of_conversation(each) for each in said_in]))
+        nuggets = tuple(chain.from_iterable([await self._nuggets.read_for_conversation(each) for each in said_in]))
         first = ((links[0].fact, ()),) if links else ()
-        later = ((new.fact, compared(old.fact.content, new.fact.content)) for old, new in pairwise(links))
+        later = ((new.fact, diff_texts(old.fact.content, new.fact.content)) for old, new in pairwise(links))
         facts = (*first, *later)[::-1]
         return FactPage(fact=link.fact, chain=facts, occurrences=latest[:ROWS], nuggets=nuggets)
 
-    async def nuggets(self, status: records.NuggetStatus | None = None, offset: int = 0) -> Listed[records.Nugget]:
+    async def nuggets(self, status: records.NuggetStatus | None = None, offset: int = 0) -> PagedList[records.Nugget]:
         """List nuggets, newest first."""
         found = await self._nuggets.all(status, limit=_NUGGETS, offset=offset)
-        return Listed(rows=found, total=await self._nuggets.count(status), offset=offset, size=_NUGGETS)
+        return PagedList(rows=found, total=await self._nuggets.count(status), offset=offset, size=_NUGGETS)
 
     async def nugget(self, nugget_id: NuggetId) -> records.Nugget:
         """Return one nugget. Raises ConfigError where there is none of that id."""
@@ -225,7 +225,7 @@ class Browsing:
             return found
         raise ConfigError(f"there is no nugget {nugget_id[:80]!r}")
 
-    async def sources(self, state: SourceStates = "all", offset: int = 0) -> Sources:
+    async def sources(self, state: SourceStates = "all", offset: int = 0) -> SourcesPage:
         """List documents, pages and discovered files: the stale ones first; or what was left out, and why."""
         known = await run_sync(self._sources)
         order = {"failed": 0, "gone": 1, "pending": 2, "ok": 3}
@@ -236,8 +236,8 @@ class Browsing:
             "left_out": [each for each in known if each.state == "left_out"],
         }
         rows = tuple(of[state][offset : offset + ROWS])
-        return Sources(
-            listed=Listed(rows=rows, total=len(of[state]), offset=offset),
+        return SourcesPage(
+            listed=PagedList(rows=rows, total=len(of[state]), offset=offset),
             counts={each: len(found) for each, found in of.items()},
             now=self._clock.now(),
         )
@@ -246,92 +246,95 @@ class Browsing:
 
     def _sources(self) -> list[SourceStatus]:
         # Topics that are well have a list of their own.
-        known = sources_of(self._settings, self._knowledge, clock=self._clock)
+        known = read_source_statuses(self._settings, self._knowledge, clock=self._clock)
         return [each for each in known if each.type != "topic" or each.state != "ok"]
 
-    def _topics(self, order: Order, offset: int) -> Listed[TopicLine]:
-        versions = self._knowledge.versions()
+    def _topics(self, order: Order, offset: int) -> PagedList[TopicLine]:
+        versions = self._knowledge.topic_versions()
         names = list(versions)
         if order != "name":
             # Of each topic, its length and the position of its newest change.
             names.sort(key=lambda name: versions[name][order == "newest"], reverse=True)
         entries = self._index.entries()
-        rows = [topic_line(name, self._knowledge, entries) for name in names[offset : offset + ROWS]]
-        return Listed(rows=tuple(rows), total=len(names), offset=offset)
+        rows = [build_topic_line(name, self._knowledge, entries) for name in names[offset : offset + ROWS]]
+        return PagedList(rows=tuple(rows), total=len(names), offset=offset)
 
     def _topic(self, label: str, offset: int) -> TopicPage:
-        name = named_topic(label)
-        blocks, changes = self._knowledge.read(name)[::-1], self._changes_of(name)
+        name = parse_topic_name(label)
+        blocks, changes = self._knowledge.read_topic(name)[::-1], self._list_changes(name)
         if not blocks and not changes:
             raise ConfigError(f"there is no topic {name}")
-        line = topic_line(name, self._knowledge, self._index.entries())
+        line = build_topic_line(name, self._knowledge, self._index.entries())
         some = blocks[offset : offset + _BLOCKS]
-        shown = Listed(rows=some, total=len(blocks), offset=offset, size=_BLOCKS)
+        shown = PagedList(rows=some, total=len(blocks), offset=offset, size=_BLOCKS)
         return TopicPage(name=name, description=line.description, blocks=shown, chars=line.chars, changes=len(changes))
 
-    def _history(self, label: str, offset: int) -> Listed[TopicChange]:
-        name = named_topic(label)
-        changes = self._changes_of(name)
-        if not changes and not self._knowledge.read(name):
+    def _history(self, label: str, offset: int) -> PagedList[TopicChange]:
+        name = parse_topic_name(label)
+        changes = self._list_changes(name)
+        if not changes and not self._knowledge.read_topic(name):
             raise ConfigError(f"there is no topic {name}")
-        some = self._told(changes[::-1][offset : offset + _CHANGES])
-        return Listed(rows=some, total=len(changes), offset=offset, size=_CHANGES)
+        some = self._add_diffs(changes[::-1][offset : offset + _CHANGES])
+        return PagedList(rows=some, total=len(changes), offset=offset, size=_CHANGES)
 
-    def _changes_of(self, name: TopicName | None) -> list[TopicChange]:
+    def _list_changes(self, name: TopicName | None) -> list[TopicChange]:
         """Return what happened to a topic, or to all, oldest first, without texts."""
         position = self._knowledge.position()
         at, changes = self._folded
         if at != position:
-            changes = list(changes_in(self._knowledge.all()))
+            changes = list(read_topic_changes(self._knowledge.read_decisions()))
             self._folded = position, changes
         return [each for each in changes if name in {None, each.topic}]
 
-    def _told(self, changes: Iterable[TopicChange]) -> tuple[TopicChange, ...]:
-        return tuple(map(self._with_words, changes))
+    def _add_diffs(self, changes: Iterable[TopicChange]) -> tuple[TopicChange, ...]:
+        return tuple(map(self._add_diff, changes))
 
-    def _with_words(self, change: TopicChange) -> TopicChange:
+    def _add_diff(self, change: TopicChange) -> TopicChange:
         """Add what may be shown of it: messages that were deleted or forgotten since may not."""
-        left = left_in(self._archive, self._knowledge, change.qa_id)
-        after = text_of(left.turns) if left else ""
+        left = load_without_withdrawn(self._archive, self._knowledge, change.qa_id)
+        after = format_conversation(left.turns) if left else ""
         match change.what:
             case "updated":
-                pieces = compared(self._archived(change.before), after)
+                pieces = diff_texts(self._read_pair_text(change.before), after)
             case "edited":
-                blocks = [each for each in self._knowledge.read(change.topic) if each.qa_id == change.qa_id]
-                pieces = compared(after, text_of(blocks[0].turns)) if blocks else ()
+                blocks = [each for each in self._knowledge.read_topic(change.topic) if each.qa_id == change.qa_id]
+                pieces = diff_texts(after, format_conversation(blocks[0].turns)) if blocks else ()
             case _:
                 kind: PieceKind = "added" if change.what in {"added", "moved here"} else "removed"
-                pieces = (Piece(kind, truncated(after, _LONGEST)),) if after else ()
-        question = truncated(one_line(left.question), _QUESTION) if left else ""
+                pieces = (DiffPiece(kind, truncate_text(after, _LONGEST)),) if after else ()
+        question = truncate_text(collapse_whitespace(left.question), _QUESTION) if left else ""
         return replace(change, pieces=pieces, question=question)
 
-    def _archived(self, qa_id: QAId | None) -> str:
-        left = left_in(self._archive, self._knowledge, qa_id) if qa_id else None
-        return text_of(left.turns) if left else ""
+    def _read_pair_text(self, qa_id: QAId | None) -> str:
+        left = load_without_withdrawn(self._archive, self._knowledge, qa_id) if qa_id else None
+        return format_conversation(left.turns) if left else ""
 
 
-def changes_in(decisions: Iterable[records.Decision]) -> Iterator[TopicChange]:
+def read_topic_changes(decisions: Iterable[records.Decision]) -> Iterator[TopicChange]:
     """Yield what happened to topics, oldest first, without texts. What changed nothing is left out."""
     places: dict[datetime, TopicName] = {}
     gave_way: dict[datetime, TopicChange] = {}  # by the time of the newer version, which is filed next
     for each in decisions:
-        if not isinstance(each, records.Withdrawn | records.Forgotten | records.AwaitingReview | records.Approved):
-            yield from _changes(each, places, gave_way)
+        if not isinstance(
+            each,
+            records.MessagesWithdrawn | records.MessagesForgotten | records.PairReviewRequested | records.PairApproved,
+        ):
+            yield from _changes_by_decision(each, places, gave_way)
 
 
-def _changes(
+def _changes_by_decision(
     each: records.PairDecision, places: dict[datetime, TopicName], gave_way: dict[datetime, TopicChange]
 ) -> Iterator[TopicChange]:
-    time = time_of(each.qa_id)
+    time = qa_id_time(each.qa_id)
     here, older = places.pop(time, None), gave_way.pop(time, None)
-    topic = each.topic if isinstance(each, records.Filed | records.Moved) else None
+    topic = each.topic if isinstance(each, records.PairFiled | records.PairMoved) else None
     happened = partial(TopicChange, at=each.at, qa_id=each.qa_id, reason=each.reason)
     if topic is not None:
         places[time] = topic
     if topic is not None and older is not None and older.topic == topic:
         yield happened(topic=topic, what="updated", before=older.qa_id)
-    elif isinstance(each, records.Replaced) and here is not None:
-        gave_way[time_of(each.by)] = happened(topic=here, what="removed", by=each.by)
+    elif isinstance(each, records.PairReplaced) and here is not None:
+        gave_way[qa_id_time(each.by)] = happened(topic=here, what="removed", by=each.by)
     else:
         if here is not None and here != topic:
             what: Literal["moved away", "removed"] = "moved away" if topic else "removed"
@@ -342,28 +345,28 @@ def _changes(
             yield happened(topic=topic, what="edited")
         if older is not None:
             yield older
-    for qa_id in each.removed if isinstance(each, records.Filed) else ():
-        if (gone := places.pop(time_of(qa_id), None)) is not None:
+    for qa_id in each.removed if isinstance(each, records.PairFiled) else ():
+        if (gone := places.pop(qa_id_time(qa_id), None)) is not None:
             yield TopicChange(topic=gone, at=each.at, what="removed", qa_id=qa_id, by=each.qa_id)
 
 
-def compared(before: str, after: str) -> tuple[Piece, ...]:
+def diff_texts(before: str, after: str) -> tuple[DiffPiece, ...]:
     """Return how one text became another: by lines, and by words where a line changed. Long equal parts are cut."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    pieces: list[Piece] = []
-    for same, a, b in _steps(old, new):
+    pieces: list[DiffPiece] = []
+    for same, a, b in _diff_sequences(old, new):
         if same:
-            pieces.append(Piece("same", _cut(a)))
+            pieces.append(DiffPiece("same", _shorten_equal_part(a)))
             continue
-        words = _steps(_WORDS.findall(a), _WORDS.findall(b)) if a and b else ()
+        words = _diff_sequences(_WORDS.findall(a), _WORDS.findall(b)) if a and b else ()
         alike = sum(len(part) for equal, part, _ in words if equal)
         changed = words if 2 * alike >= _VERSIONS * len(a + b) else ((False, a, b),)
         for equal, gone, come in changed:
-            pieces += [Piece("same", gone)] if equal else [Piece("removed", gone), Piece("added", come)]
+            pieces += [DiffPiece("same", gone)] if equal else [DiffPiece("removed", gone), DiffPiece("added", come)]
     return tuple(each for each in pieces if each.text)
 
 
-def _steps(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[bool, str, str]]:
+def _diff_sequences(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[bool, str, str]]:
     """Return the parts of two sequences in order, each with whether it is in both. Very long ones are not compared."""
     if len(old) + len(new) > _COMPARED:
         return ((False, "".join(old), "".join(new)),)
@@ -371,10 +374,10 @@ def _steps(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[bool, str, 
     return [(tag == "equal", "".join(old[a:b]), "".join(new[c:d])) for tag, a, b, c, d in steps]
 
 
-def _cut(text: str) -> str:
+def _shorten_equal_part(text: str) -> str:
     return text if len(text) <= 2 * _AROUND else f"{text[:_AROUND]} … {text[-_AROUND:]}"
 
 
-def text_of(turns: Iterable[records.Turn]) -> str:
+def format_conversation(turns: Iterable[records.Turn]) -> str:
     """Return a conversation as text, a message after the other, each with its speaker."""
     return "\n".join(f"{turn.speaker}: {turn.text}" for turn in turns)

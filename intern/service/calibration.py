@@ -11,26 +11,26 @@ from msgspec import Struct
 
 from intern.answering.calibrating import (
     LINKS,
-    Judged,
-    Point,
+    JudgedAnswer,
     Threshold,
-    curve,
-    drifted,
+    ThresholdPoint,
+    build_curve,
     enough_answers,
+    find_threshold,
+    is_bound_unreachable,
+    is_drifting,
     least_answers,
-    none_keeps,
-    threshold_for,
 )
 from intern.core.ids import MessageId
 from intern.service.embedding import embedding_model
 from intern.settings.loading import Settings
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.judgements import Calibration, Judgement, JudgementStore, calibration_in, judged_in
+from intern.stores.sqlite.judgements import Calibration, Judgement, JudgementStore, read_calibration, read_judgements
 
 _SCORE = "score 1"  # changes with the signs and weights of `intern.answering.confidence`
 
 
-class Calibrated(Struct, frozen=True, kw_only=True):
+class CalibrationStatus(Struct, frozen=True, kw_only=True):
     """How the calibration stands."""
 
     max_wrong: float
@@ -60,7 +60,7 @@ class Calibrated(Struct, frozen=True, kw_only=True):
     recent_wrong: int
     drifted: bool
     """These are wrong more often than the bound allows."""
-    curve: tuple[Point, ...]
+    curve: tuple[ThresholdPoint, ...]
 
     @property
     def missing(self) -> int:
@@ -92,42 +92,44 @@ class Calibrated(Struct, frozen=True, kw_only=True):
         return ""
 
 
-def setup_of(settings: Settings) -> str:
+def describe_setup(settings: Settings) -> str:
     """Describe what scores belong to."""
     llm, ai = settings.llm, settings.ai
     model = "offline" if llm.kind == "offline" else llm.model
     return ", ".join((_SCORE, ai.steps, f"verify {ai.verify}", model, embedding_model(settings) or "words alone"))
 
 
-def backtested(question_id: MessageId, *, setup: str, score: float, wrong: bool, at: datetime) -> Judgement:
+def make_backtest_judgement(
+    question_id: MessageId, *, setup: str, score: float, wrong: bool, at: datetime
+) -> Judgement:
     """Return the judgement of a backtest."""
     return Judgement(question_id=question_id, judge="backtest", setup=setup, score=score, wrong=wrong, at=at)
 
 
-def stands_of(max_wrong: float, judgements: Sequence[Judgement]) -> Calibrated:
+def simulate_calibration(max_wrong: float, judgements: Sequence[Judgement]) -> CalibrationStatus:
     """Say how a calibration by these judgements alone would stand, all of one setup. Blocks."""
-    return _calibrated(max_wrong, judgements[0].setup if judgements else "", judgements, None)
+    return _build_calibration_status(max_wrong, judgements[0].setup if judgements else "", judgements, None)
 
 
-def calibrated_in(db: Transaction, settings: Settings) -> Calibrated:
+def read_calibration_status(db: Transaction, settings: Settings) -> CalibrationStatus:
     """Say how the calibration stands. Blocks."""
-    setup = setup_of(settings)
-    return _calibrated(settings.ai.max_wrong, setup, judged_in(db, setup), calibration_in(db))
+    setup = describe_setup(settings)
+    return _build_calibration_status(settings.ai.max_wrong, setup, read_judgements(db, setup), read_calibration(db))
 
 
-async def look(db: Database, settings: Settings) -> Calibrated:
+async def check_calibration(db: Database, settings: Settings) -> CalibrationStatus:
     """Say how the calibration stands. Raises KnowledgeError."""
-    return await db.read(partial(calibrated_in, settings=settings))
+    return await db.read(partial(read_calibration_status, settings=settings))
 
 
-async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Judgement] = ()) -> Calibrated:
+async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Judgement] = ()) -> CalibrationStatus:
     """Keep more judgements, and the score that they call for. Raises KnowledgeError.
 
     No answers are given from now on if enough is judged and no score keeps to the bound. With less, nothing changes.
     After a drift, what was judged before is deleted: it would count again with the next calibration.
     """
     await store.add(more)
-    stands = await look(store.db, settings)
+    stands = await check_calibration(store.db, settings)
     found = stands.found
     if found is not None or stands.none_keeps:
         kept = Calibration(
@@ -141,22 +143,24 @@ async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Ju
             at=store.clock.now(),
         )
         before = stands.current if stands.drifted else None
-        await store.calibrate(kept, None if before is None else before.at)
-        return await look(store.db, settings)
+        await store.save_calibration(kept, None if before is None else before.at)
+        return await check_calibration(store.db, settings)
     return stands
 
 
-def _calibrated(bound: float, setup: str, judgements: Sequence[Judgement], kept: Calibration | None) -> Calibrated:
-    current = kept if kept is not None and kept.counts(setup, bound) else None
+def _build_calibration_status(
+    bound: float, setup: str, judgements: Sequence[Judgement], kept: Calibration | None
+) -> CalibrationStatus:
+    current = kept if kept is not None and kept.applies_to(setup, bound) else None
     later = [each for each in judgements if current is not None and each.at > current.at]
     least = None if current is None else current.score
     recent = [each.wrong for each in later if each.judge != "backtest" and least is not None and each.score >= least]
-    has_drifted = current is not None and drifted(recent, current.max_wrong)
+    has_drifted = current is not None and is_drifting(recent, current.max_wrong)
     # What was right before says nothing of answers that are not as they were.
     counting = later if has_drifted else judgements
-    judged = [Judged(score=each.score, wrong=each.wrong) for each in counting]
-    found, links = threshold_for(judged, bound) if bound else None, threshold_for(judged, LINKS)
-    return Calibrated(
+    judged = [JudgedAnswer(score=each.score, wrong=each.wrong) for each in counting]
+    found, links = find_threshold(judged, bound) if bound else None, find_threshold(judged, LINKS)
+    return CalibrationStatus(
         max_wrong=bound,
         setup=setup,
         judged=len(judged),
@@ -165,12 +169,12 @@ def _calibrated(bound: float, setup: str, judgements: Sequence[Judgement], kept:
         needed=least_answers(bound) if bound else 0,
         enough=enough_answers(bound) if bound else 0,
         found=found,
-        none_keeps=bool(bound) and none_keeps(judged, bound),
+        none_keeps=bool(bound) and is_bound_unreachable(judged, bound),
         links=None if links is None else links.score,
         current=current,
         other=bool(bound) and kept is not None and (kept.setup != setup or kept.max_wrong != bound),
         recent=len(recent),
         recent_wrong=sum(recent),
         drifted=has_drifted,
-        curve=curve(judged),
+        curve=build_curve(judged),
     )

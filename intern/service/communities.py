@@ -23,32 +23,32 @@ from intern.actors.events import ASKED
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, PageRefusedError
 from intern.core.log import get_logger
-from intern.core.progress import tell
+from intern.core.progress import report_progress
 from intern.service.databases import open_database
-from intern.service.embedding import vector_copy_of
+from intern.service.embedding import open_vector_copy
 from intern.service.intern import open_intern
 from intern.service.stores import write_whole
-from intern.settings.communities import Chosen, Community, chosen_with, settings_of
+from intern.settings.communities import Chosen, Community, build_community_settings, change_chosen_value
 from intern.settings.loading import Settings
-from intern.sources.addresses import Policy
+from intern.sources.addresses import DialPolicy
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.communities import KEPT_FOR, CommunityStore, Registered
-from intern.stores.sqlite.moving import erase
-from intern.stores.sqlite.traces import Counts
+from intern.stores.sqlite.communities import KEPT_FOR, CommunityStore, RegisteredCommunity
+from intern.stores.sqlite.moving import erase_community
+from intern.stores.sqlite.traces import DailyCounts
 from intern.stores.sqlite.usage import UsageLog
 
-__all__ = ["Registered", "Registry", "Shown", "open_registry"]  # for the command line
+__all__ = ["CommunityRegistry", "CommunityUsage", "RegisteredCommunity", "open_registry"]  # for the command line
 
 _log = get_logger(__name__)
 
 _POLL_SECONDS = 0.5  # a person waits
 
 
-class Shown(Struct, frozen=True, kw_only=True):
+class CommunityUsage(Struct, frozen=True, kw_only=True):
     """A community with its limits (0: none) and what it used of them today (UTC)."""
 
-    community: Registered
+    community: RegisteredCommunity
     erased_at: datetime | None
     """When its data is erased, because its server removed the bot."""
     questions_today: int
@@ -62,52 +62,52 @@ class Shown(Struct, frozen=True, kw_only=True):
     """Why its settings do not work."""
 
 
-def community_of(known: Registered) -> Community:
+def build_community(known: RegisteredCommunity) -> Community:
     """Return a community of the registry as settings know it."""
     return Community(name=known.name, guild_ids=known.guild_ids, chosen=known.chosen)
 
 
-def _links(known: Registered) -> Sequence[str]:
+def _document_links(known: RegisteredCommunity) -> Sequence[str]:
     return cast("Sequence[str]", known.chosen.get("kb", {}).get("links", ()))
 
 
-def _check(address: str) -> None:
+def _check_address(address: str) -> None:
     try:
-        Policy().url(address)
+        DialPolicy().parse_url(address)
     except PageRefusedError as error:  # without the address, which may hold a password
         raise ConfigError(f"an address of documents cannot be read: {error}") from error
 
 
-class Registry:
+class CommunityRegistry:
     """The hosted communities of a database. Made by `open_registry`. Methods raise ConfigError and KnowledgeError."""
 
     def __init__(self, settings: Settings, db: Database, clock: Clock) -> None:
         self._settings, self._db, self._clock = settings, db, clock
         self._store = CommunityStore(db, clock=clock)
 
-    async def all(self) -> tuple[Registered, ...]:
+    async def all(self) -> tuple[RegisteredCommunity, ...]:
         """Return all communities, by name."""
         return await self._store.all()
 
     async def settings(self, name: str) -> Settings:
         """Return the settings of a community."""
-        return settings_of(community_of(await self._store.get(name)), self._settings)
+        return build_community_settings(build_community(await self._store.get(name)), self._settings)
 
-    async def show(self, name: str) -> Shown:
+    async def show(self, name: str) -> CommunityUsage:
         """Return a community with its limits and what it used of them today."""
         known, problem, settings = await self._store.get(name), "", self._settings
         try:
-            settings = settings_of(community_of(known), settings)
+            settings = build_community_settings(build_community(known), settings)
         except ConfigError as error:
             problem = str(error)
-        db, today = self._db.of(name), self._clock.now().date()
-        counts, spent = await Counts(db, clock=self._clock).of(today), await UsageLog(db).spent(today)
-        return Shown(
+        db, today = self._db.for_community(name), self._clock.now().date()
+        counts, spent = await DailyCounts(db, clock=self._clock).read_day(today), await UsageLog(db).read_spent(today)
+        return CommunityUsage(
             community=known,
             erased_at=known.left_at and known.left_at + KEPT_FOR,
             questions_today=sum(counts.get(each, 0) for each in ASKED),
             questions_per_day=settings.hosting.questions_per_day,
-            sources=len(_links(known)),
+            sources=len(_document_links(known)),
             most_sources=settings.hosting.sources,
             tokens_today=spent.tokens,
             cost_today=spent.cost,
@@ -115,38 +115,41 @@ class Registry:
             problem=problem,
         )
 
-    async def set(self, name: str, key: str, value: str | None) -> Registered:
+    async def set(self, name: str, key: str, value: str | None) -> RegisteredCommunity:
         """Set a setting or a limit, written as in the environment; with None, the default holds again."""
-        return await self.choose(name, lambda chosen: chosen_with(chosen, key, value))
+        return await self.choose(name, lambda chosen: change_chosen_value(chosen, key, value))
 
-    async def choose(self, name: str, work: Callable[[Chosen], Chosen]) -> Registered:
+    async def choose(self, name: str, work: Callable[[Chosen], Chosen]) -> RegisteredCommunity:
         """Replace what a community chose by what `work` makes of it, if it works with the process's settings."""
 
-        def changed(known: Registered) -> Registered:
-            had, known = _links(known), replace(known, chosen=work(known.chosen))
-            most, links = settings_of(community_of(known), self._settings).hosting.sources, _links(known)
+        def apply_choice(known: RegisteredCommunity) -> RegisteredCommunity:
+            had, known = _document_links(known), replace(known, chosen=work(known.chosen))
+            most, links = (
+                build_community_settings(build_community(known), self._settings).hosting.sources,
+                _document_links(known),
+            )
             for each in links:
                 if each not in had:
-                    _check(each)
+                    _check_address(each)
             if most and len(links) > max(most, len(had)):
                 raise ConfigError(f"a community may have {most} addresses of documents; remove one first")
             return known
 
-        return await self._store.change(name, changed)
+        return await self._store.change(name, apply_choice)
 
-    async def suspend(self, name: str) -> Registered:
+    async def suspend(self, name: str) -> RegisteredCommunity:
         """Serve a community no more. It keeps all that it has, and stays suspended if its server comes back."""
         return await self._store.change(name, lambda known: replace(known, state="suspended"))
 
-    async def resume(self, name: str) -> Registered:
+    async def resume(self, name: str) -> RegisteredCommunity:
         """Serve a suspended community again."""
 
-        def resumed(known: Registered) -> Registered:
+        def reactivate(known: RegisteredCommunity) -> RegisteredCommunity:
             if known.state != "suspended":
                 raise ConfigError(f"community {name} is not suspended")
             return replace(known, state="left" if known.left_at else "active")
 
-        return await self._store.change(name, resumed)
+        return await self._store.change(name, reactivate)
 
     async def export(self, name: str, folder: Path) -> tuple[str, ...]:
         """Write a community's knowledge and its settings as text files into an empty folder; return their names."""
@@ -161,29 +164,29 @@ class Registry:
         """Erase a community now, or have it done by the process that hosts it, and wait for that."""
         due = self._clock.now() - KEPT_FOR
         # Written down first: a process that hosts it closes it, and erases it where this one ends before it could.
-        known = await self._store.change(name, lambda known: known.left(due))
+        known = await self._store.change(name, lambda known: known.with_departure(due))
         lock = FolderLock(self._settings.home)
-        while name in {each.name for each in await self._store.left_before(due)}:
+        while name in {each.name for each in await self._store.list_departed(due)}:
             erased: tuple[str, ...] = ()
             with suppress(FolderBusyError):
                 await run_sync(lock.acquire)
                 try:
-                    erased = await _erased(self._settings, self._db, (known,))
+                    erased = await _erase_communities(self._settings, self._db, (known,))
                 finally:
                     lock.release()
             if not erased:
-                tell(f"the process that hosts {name} erases it; waiting (Ctrl-C to stop)")
+                report_progress(f"the process that hosts {name} erases it; waiting (Ctrl-C to stop)")
                 await sleep(_POLL_SECONDS)
 
 
 @asynccontextmanager
-async def open_registry(settings: Settings, *, clock: Clock | None = None) -> AsyncGenerator[Registry]:
+async def open_registry(settings: Settings, *, clock: Clock | None = None) -> AsyncGenerator[CommunityRegistry]:
     """Open the registry. Raises ConfigError and KnowledgeError."""
     async with await open_database(settings) as db:
-        yield Registry(settings, db, clock or SystemClock())
+        yield CommunityRegistry(settings, db, clock or SystemClock())
 
 
-async def erase_left(
+async def erase_left_communities(
     settings: Settings, db: Database, clock: Clock, *, is_closed: Callable[[str], bool]
 ) -> tuple[str, ...]:
     """Erase the communities whose servers removed the bot a week ago, if they are closed; return their names.
@@ -191,40 +194,40 @@ async def erase_left(
     One that another process works on waits. Raises KnowledgeError; the next call goes on then.
     """
     store, folder = CommunityStore(db), settings.home / "communities"
-    left = await store.left_before(clock.now() - KEPT_FOR)
+    left = await store.list_departed(clock.now() - KEPT_FOR)
     due = [each for each in left if is_closed(each.name)]
-    erased = await _erased(settings, db, due, beside_leases=True)
+    erased = await _erase_communities(settings, db, due, beside_leases=True)
     if settings.moves:  # parts of what other processes erased: copies only, for the archive is in the database
         here = await run_sync(lambda: [*folder.glob("*")])
         known = {each.name for each in await store.all()}
         for each in here:
             if each.name not in known:
-                await run_sync(_remove, each)
+                await run_sync(_remove_folder, each)
     return erased
 
 
-async def _erased(
-    settings: Settings, db: Database, doomed: Sequence[Registered], *, beside_leases: bool = False
+async def _erase_communities(
+    settings: Settings, db: Database, doomed: Sequence[RegisteredCommunity], *, beside_leases: bool = False
 ) -> tuple[str, ...]:
     """Erase all that is known of communities, and remove them from the registry; of suspended ones, keep that fact.
 
     Return the names of those that no other process works on. Repeating it after an error or a crash finishes it.
     """
-    store, erased = CommunityStore(db), list[Registered]()
+    store, erased = CommunityStore(db), list[RegisteredCommunity]()
     for known in doomed:
         # Not what it chose: that need not work any more.
-        own = settings_of(Community(name=known.name, guild_ids=known.guild_ids), settings)
-        async with db.lent(known.name) as lent:
+        own = build_community_settings(Community(name=known.name, guild_ids=known.guild_ids), settings)
+        async with db.community_scope(known.name) as lent:
             try:
-                await lent.hold(beside_leases=beside_leases)
+                await lent.lock_community(beside_leases=beside_leases)
             except FolderBusyError:
                 continue
-            copy = vector_copy_of(own, lent)
+            copy = open_vector_copy(own, lent)
             if copy is not None:
                 async with aclosing(copy.engine) as engine:
-                    await engine.drop(known.name)
-            rows = await erase(lent)
-        await run_sync(_remove, own.data.dir)
+                    await engine.delete_points(known.name)
+            rows = await erase_community(lent)
+        await run_sync(_remove_folder, own.data.dir)
         await store.change(known.name, partial(replace, chosen={}, title=""))
         _log.warning("community_erased", community=known.name, rows=rows)
         erased.append(known)
@@ -238,7 +241,7 @@ async def _erased(
     return tuple(each.name for each in erased)
 
 
-def _remove(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     try:
         if folder.exists():
             shutil.rmtree(folder)

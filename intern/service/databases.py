@@ -13,30 +13,30 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.installing import how_to_add
-from intern.settings.loading import Paths, Settings, is_server
+from intern.core.installing import format_install_hint
+from intern.settings.loading import Paths, Settings, is_database_url
 from intern.stores.archive import Archive
-from intern.stores.database import DEFAULT_COMMUNITY, AtRest, Database
+from intern.stores.database import DEFAULT_COMMUNITY, Database, ReadOnlyDatabase
 from intern.stores.files import FileLayer, FolderLock
 from intern.stores.postgres.leases import HOLDER
 from intern.stores.sqlite import database as sqlite
-from intern.stores.sqlite.captures import StoredArchive
+from intern.stores.sqlite.captures import DatabaseArchive
 from intern.stores.sqlite.communities import CommunityStore
 from intern.stores.sqlite.maintenance import is_made as is_file_made
-from intern.stores.sqlite.moving import erase, move
+from intern.stores.sqlite.moving import copy_community, erase_community
 
 if TYPE_CHECKING:
     from intern.stores.postgres import database as postgres
-    from intern.stores.postgres.connection import Examined
+    from intern.stores.postgres.connection import PostgresInspection
 
 
 async def open_database(settings: Settings) -> Database:
     """Open the database, made where it is missing. Raises ConfigError and KnowledgeError."""
     place = settings.data.url.reveal() or str(Paths(settings.home).database)
-    return (await _opened(place)).of(settings.community)
+    return (await _open_at(place)).for_community(settings.community)
 
 
-class Moved(Struct, frozen=True, kw_only=True):
+class DatabaseMove(Struct, frozen=True, kw_only=True):
     """What was moved."""
 
     rows: int
@@ -44,73 +44,75 @@ class Moved(Struct, frozen=True, kw_only=True):
     target: str
 
 
-async def move_database(settings: Settings, source: str, target: str) -> Moved:
+async def move_database(settings: Settings, source: str, target: str) -> DatabaseMove:
     """Copy all that one database holds to another: each the name of a file, or the address of a server.
 
     No process may work in the data folder meanwhile. Raises ConfigError where there is nothing to move, or the target
     holds something, FolderBusyError, and KnowledgeError; the target is as it was then.
     """
-    if not is_server(source) and not await run_sync(Path(source).exists):
+    if not is_database_url(source) and not await run_sync(Path(source).exists):
         raise ConfigError(f"there is no database {source} to move")
     with FolderLock(settings.data.dir):
-        async with await _opened(source) as one, await _opened(target) as two:
+        async with await _open_at(source) as one, await _open_at(target) as two:
             known = await CommunityStore(one).all()
             rows = 0
             async with AsyncExitStack() as undo:
                 for name in (DEFAULT_COMMUNITY, *(each.name for each in known)):
-                    async with one.lent(name) as of, two.lent(name) as to:
-                        await of.hold()
-                        await to.hold()
-                        rows += await move(of, to, with_archive=is_server(target))
-                        undo.push_async_callback(_take_back, two.of(name))
-                        if name != DEFAULT_COMMUNITY and is_server(source) != is_server(target):
+                    async with one.community_scope(name) as of, two.community_scope(name) as to:
+                        await of.lock_community()
+                        await to.lock_community()
+                        rows += await copy_community(of, to, with_archive=is_database_url(target))
+                        undo.push_async_callback(_undo_move, two.for_community(name))
+                        if name != DEFAULT_COMMUNITY and is_database_url(source) != is_database_url(target):
                             raw = Paths(settings.data.dir / "communities" / name).raw
-                            await run_sync(_move_archive, raw, of, to if is_server(target) else None, undo)
-                await CommunityStore(two).take(known)
+                            await run_sync(_move_archive, raw, of, to if is_database_url(target) else None, undo)
+                await CommunityStore(two).import_communities(known)
                 undo.pop_all()
-            return Moved(rows=rows, source=one.place, target=two.place)
+            return DatabaseMove(rows=rows, source=one.place, target=two.place)
 
 
 def _move_archive(raw: Path, source: Database, target: Database | None, undo: AsyncExitStack) -> None:
     """Copy the archive of a hosted community to the server, where it is rows; without a target, to its files."""
     if target is not None:
-        StoredArchive(target).take(raw)
+        DatabaseArchive(target).import_weeks(raw)
     elif len(Archive(raw)):
         raise ConfigError(f"{raw} holds an archive already; move it elsewhere first")
     else:
         undo.callback(shutil.rmtree, raw, ignore_errors=True)
-        StoredArchive(source).copy_to(raw)
+        DatabaseArchive(source).copy_to(raw)
 
 
-async def _take_back(db: Database) -> None:
+async def _undo_move(db: Database) -> None:
     with CancelScope(shield=True):
-        await erase(db)
+        await erase_community(db)
 
 
-async def _opened(place: str) -> Database:
-    return await (_on_server()[0].open(place) if is_server(place) else sqlite.Database.open(Path(place)))
+async def _open_at(place: str) -> Database:
+    return await (
+        _load_postgres()[0].open(place) if is_database_url(place) else sqlite.SqliteDatabase.open(Path(place))
+    )
 
 
-def at_rest(settings: Settings) -> AtRest:
+def open_read_only(settings: Settings) -> ReadOnlyDatabase:
     """Return the database for reading only, as it is. Raises ConfigError; a look raises KnowledgeError."""
     url = settings.data.url.reveal()
-    found = _on_server()[1](url) if url else sqlite.AtRest(Paths(settings.home).database)
-    return found.of(settings.community)
+    found = _load_postgres()[1](url) if url else sqlite.ReadOnlySqliteDatabase(Paths(settings.home).database)
+    return found.for_community(settings.community)
 
 
-def archive_of(
+def open_archive(
     settings: Settings, db: Database, *, clock: Clock | None = None, files: FileLayer | None = None
 ) -> Archive:
     """Open the archive: the files beside the database, or its rows where communities move between processes. Blocks."""
-    return StoredArchive(db, clock=clock) if settings.moves else Archive(settings.paths.raw, clock=clock, files=files)
+    return DatabaseArchive(db, clock=clock) if settings.moves else Archive(settings.paths.raw, clock=clock, files=files)
 
 
 def is_hosted(settings: Settings) -> bool:
     """Return whether any of the processes that share a database works. Blocks; raises KnowledgeError."""
-    return settings.moves and bool(at_rest(settings).look(lambda db: db.texts(HOLDER)))
+    return settings.moves and bool(open_read_only(settings).read_blocking(lambda db: db.texts(HOLDER)))
 
 
-async def worker_of(settings: Settings, db: Database) -> str:
+async def find_worker(settings: Settings, db: Database) -> str:
     """Return the process that works on a community, for people. Raises KnowledgeError where none does."""
     if (name := settings.community) != DEFAULT_COMMUNITY:
         known = await CommunityStore(db).get(name)
@@ -119,22 +121,22 @@ async def worker_of(settings: Settings, db: Database) -> str:
             todo = suspended if known.state == "suspended" else f"`intern community delete {name}` erases all of it"
             raise KnowledgeError(f"no process works on community {name}, for it is {known.state}: {todo}")
     holders = await db.texts(HOLDER) if settings.moves else []
-    return holders[0] if holders else await run_sync(FolderLock(settings.home).holder)
+    return holders[0] if holders else await run_sync(FolderLock(settings.home).describe_holder)
 
 
 def is_made(settings: Settings) -> bool:
     """Return whether the database has its tables. Blocks; raises ConfigError and KnowledgeError."""
     if url := settings.data.url.reveal():
-        return _on_server()[1](url).is_made()
+        return _load_postgres()[1](url).is_made()
     file = Paths(settings.home).database
     return file.exists() and is_file_made(file)
 
 
-class Server(NamedTuple):
+class DatabaseServer(NamedTuple):
     """A server, and how it stands."""
 
     place: str
-    found: Examined
+    found: PostgresInspection
 
     @property
     def trouble(self) -> tuple[str, str] | None:
@@ -163,21 +165,21 @@ class Server(NamedTuple):
         return None
 
 
-def examined(settings: Settings) -> Server | None:
+def examine_server(settings: Settings) -> DatabaseServer | None:
     """Look at server and role; None where the database is a file. Blocks; raises ConfigError and KnowledgeError."""
     url = settings.data.url.reveal()
     if not url:
         return None
-    database = _on_server()[1](url)
-    return Server(database.place, database.examined())
+    database = _load_postgres()[1](url)
+    return DatabaseServer(database.place, database.inspect_server())
 
 
-def _on_server() -> tuple[type[postgres.Database], type[postgres.AtRest]]:
+def _load_postgres() -> tuple[type[postgres.PostgresDatabase], type[postgres.ReadOnlyPostgresDatabase]]:
     try:
         from intern.stores.postgres import database as engine  # noqa: PLC0415 an extra
     except ImportError as error:
         raise ConfigError(
             f"data.url names PostgreSQL, which cannot be used ({error}): leave data.url empty,"
-            f" or {how_to_add('postgres')}"
+            f" or {format_install_hint('postgres')}"
         ) from error
-    return engine.Database, engine.AtRest
+    return engine.PostgresDatabase, engine.ReadOnlyPostgresDatabase

@@ -21,33 +21,33 @@ from intern.answering.prompts import GATE, GateIn
 from intern.core import errors
 from intern.core.clock import Clock, SystemClock
 from intern.core.messages import Channel
-from intern.core.progress import tell
+from intern.core.progress import report_progress
 from intern.models.clients import open_client
 from intern.models.endpoint import EndpointModel
 from intern.models.forms import SMALLEST
 from intern.models.options import LlmOptions
-from intern.models.usage import Usage
+from intern.models.usage import UsageCounter
 from intern.platforms.discord import audience
-from intern.platforms.discord.options import ShardChoice, more_shards
+from intern.platforms.discord.options import ShardChoice, shard_advice
 from intern.service.databases import is_made, open_database
-from intern.service.local_checks import NAMED_AT_MOST, Finding, folder_findings, good, note, todo
+from intern.service.local_checks import NAMED_AT_MOST, Finding, check_folder, good, note, todo
 from intern.service.model_servers import inspect_server
-from intern.service.models import kept, remembering, templates_of
-from intern.service.stores import engine_told
+from intern.service.models import build_form_saver, load_templates, save_usage
+from intern.service.stores import probe_vector_engine
 from intern.settings.loading import Settings
 from intern.stores.database import Database
-from intern.stores.sqlite.usage import FormLog, UsageLog
+from intern.stores.sqlite.usage import RequestFormStore, UsageLog
 
 
-async def _engine(settings: Settings) -> Iterable[Finding]:
-    told, error = await engine_told(settings)
+async def _check_vector_engine(settings: Settings) -> Iterable[Finding]:
+    told, error = await probe_vector_engine(settings)
     if error:
         mend = "see that it runs, and check search.url and search.api_key; until then, search uses local vectors"
         return [todo(f"the vector engine gave no answer: {error}", mend)]
     return map(good, told)
 
 
-def _model(settings: Settings) -> Finding:
+def _check_model_choice(settings: Settings) -> Finding:
     """Whether questions can be answered."""
     try:
         settings.require_model()
@@ -73,27 +73,29 @@ async def ask_endpoints(settings: Settings) -> list[Finding]:
     except errors.ConfigError:
         return []
     asked = [("llm", settings.llm)]
-    if settings.llm_kb is not None and _asked_of(settings.llm_kb) != _asked_of(settings.llm):
+    if settings.llm_kb is not None and _endpoint_key(settings.llm_kb) != _endpoint_key(settings.llm):
         asked.append(("llm.kb", settings.llm_kb))
     asked = [(section, options) for section, options in asked if options.kind == "endpoint"]
     if not asked:
         return []
     findings: list[Finding] = []
     async with AsyncExitStack() as stack:
-        db = await _database(settings, stack)
-        usage = Usage(None if db is None else UsageLog(db), clock=SystemClock())
-        stack.push_async_callback(kept, usage)
+        db = await _open_writable_database(settings, stack)
+        usage = UsageCounter(None if db is None else UsageLog(db), clock=SystemClock())
+        stack.push_async_callback(save_usage, usage)
         for done, (section, options) in enumerate(asked):
-            tell("Asking {total} model endpoints", done, len(asked))
-            findings.extend(await _ask(settings, section, options, usage, None if db is None else FormLog(db)))
+            report_progress("Asking {total} model endpoints", done, len(asked))
+            findings.extend(
+                await _ask_endpoint(settings, section, options, usage, None if db is None else RequestFormStore(db))
+            )
     return findings
 
 
-def _asked_of(options: LlmOptions) -> tuple[object, ...]:
+def _endpoint_key(options: LlmOptions) -> tuple[object, ...]:
     return options.kind, options.base_url, options.api_key, options.model, options.structured_output
 
 
-async def _database(settings: Settings, stack: AsyncExitStack) -> Database | None:
+async def _open_writable_database(settings: Settings, stack: AsyncExitStack) -> Database | None:
     """Open the database, if there is one that can be written to."""
     try:
         made = await run_sync(is_made, settings)
@@ -102,53 +104,53 @@ async def _database(settings: Settings, stack: AsyncExitStack) -> Database | Non
         return None  # the look at the folder says what is wrong
 
 
-async def _ask(
-    settings: Settings, section: str, options: LlmOptions, usage: Usage, forms: FormLog | None
+async def _ask_endpoint(
+    settings: Settings, section: str, options: LlmOptions, usage: UsageCounter, forms: RequestFormStore | None
 ) -> list[Finding]:
     # What learns may take its time.
     patience = settings.ai.request_timeout_seconds if section == "llm" else None
     try:
         async with EndpointModel(
             replace(options, max_retries=min(options.max_retries, _RETRIES)),
-            templates=templates_of(settings),
+            templates=load_templates(settings),
             usage=usage,
             section=section,
-            remember=remembering(forms, options),
+            remember=build_form_saver(forms, options),
         ) as model:
             answered = await _ask_question(model, options, section, usage, patience)
             return [answered, *await inspect_server(model, options, section)]
     except errors.ConfigError as error:
-        return [todo(_silent(section, str(error)), _mend(section, error))]
+        return [todo(_describe_no_answer(section, str(error)), _suggest_fix(section, error))]
 
 
 async def _ask_question(
-    model: EndpointModel, options: LlmOptions, section: str, usage: Usage, patience: float | None
+    model: EndpointModel, options: LlmOptions, section: str, usage: UsageCounter, patience: float | None
 ) -> Finding:
-    began, before = anyio.current_time(), usage.spent_by_now(usage.today()).tokens
+    began, before = anyio.current_time(), usage.sum_spending(usage.today()).tokens
     try:
         with anyio.fail_after(patience):
             await model.ask(GATE, _QUESTION)
             if model.form.system == SMALLEST.system and model.form.examples == SMALLEST.examples:
-                await model.win_back(GATE, _QUESTION)
+                await model.restore_fuller_form(GATE, _QUESTION)
     except TimeoutError:
         too_slow = f"no whole reply to one short question in {patience:g} s"
-        return todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
+        return todo(_describe_no_answer(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
     except errors.ModelBudgetError as error:
         return note(f"the model of [{section}] was not asked: {error}")
     except errors.ModelError as error:
-        return todo(_silent(section, str(error)), _mend(section, error))
-    seconds, tokens = anyio.current_time() - began, usage.spent_by_now(usage.today()).tokens - before
+        return todo(_describe_no_answer(section, str(error)), _suggest_fix(section, error))
+    seconds, tokens = anyio.current_time() - began, usage.sum_spending(usage.today()).tokens - before
     by = "" if section == "llm" else f", for [{section}]"
     took = f" (one short question: {seconds:.1f} s, {tokens:,} tokens)"
     lacks = f"; it does not take {lost}, and is asked without" if (lost := model.form.describe()) else ""
     return good(f"the endpoint at {model.where} answers as {options.model}{by}{took}{lacks}")
 
 
-def _silent(section: str, reason: str) -> str:
+def _describe_no_answer(section: str, reason: str) -> str:
     return f"the model of [{section}] gave no answer: {reason}"
 
 
-def _mend(section: str, error: errors.ConfigError | errors.ModelError) -> str:
+def _suggest_fix(section: str, error: errors.ConfigError | errors.ModelError) -> str:
     match error:
         case errors.ModelReplyError():
             return (
@@ -184,7 +186,7 @@ WANTED: Final = _TO_ANSWER | audience.CREATE_PUBLIC_THREADS | audience.SEND_MESS
 """The least that does all: Send Messages is only for sharing an answer to /ask."""
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class DoctorReport(Struct, frozen=True, kw_only=True):
     """All that was looked at."""
 
     ok: bool
@@ -200,7 +202,7 @@ _OFF_AT_MOST: Final = 60
 """Seconds that two clocks may differ."""
 
 
-async def _clock(settings: Settings, clock: Clock) -> list[Finding]:
+async def _check_clock(settings: Settings, clock: Clock) -> list[Finding]:
     """Compare this machine's clock with Discord's, or else with the endpoint's, if that gives a time."""
     whose, url = "the endpoint", settings.llm.base_url if settings.llm.kind == "endpoint" else ""
     if settings.discord.token:
@@ -220,26 +222,32 @@ async def _clock(settings: Settings, clock: Clock) -> list[Finding]:
 _LONGEST_LOOK: Final = 5.0  # seconds
 
 
-async def examine(settings: Settings, clock: Clock | None = None) -> Report:
+async def examine(settings: Settings, clock: Clock | None = None) -> DoctorReport:
     """Look at everything, and ask each model one question; at Discord only with a token.
 
     Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
     """
-    found = await audience.look(settings.discord) if settings.discord.token else None
-    asked = [*await ask_endpoints(settings), *await _engine(settings)]
-    times = await _clock(settings, clock or SystemClock())
-    here = [_model(settings), *asked, *map(note, settings.warnings), *times, *await run_sync(folder_findings, settings)]
+    found = await audience.inspect_setup(settings.discord) if settings.discord.token else None
+    asked = [*await ask_endpoints(settings), *await _check_vector_engine(settings)]
+    times = await _check_clock(settings, clock or SystemClock())
+    here = [
+        _check_model_choice(settings),
+        *asked,
+        *map(note, settings.warnings),
+        *times,
+        *await run_sync(check_folder, settings),
+    ]
     if found is None:
         invite, mend = "", "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml"
         # Last: what is damaged is worse than what is not set up yet.
         findings = [*here, todo("Discord was not looked at, for there is no token", mend)]
     else:
         invite = invite_link(found.application_id, settings.discord.site)
-        servers = _Servers(settings, found, invite)
-        findings = [*servers.joined(), *here, *servers.set_up()]
+        servers = _ServerChecks(settings, found, invite)
+        findings = [*servers.check_access(), *here, *servers.check_setup()]
     first = next((finding.do for finding in findings if finding.level == "todo"), "")
     following = first or "nothing; `intern run` can do its work"
-    return Report(ok=not first, next=following, invite=invite, findings=tuple(findings))
+    return DoctorReport(ok=not first, next=following, invite=invite, findings=tuple(findings))
 
 
 def invite_link(application_id: str, site: str) -> str:
@@ -247,24 +255,24 @@ def invite_link(application_id: str, site: str) -> str:
     return f"{site}/oauth2/authorize?client_id={application_id}&scope=bot+applications.commands&permissions={WANTED}"
 
 
-class _Servers:
-    def __init__(self, settings: Settings, found: audience.SetUp, invite: str) -> None:
+class _ServerChecks:
+    def __init__(self, settings: Settings, found: audience.PlatformSetup, invite: str) -> None:
         self._settings, self._discord = settings, settings.discord
         self._found, self._invite = found, invite
 
-    def set_up(self) -> Iterator[Finding]:
+    def check_setup(self) -> Iterator[Finding]:
         joined, complete = self._found.joined, self._found.is_complete
         if self._settings.hosting.enabled:
             return  # servers set themselves up
         if complete:
-            yield from self._team(joined)
+            yield from self._check_team(joined)
         for server in joined:
-            yield from self._permissions(server)
+            yield from self._check_permissions(server)
         if complete:
-            yield from self._channels()
-            yield from self._handoff(joined)
+            yield from self._check_channels()
+            yield from self._check_handoff(joined)
 
-    def joined(self) -> Iterator[Finding]:
+    def check_access(self) -> Iterator[Finding]:
         yield good("Discord accepts the token")
         if self._found.reads_messages:
             yield good("the Message Content Intent is on")
@@ -275,7 +283,7 @@ class _Servers:
                 f"{self._found.application_id}/bot, Privileged Gateway Intents",
             )
         choice = self._discord.shards
-        if isinstance(choice, ShardChoice) and (mend := more_shards(choice.of, self._found.shards)):
+        if isinstance(choice, ShardChoice) and (mend := shard_advice(choice.of, self._found.shards)):
             yield todo("the bot has too few shards", mend)
         if self._settings.hosting.enabled:
             yield good("each server that invites the bot is served; `intern community` lists them")
@@ -288,57 +296,57 @@ class _Servers:
             else:
                 yield good(f"the bot is on {server.name or guild_id}")
 
-    def _team(self, servers: Sequence[audience.Server]) -> list[Finding]:
+    def _check_team(self, servers: Sequence[audience.ServerSnapshot]) -> list[Finding]:
         if not (self._discord.team_role_ids or self._discord.team_member_ids):
             what = "no team is set"
             return [todo(what, "set discord.team_role_ids or discord.team_member_ids, or nothing is ever learned")]
         lost = [
-            _lost("role", role_id, "discord.team_role_ids")
+            _report_unknown("role", role_id, "discord.team_role_ids")
             for role_id in self._discord.team_role_ids
             if not any(role_id in server.roles for server in servers)
         ]
-        lost += [_lost("member", user_id, "discord.team_member_ids") for user_id in self._found.lost_members]
+        lost += [_report_unknown("member", user_id, "discord.team_member_ids") for user_id in self._found.lost_members]
         return lost or [good("the team is there")]
 
-    def _channels(self) -> Iterator[Finding]:
+    def _check_channels(self) -> Iterator[Finding]:
         named = [(rule.id, "discord.channels") for rule in self._discord.channels]
         named += [(channel_id, "discord.listed_channel_ids") for channel_id in self._discord.listed_channel_ids]
         for channel_id, key in named:
             if channel_id in self._found.lost_channels:
-                yield _lost("channel", channel_id, key)
+                yield _report_unknown("channel", channel_id, key)
 
-    def _handoff(self, servers: Sequence[audience.Server]) -> Iterator[Finding]:
+    def _check_handoff(self, servers: Sequence[audience.ServerSnapshot]) -> Iterator[Finding]:
         role_id = self._discord.handoff_role_id
         server = next((server for server in servers if role_id in server.roles), None)
         if server is not None:
             role = server.roles[role_id]
             mend = f"allow anyone to mention the role {role.name}, in the settings of {server.name}, Roles"
-            may = role.mentionable or server.ours() & audience.MENTION_EVERYONE
+            may = role.mentionable or server.own_permissions() & audience.MENTION_EVERYONE
             yield good(f"{role.name} can be mentioned") if may else todo(f"the bot may not mention {role.name}", mend)
         elif role_id:
-            yield _lost("role", role_id, "discord.handoff_role_id")
+            yield _report_unknown("role", role_id, "discord.handoff_role_id")
 
-    def _permissions(self, server: audience.Server) -> Iterator[Finding]:
+    def _check_permissions(self, server: audience.ServerSnapshot) -> Iterator[Finding]:
         lacking: dict[int, list[audience.NamedChannel]] = {}
         wishes: list[audience.NamedChannel] = []
         seen = 0
         for channel in server.channels:
-            needed = self._needed(server, channel)
+            needed = self._permissions_for(server, channel)
             seen += bool(needed)
-            ours = server.ours(channel)
+            ours = server.own_permissions(channel)
             if missing := needed & ~ours:
                 lacking.setdefault(missing, []).append(channel)
             if needed & audience.SEND_MESSAGES_IN_THREADS and channel.is_text and not ours & audience.SEND_MESSAGES:
                 wishes.append(channel)
         for missing, channels in lacking.items():
-            everywhere = missing & ~server.ours()
+            everywhere = missing & ~server.own_permissions()
             mend = f"open this link again, and choose {server.name}: {self._invite}"
             if not everywhere:
                 mend = f"allow it for the bot's role in the settings of {_list_channels(channels)}"
-            yield todo(f"{_words(missing)} is missing in {_list_channels(channels)}", mend)
+            yield todo(f"{_permission_names(missing)} is missing in {_list_channels(channels)}", mend)
         if wishes:
             yield note(f"Send Messages is missing in {_list_channels(wishes)}: answers to /ask cannot be shared there")
-        if server.ours() & audience.ADMINISTRATOR:
+        if server.own_permissions() & audience.ADMINISTRATOR:
             yield note(f"the bot is an administrator of {server.name}, and need not be")
         if not seen:
             mend = "open a channel to everyone, or name private ones in discord.listed_channel_ids"
@@ -346,13 +354,13 @@ class _Servers:
         elif not lacking:
             yield good(f"permissions suffice in {seen} channel{'s' if seen > 1 else ''} of {server.name}")
 
-    def _needed(self, server: audience.Server, channel: audience.NamedChannel) -> int:
+    def _permissions_for(self, server: audience.ServerSnapshot, channel: audience.NamedChannel) -> int:
         """Return the permissions that the bot needs in a channel; 0 where it keeps out."""
         if not channel.holds_answers:
             return 0
         if not server.is_public(channel) and channel.id not in self._discord.listed_channel_ids:
             return 0
-        mode = self._settings.conversations.mode_of(Channel(id=channel.id, guild_id=server.id, kind="channel"))
+        mode = self._settings.conversations.channel_mode(Channel(id=channel.id, guild_id=server.id, kind="channel"))
         match mode:
             case "off":
                 return 0
@@ -362,7 +370,7 @@ class _Servers:
                 return _TO_ANSWER | (audience.CREATE_PUBLIC_THREADS if channel.is_text else 0)
 
 
-def _lost(kind: str, lost_id: str, key: str) -> Finding:
+def _report_unknown(kind: str, lost_id: str, key: str) -> Finding:
     return todo(f"the bot finds no {kind} {lost_id} on its servers", f"correct or remove {lost_id} in {key}")
 
 
@@ -372,5 +380,5 @@ def _list_channels(channels: Sequence[audience.NamedChannel]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _words(bits: int) -> str:
+def _permission_names(bits: int) -> str:
     return ", ".join(name for bit, name in _NAMES.items() if bits & bit)

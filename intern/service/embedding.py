@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from intern.models.options import vectors_of
-from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalModel, installed
-from intern.search.embedding_onnx import own_model
+from intern.models.options import make_vectors_name
+from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbeddingModel, is_english_installed
+from intern.search.embedding_onnx import make_custom_model
 from intern.settings.loading import Settings
 from intern.stores.database import Database
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 def embeddings_kind(settings: Settings) -> Literal["local", "endpoint", "none"]:
     """Return the provider of embeddings, with the default for an empty `embeddings.provider`."""
     options = settings.embeddings
-    return options.provider or ("local" if options.model or installed() else "none")
+    return options.provider or ("local" if options.model or is_english_installed() else "none")
 
 
-def local_model(settings: Settings) -> LocalModel:
+def local_model(settings: Settings) -> LocalEmbeddingModel:
     """Return the model on this machine. Raises ConfigError."""
     options = settings.embeddings
     if options.is_own:
         prefixes = {"document_prefix": options.document_prefix, "query_prefix": options.query_prefix}
-        return own_model(Path(options.model), pooling=options.pooling, **prefixes)
+        return make_custom_model(Path(options.model), pooling=options.pooling, **prefixes)
     return MULTILINGUAL if options.model == "multilingual" else ENGLISH
 
 
@@ -41,10 +41,10 @@ def embedding_model(settings: Settings) -> str | None:
         case "local":
             return local_model(settings).name
         case "endpoint":
-            return vectors_of(settings.embeddings.over(settings.llm), settings.embeddings.dimensions)
+            return make_vectors_name(settings.embeddings.merge_with_llm(settings.llm), settings.embeddings.dimensions)
 
 
-def vector_copy_of(settings: Settings, db: Database) -> VectorCopy | None:
+def open_vector_copy(settings: Settings, db: Database) -> VectorCopy | None:
     """Return what follows the database in the vector engine of the settings; None where vectors are local."""
     if settings.search.vectors == "local" or (model := embedding_model(settings)) is None:
         return None

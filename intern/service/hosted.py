@@ -11,21 +11,21 @@ from msgspec import Struct
 
 from intern import __version__
 from intern.core.clock import Clock
-from intern.service.monitoring import Gauge, Health, HealthChecks, process_gauges
-from intern.service.running import Running
-from intern.stores.sqlite.communities import Registered
+from intern.service.monitoring import Gauge, Health, HealthMonitor, process_gauges
+from intern.service.running import LiveBotState
+from intern.stores.sqlite.communities import RegisteredCommunity
 
 
 class HostedCommunity(Struct, frozen=True, kw_only=True):
     """One community."""
 
-    known: Registered
+    known: RegisteredCommunity
     work: str
     """`open`, `closed` or `failing` in this process; `elsewhere` where it is not hosted here."""
     failure: str
 
 
-class HostedView(Struct, frozen=True, kw_only=True):
+class HostingPage(Struct, frozen=True, kw_only=True):
     """The page of a process."""
 
     version: str
@@ -40,17 +40,17 @@ class HostedView(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(kw_only=True)
-class Hosted:
+class HostingState:
     """A process that hosts communities, as its page sees it. Raises KnowledgeError."""
 
-    registered: Callable[[], Awaitable[tuple[Registered, ...]]]
-    checks: HealthChecks
+    registered: Callable[[], Awaitable[tuple[RegisteredCommunity, ...]]]
+    checks: HealthMonitor
     clock: Clock
     work: Callable[[], Mapping[str, str]] = dict[str, str]
     """What each community of this process does: `open`, `closed`, or why it fails."""
     shards: Callable[[], Collection[int]] = tuple[int, ...]
     shard_count: Callable[[], int] = int
-    open: dict[str, Running] = field(default_factory=dict[str, Running])
+    open: dict[str, LiveBotState] = field(default_factory=dict[str, LiveBotState])
     """Communities that are open."""
 
     def __post_init__(self) -> None:
@@ -60,16 +60,16 @@ class Hosted:
     async def renew(self) -> None:
         """Do nothing: each view reads the registry."""
 
-    async def view(self) -> HostedView:
+    async def view(self) -> HostingPage:
         """Return the data of the page."""
         work = self.work()
-        communities = tuple(_shown(each, work.get(each.name)) for each in await self.registered())
+        communities = tuple(_build_community_row(each, work.get(each.name)) for each in await self.registered())
         numbers = Counter(each.known.state for each in communities) + Counter(each.work for each in communities)
-        return HostedView(
+        return HostingPage(
             version=__version__,
             since=self._began,
             health=await self.checks.health(),
-            last_message_at=self._heard(),
+            last_message_at=self._update_last_message_at(),
             shards=self._shards(),
             communities=communities,
             numbers=numbers,
@@ -77,32 +77,32 @@ class Hosted:
 
     async def gauges(self) -> list[Gauge]:
         """Return totals of all communities. None has a name: they may be thousands."""
-        waiting, kinds = Counter[str](), Counter(map(_kind, self.work().values()))
+        waiting, kinds = Counter[str](), Counter(map(_classify_work, self.work().values()))
         for running in self.open.values():
-            waiting.update({each.name: each.waiting for each in running.fill.now()})
+            waiting.update({each.name: each.waiting for each in running.fill.read_fills()})
         told = "Communities of this process, by what they do"
         shown = {kind: float(kinds[kind]) for kind in ("open", "closed", "failing")}
         return [
             Gauge("communities", told, shown, "state"),
             Gauge("stream_items", "What waits between actors", {k: float(n) for k, n in waiting.items()}, "stream"),
-            *process_gauges(self._heard()),
+            *process_gauges(self._update_last_message_at()),
         ]
 
     def _shards(self) -> str:
         held = ", ".join(map(str, sorted(self.shards())))
         return held and f"{held} of {self.shard_count()}"
 
-    def _heard(self) -> datetime | None:
+    def _update_last_message_at(self) -> datetime | None:
         times = [running.overheard.last_message_at for running in self.open.values()]
         known = [each for each in (*times, self._last_message_at) if each is not None]
         self._last_message_at = max(known, default=None)
         return self._last_message_at
 
 
-def _kind(work: str) -> str:
+def _classify_work(work: str) -> str:
     return work if work in {"open", "closed"} else "failing"
 
 
-def _shown(registered: Registered, work: str | None) -> HostedCommunity:
-    kind = "elsewhere" if work is None else _kind(work)
+def _build_community_row(registered: RegisteredCommunity, work: str | None) -> HostedCommunity:
+    kind = "elsewhere" if work is None else _classify_work(work)
     return HostedCommunity(known=registered, work=kind, failure=work or "" if kind == "failing" else "")

@@ -17,46 +17,53 @@ from anyio.to_thread import run_sync
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from intern.chat.addressing import Recent
-from intern.chat.batching import Batches
-from intern.chat.context import gather
-from intern.chat.conversations import answer_request, capture_of, capture_requests, text_of
-from intern.chat.dispatching import addressed, asks, teaches, worth_gathering
+from intern.chat.addressing import RecentLines
+from intern.chat.batching import OpenBatches
+from intern.chat.context import gather_context
+from intern.chat.conversations import build_answer_request, build_capture, build_capture_requests, format_message
+from intern.chat.dispatching import find_question_messages, is_addressed_to_bot, is_teaching, is_worth_gathering
 from intern.chat.options import ConversationOptions
 from intern.chat.platform import History
 from intern.chat.reply_text import plain_line
 from intern.core import progress
 from intern.core.errors import ConfigError
-from intern.core.flow import AnswerRequest, Batch, ChannelRead, MessageRead
+from intern.core.flow import AnswerRequest, Batch, ChannelCaughtUp, MessageBackfilled
 from intern.core.ids import ConversationId, MessageId, RoleId, UserId
 from intern.core.messages import Channel
-from intern.core.progress import tell
+from intern.core.progress import report_progress
 from intern.core.records import Capture, Turn
 from intern.core.text.masking import mask_secrets
-from intern.core.text.passages import passages
-from intern.facts.prompts import EXTRACT, MAX_CONVERSATION_CHARS, given
+from intern.core.text.passages import split_passages
+from intern.facts.prompts import EXTRACT, MAX_CONVERSATION_CHARS, build_extraction_input
 from intern.facts.segments import Segment
-from intern.learning.archiving import Archivist, Kept, Rehearsal, Rehearsed, rehearse
-from intern.learning.filing import Tally
+from intern.learning.archiving import Archivist, ImportCounts, ImportPlan, RehearsalArchive, plan_import
+from intern.learning.filing import DecisionCounts
 from intern.platforms.discord.exports import (
     ExportedChannel,
     ExportedHistory,
     ExportedTeam,
     Exports,
+    list_exported_roles,
     list_exports,
     read_exports,
-    roles_in,
 )
-from intern.service.databases import archive_of, at_rest, is_made
+from intern.service.databases import is_made, open_archive, open_read_only
 from intern.service.intern import open_intern
-from intern.service.models import measure
+from intern.service.models import build_token_counter
 from intern.service.writer import NotesJob
 from intern.settings.loading import Settings
-from intern.stores.sqlite.extractions import Extraction
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.extractions import ExtractionEntry
+from intern.stores.sqlite.knowledge import KnowledgeStore
 
 # For the lab, which replays what is imported here.
-__all__ = ["ConversationOptions", "ExportedChannel", "ExportedHistory", "Exports", "text_of", "worth_gathering"]
+__all__ = [
+    "ConversationOptions",
+    "ExportedChannel",
+    "ExportedHistory",
+    "Exports",
+    "format_message",
+    "is_worth_gathering",
+]
 __all__ += ["list_exports", "read_exports"]
 
 Tell = Callable[[str], None]
@@ -67,7 +74,7 @@ _JOB_BYTES = 256 * 1024
 _ROLES_SAID = 10
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ImportRequest(Struct, frozen=True, kw_only=True):
     """What to import."""
 
     files: tuple[Path, ...]
@@ -79,7 +86,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Answers before this are context, and not captured."""
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ExportContents(Struct, frozen=True, kw_only=True):
     """What the exports hold."""
 
     messages: int
@@ -91,7 +98,7 @@ class Found(Struct, frozen=True, kw_only=True):
     """What was passed over: messages and team replies by reason."""
 
 
-class Imported(Struct, frozen=True, kw_only=True):
+class ImportResult(Struct, frozen=True, kw_only=True):
     """How an import went, or would go."""
 
     messages: int
@@ -108,7 +115,7 @@ class Imported(Struct, frozen=True, kw_only=True):
     """Secrets that were kept out of the archive, by kind."""
     model_calls: int | None = None
     """What filing them would cost at most; of a dry run."""
-    filed: Tally | None = None
+    filed: DecisionCounts | None = None
     """What filing did; None where nothing was filed, or the process that holds the folder does it."""
     without_vectors: int = 0
     """Passages that have no vector yet; 0 where the process that holds the folder makes them."""
@@ -116,26 +123,26 @@ class Imported(Struct, frozen=True, kw_only=True):
 
 async def import_history(
     settings: Settings,
-    wanted: Wanted,
+    wanted: ImportRequest,
     *,
     dry_run: bool = False,
     vectors_within: float = math.inf,
     tell: Tell = lambda _: None,
-) -> Imported:
+) -> ImportResult:
     """Import the files, archive first. A dry run changes nothing.
 
     `tell` gets a line after each step. Vectors are made for at most so many seconds; words can be searched before.
     Raises ConfigError where none of the files can be imported, and the KnowledgeError and ModelError families; what is
     archived by then stays so, and importing once more goes on from there.
     """
-    exports = await run_sync(read_exports, wanted.files, team_of(settings, wanted))
+    exports = await run_sync(read_exports, wanted.files, resolve_team(settings, wanted))
     tell(f"read {exports.messages} messages in {len(exports.channels)} channels and threads")
     found = await find_captures(exports, settings, since=wanted.since)
     rehearsed = await rehearse_import(found.captures, settings)
     tell(f"{found.team_replies} team replies; {len(rehearsed.captures)} conversations to archive")
     would = rehearsed.would
-    kept, tally, missing = (would, None, 0) if dry_run else await _import(rehearsed, settings, vectors_within)
-    return Imported(
+    kept, tally, missing = (would, None, 0) if dry_run else await _import_captures(rehearsed, settings, vectors_within)
+    return ImportResult(
         messages=found.messages,
         team_replies=found.team_replies,
         captured=would.archived + would.joined + would.known,
@@ -151,33 +158,35 @@ async def import_history(
     )
 
 
-async def _import(rehearsed: Rehearsed, settings: Settings, vectors_within: float) -> tuple[Kept, Tally | None, int]:
-    kept, whole, filed = Kept(known=rehearsed.would.known), len(rehearsed.captures), 0
+async def _import_captures(
+    rehearsed: ImportPlan, settings: Settings, vectors_within: float
+) -> tuple[ImportCounts, DecisionCounts | None, int]:
+    kept, whole, filed = ImportCounts(known=rehearsed.would.known), len(rehearsed.captures), 0
 
-    def tell_filed(decided: int) -> None:
+    def report_filed(decided: int) -> None:
         nonlocal filed
         filed = decided
         # What was archived before and waits is filed as well.
-        progress.tell("Filing {total} conversations", decided, max(decided, kept.archived + kept.joined))
+        progress.report_progress("Filing {total} conversations", decided, max(decided, kept.archived + kept.joined))
 
-    def tell_read(conversations: int) -> None:
+    def report_read(conversations: int) -> None:
         if settings.extraction.auto:
-            progress.tell("Learning from {total} conversations", conversations, max(conversations, filed))
+            progress.report_progress("Learning from {total} conversations", conversations, max(conversations, filed))
 
     async with open_intern(settings) as intern:
-        for done, captures in _chunks(rehearsed.captures):
+        for done, captures in _split_into_jobs(rehearsed.captures):
             kept += await intern.keep_imported(captures)
-            progress.tell("Archiving {total} conversations", done, whole)
-        tally = await intern.file_archived(tell_filed, tell_read, vectors_within=vectors_within)
-        return kept, tally, await intern.without_vectors() if tally else 0
+            progress.report_progress("Archiving {total} conversations", done, whole)
+        tally = await intern.file_archived(report_filed, report_read, vectors_within=vectors_within)
+        return kept, tally, await intern.count_without_vectors() if tally else 0
 
 
-async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> Rehearsed:
+async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> ImportPlan:
     """Find what archiving the captures would add. Changes nothing. Raises KnowledgeError."""
-    archive = await run_sync(lambda: archive_of(settings, at_rest(settings)))
-    await run_sync(archive.newest)  # reads it
-    knowledge = await run_sync(lambda: Knowledge(at_rest(settings)))
-    rehearsal, masked = Rehearsal(archive), Counter[str]()
+    archive = await run_sync(lambda: open_archive(settings, open_read_only(settings)))
+    await run_sync(archive.newest_time)  # reads it
+    knowledge = await run_sync(lambda: KnowledgeStore(open_read_only(settings)))
+    rehearsal, masked = RehearsalArchive(archive), Counter[str]()
     keeper = Archivist(
         rehearsal,
         # Masked here already: what is imported may wait in the database for the process that holds the folder.
@@ -187,10 +196,10 @@ async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> Re
         is_forgotten=knowledge.is_forgotten,
         masked=masked.update,
     )
-    return replace(await rehearse(captures, archive, rehearsal, keeper), masked=dict(masked))
+    return replace(await plan_import(captures, archive, rehearsal, keeper), masked=dict(masked))
 
 
-def team_of(settings: Settings, wanted: Wanted) -> ExportedTeam:
+def resolve_team(settings: Settings, wanted: ImportRequest) -> ExportedTeam:
     """Whose answers are the team's: those of the settings, and those named for this import. Raises ConfigError."""
     team = ExportedTeam(
         member_ids=frozenset((*settings.discord.team_member_ids, *wanted.team_ids)),
@@ -199,13 +208,13 @@ def team_of(settings: Settings, wanted: Wanted) -> ExportedTeam:
     if not team.member_ids and not team.role_ids:
         raise ConfigError(
             "no team is set, so there is nothing to learn: name its members with --team-id or --team-role-id, "
-            f"or set discord.team_member_ids or discord.team_role_ids. {_roles_said(wanted.files)}"
+            f"or set discord.team_member_ids or discord.team_role_ids. {_list_export_roles(wanted.files)}"
         )
     return team
 
 
-def _roles_said(files: Sequence[Path]) -> str:
-    found, refused = roles_in(files)
+def _list_export_roles(files: Sequence[Path]) -> str:
+    found, refused = list_exported_roles(files)
     roles = [
         f"{role.id} {plain_line(role.name)} (members: {role.members}, messages: {role.messages})"
         for role in found[:_ROLES_SAID]
@@ -214,7 +223,7 @@ def _roles_said(files: Sequence[Path]) -> str:
     return "\n".join((said, *(f"left out: {reason}" for reason in refused)))
 
 
-async def find_captures(exports: Exports, settings: Settings, *, since: datetime | None = None) -> Found:
+async def find_captures(exports: Exports, settings: Settings, *, since: datetime | None = None) -> ExportContents:
     """Find the captures that the bot would have made. Raises ConfigError for a server that is not served."""
     options, history = settings.conversations, ExportedHistory(exports)
     captures: list[Capture] = []
@@ -222,64 +231,66 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
     replies = looked_at = 0
     for place in exports.channels:
         check_server(place, settings)
-        if reason := closed(place, settings):
+        if reason := find_exclusion_reason(place, settings):
             skipped[reason] += len(place.messages)
             continue
-        recent = Recent(options.bounds)
-        recent.look_back(place.channel.id, ())  # an export holds nothing older
-        for batch in batches_of(place, options.message_batch_wait_seconds):
+        recent = RecentLines(options.bounds)
+        recent.remember_history(place.channel.id, ())  # an export holds nothing older
+        for batch in form_batches(place, options.message_batch_wait_seconds):
             looked_at += len(batch.messages)
-            progress.tell("Looking through {total} messages", looked_at, max(looked_at, exports.messages))
-            goes_on = recent.may_go_on(batch) and not place.channel.is_thread
+            progress.report_progress("Looking through {total} messages", looked_at, max(looked_at, exports.messages))
+            goes_on = recent.may_follow_up(batch) and not place.channel.is_thread
             early = since is not None and batch.last.at < since
             if batch.author.type == "team_member":
                 replies += 1
-                made = [] if early else await captures_of(batch, place.channel, history, options)
+                made = [] if early else await find_batch_captures(batch, place.channel, history, options)
                 captures += made
                 if not made:
                     skipped["team replies before --since" if early else "team replies that answer no member"] += 1
             elif goes_on and not early:
-                captures += await captures_of(batch, place.channel, history, options, follow_ups=True)
+                captures += await find_batch_captures(batch, place.channel, history, options, follow_ups=True)
     left_out = {reason: number for reason, number in skipped.items() if number}
-    return Found(messages=exports.messages, team_replies=replies, captures=tuple(captures), skipped=left_out)
+    return ExportContents(messages=exports.messages, team_replies=replies, captures=tuple(captures), skipped=left_out)
 
 
-async def captures_of(
+async def find_batch_captures(
     batch: Batch, channel: Channel, history: History, options: ConversationOptions, *, follow_ups: bool = False
 ) -> list[Capture]:
     """Return what the bot would have captured of a batch of the team; with `follow_ups` of a member's."""
-    if not (follow_ups or worth_gathering(batch, channel)):
+    if not (follow_ups or is_worth_gathering(batch, channel)):
         return []
-    gathered = await gather(batch, channel, history, options.bounds, follow_ups=follow_ups)
-    if not (follow_ups or teaches(batch, channel, gathered)):
+    gathered = await gather_context(batch, channel, history, options.bounds, follow_ups=follow_ups)
+    if not (follow_ups or is_teaching(batch, channel, gathered)):
         return []
     # The links to images in an export have mostly expired, so they are named and not looked at.
-    return [capture_of(request) for request in capture_requests(batch, channel, gathered)]
+    return [build_capture(request) for request in build_capture_requests(batch, channel, gathered)]
 
 
-async def asked_of(
+async def find_batch_question(
     batch: Batch, channel: Channel, history: History, options: ConversationOptions
 ) -> AnswerRequest | None:
     """Return what the bot would have been asked by a batch of a member; None where it would have answered nothing."""
-    if not worth_gathering(batch, channel):
+    if not is_worth_gathering(batch, channel):
         return None
-    gathered = await gather(batch, channel, history, options.bounds)
-    if not asks(batch, channel, gathered):
+    gathered = await gather_context(batch, channel, history, options.bounds)
+    if not find_question_messages(batch, channel, gathered):
         return None
-    return answer_request(batch, channel, gathered, options, addressed=addressed(batch, channel, gathered))
+    return build_answer_request(
+        batch, channel, gathered, options, addressed=is_addressed_to_bot(batch, channel, gathered)
+    )
 
 
-def batches_of(place: ExportedChannel, wait: float) -> Iterator[Batch]:
+def form_batches(place: ExportedChannel, wait: float) -> Iterator[Batch]:
     """Yield the batches that would have formed, in the order in which they would have been settled."""
     if not place.messages:
         return
-    batches = Batches(wait)
+    batches = OpenBatches(wait)
     written = [message.at.timestamp() for message in place.messages]
     now = max(written) + wait + 1  # long after
     for message, at in zip(place.messages, written, strict=True):
-        batches.add(MessageRead(message=message), now, now - at)
-        yield from batches.due(now)
-    batches.add(ChannelRead(channel_id=place.channel.id), now)
+        batches.add(MessageBackfilled(message=message), now, now - at)
+        yield from batches.take_due(now)
+    batches.add(ChannelCaughtUp(channel_id=place.channel.id), now)
     yield from batches.flush()
 
 
@@ -294,7 +305,7 @@ def check_server(place: ExportedChannel, settings: Settings) -> None:
         )
 
 
-def closed(place: ExportedChannel, settings: Settings) -> str | None:
+def find_exclusion_reason(place: ExportedChannel, settings: Settings) -> str | None:
     """Why nothing may be learned there, in words; None where it may be.
 
     An export does not say whether everybody can read the channel: the person who imports it vouches for that.
@@ -304,10 +315,10 @@ def closed(place: ExportedChannel, settings: Settings) -> str | None:
         return "private messages"
     if channel.private and channel.id not in settings.discord.listed_channel_ids:
         return "messages in private threads"
-    return "messages where the mode is off" if settings.conversations.mode_of(channel) == "off" else None
+    return "messages where the mode is off" if settings.conversations.channel_mode(channel) == "off" else None
 
 
-def _chunks(captures: Sequence[Capture]) -> Iterator[tuple[int, Sequence[Capture]]]:
+def _split_into_jobs(captures: Sequence[Capture]) -> Iterator[tuple[int, Sequence[Capture]]]:
     """Parts that fit into a job, each with how many captures there are up to its end."""
     start = size = 0
     for end, capture in enumerate(captures):
@@ -325,7 +336,7 @@ _SECTION = 2000
 _PART = MAX_CONVERSATION_CHARS - 2000
 
 
-class Note(Struct, frozen=True, kw_only=True):
+class NoteFile(Struct, frozen=True, kw_only=True):
     """A file of notes as it stands on disk."""
 
     path: str
@@ -340,11 +351,11 @@ def folder_prefix(folder: str) -> str:
     return f"note_{_hash(folder, 8)}"
 
 
-def segments_of(note: Note, folder: str) -> tuple[Segment, ...]:
+def split_note(note: NoteFile, folder: str) -> tuple[Segment, ...]:
     """Split a note into conversations, none if it is empty; secrets are masked."""
     text = mask_secrets(note.text.replace("\r\n", "\n")).text
     parts: list[list[str]] = []
-    for passage in passages(text, _SECTION):
+    for passage in split_passages(text, _SECTION):
         if not parts or sum(map(len, parts[-1])) + len(passage.text) > _PART:
             parts.append([])
         parts[-1].append(passage.text)
@@ -362,7 +373,9 @@ def segments_of(note: Note, folder: str) -> tuple[Segment, ...]:
     )
 
 
-def gone(known: Iterable[ConversationId], folder: str, present: Collection[ConversationId]) -> list[ConversationId]:
+def find_removed_notes(
+    known: Iterable[ConversationId], folder: str, present: Collection[ConversationId]
+) -> list[ConversationId]:
     """Of the conversations that something was learned from, those of this folder's notes that are no more."""
     prefix = folder_prefix(folder)
     return [each for each in known if each.startswith(prefix) and each not in present]
@@ -379,7 +392,7 @@ _REPLY = 600  # tokens of a reply, and
 _FACT = 40  # of each existing fact beside it, generously
 
 
-class NotesRead(Struct, frozen=True, kw_only=True):
+class NotesReadCounts(Struct, frozen=True, kw_only=True):
     """What became of conversations that notes are."""
 
     extracted: int = 0
@@ -391,7 +404,7 @@ class NotesRead(Struct, frozen=True, kw_only=True):
     """A model could not read them; the next import tries again."""
 
 
-class ImportedNotes(Struct, frozen=True, kw_only=True):
+class NotesImportResult(Struct, frozen=True, kw_only=True):
     """How an import of notes went, or would go."""
 
     files: int
@@ -407,11 +420,11 @@ class ImportedNotes(Struct, frozen=True, kw_only=True):
     """What it takes, at most."""
     tokens: int | None = None
     """Of prompts and replies, about; of a dry run."""
-    read: NotesRead | None = None
+    read: NotesReadCounts | None = None
     """None in a dry run."""
 
 
-async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = False) -> ImportedNotes:
+async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = False) -> NotesImportResult:
     """Learn from the `*.md` files below a folder; a dry run changes nothing.
 
     Importing the same again costs nothing, a changed file takes the place of what it said, and what a deleted one
@@ -420,19 +433,21 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
     """
     notes, skipped = await run_sync(_read_folder, folder)
     name = str(await run_sync(folder.resolve))
-    segments = [segment for note in notes for segment in await run_sync(segments_of, note, name)]
+    segments = [segment for note in notes for segment in await run_sync(split_note, note, name)]
     present = {segment.id for segment in segments}
     async with AsyncExitStack() as stack:
-        known: dict[ConversationId, Extraction] = {}
+        known: dict[ConversationId, ExtractionEntry] = {}
         intern = None
         if not dry_run or await run_sync(is_made, settings):
             intern = await stack.enter_async_context(open_intern(settings))
-            known = {entry.conversation_id: entry for entry in await intern.known.extractions.entries()}
-        news = [segment for segment in segments if _is_news(segment, known)]
+            known = {
+                entry.conversation_id: entry for entry in await intern.learned_knowledge.extractions.list_entries()
+            }
+        news = [segment for segment in segments if _needs_reading(segment, known)]
         # A file that is there and cannot be read has said nothing else yet.
-        lost = gone(known, name, present) if not skipped else []
+        lost = find_removed_notes(known, name, present) if not skipped else []
         asks = settings.kb_model.kind == "endpoint"
-        planned = ImportedNotes(
+        planned = NotesImportResult(
             files=len(notes),
             new=sum(segment.id not in known for segment in news),
             changed=sum(segment.id in known for segment in news),
@@ -440,38 +455,42 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
             withdrawn=len(lost),
             skipped=skipped,
             model_calls=len(news) if asks else 0,
-            tokens=await run_sync(_tokens, settings, news) if asks else 0,
+            tokens=await run_sync(_estimate_tokens, settings, news) if asks else 0,
         )
         if dry_run or intern is None:
             return planned
         done = Counter(unchanged=planned.unchanged)
         for start in range(0, len(news), _JOB_NOTES):
-            tell("Reading {total} conversations", start, len(news))
+            report_progress("Reading {total} conversations", start, len(news))
             done.update(await intern.read_notes(NotesJob(notes=tuple(news[start : start + _JOB_NOTES]))))
         if lost:
             await intern.read_notes(NotesJob(withdrawn=tuple(lost)))
-    return replace(planned, tokens=None, read=NotesRead(**{end: done[end] for end in NotesRead.__struct_fields__}))
+    return replace(
+        planned, tokens=None, read=NotesReadCounts(**{end: done[end] for end in NotesReadCounts.__struct_fields__})
+    )
 
 
-def _is_news(segment: Segment, known: dict[ConversationId, Extraction]) -> bool:
+def _needs_reading(segment: Segment, known: dict[ConversationId, ExtractionEntry]) -> bool:
     entry = known.get(segment.id)
     return entry is None or entry.content_hash != segment.content_hash or entry.error is not None
 
 
-def _tokens(settings: Settings, segments: Sequence[Segment]) -> int:
-    tokens_of = measure(settings, settings.kb_model)
+def _estimate_tokens(settings: Settings, segments: Sequence[Segment]) -> int:
+    tokens_of = build_token_counter(settings, settings.kb_model)
     beside = _REPLY + _FACT * settings.extraction.existing_facts
-    return sum(tokens_of(EXTRACT, given(each, each.pseudonyms(), ())) + beside for each in segments)
+    return sum(
+        tokens_of(EXTRACT, build_extraction_input(each, each.make_pseudonyms(), ())) + beside for each in segments
+    )
 
 
-def _read_folder(folder: Path) -> tuple[list[Note], dict[str, str]]:
+def _read_folder(folder: Path) -> tuple[list[NoteFile], dict[str, str]]:
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; name one with *.md files")
-    notes: list[Note] = []
+    notes: list[NoteFile] = []
     skipped: dict[str, str] = {}
     paths = sorted(folder.rglob("*.md"))
     for n, path in enumerate(paths):
-        tell("Reading {total} files", n, len(paths))
+        report_progress("Reading {total} files", n, len(paths))
         relative = path.relative_to(folder)
         if any(part.startswith(".") for part in relative.parts):
             continue
@@ -485,7 +504,7 @@ def _read_folder(folder: Path) -> tuple[list[Note], dict[str, str]]:
                 skipped[name] = f"it is longer than {_MAX_BYTES} bytes"
                 continue
             at = min(datetime.fromtimestamp(stat.st_mtime, UTC), datetime.now(UTC))
-            notes.append(Note(path=name, text=path.read_text(encoding="utf-8-sig"), at=at))
+            notes.append(NoteFile(path=name, text=path.read_text(encoding="utf-8-sig"), at=at))
         except UnicodeDecodeError:
             skipped[name] = "it is not UTF-8 text"
         except OSError as error:

@@ -15,53 +15,60 @@ import msgspec
 from anyio import CancelScope, current_time, sleep
 from anyio.to_thread import run_sync
 
-from intern.actors.job_worker import do_all
+from intern.actors.job_worker import do_all_jobs
 from intern.answering.offline import is_chatter
 from intern.answering.workflow import Answerer
-from intern.answering.working import Asked, asked, steps_of, tokens_by_prompt
+from intern.answering.working import PreparedQuestion, list_steps, prepare_question, tokens_by_prompt
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
 from intern.core.ids import FactId, QAId
 from intern.core.log import get_logger
-from intern.core.messages import AIResult, Conversation, RequestContext
-from intern.core.progress import tell
+from intern.core.messages import AnswerResult, Conversation, RequestContext
+from intern.core.progress import report_progress
 from intern.core.records import Capture, CapturedPair, IndexEntry, PairDecision, SearchFilter, build_types
-from intern.core.text.masking import encoded
+from intern.core.text.masking import encode_json
 from intern.facts.extracting import Came
-from intern.facts.reconciling import Retirement
-from intern.learning.archiving import Kept
-from intern.learning.filing import Tally
-from intern.learning.forgetting import Forget, Forgot
-from intern.learning.regenerating import Progress, Regenerated, progress_of
+from intern.facts.reconciling import FactRetirement
+from intern.learning.archiving import ImportCounts
+from intern.learning.filing import DecisionCounts
+from intern.learning.forgetting import ForgetRequest, ForgetResult
+from intern.learning.regenerating import RegenerationProgress, RegenerationResult, read_progress
 from intern.learning.review import Review
-from intern.search.finding import Embedder, Finder, Found, best_found
+from intern.search.finding import Embedder, HybridSearch, SearchHit, find_and_rerank
 from intern.service import searching
-from intern.service.calibration import Calibrated, look, setup_of
-from intern.service.databases import archive_of, at_rest, open_database, worker_of
+from intern.service.calibration import CalibrationStatus, check_calibration, describe_setup
+from intern.service.databases import find_worker, open_archive, open_database, open_read_only
 from intern.service.learning import check_parked, check_waiting
-from intern.service.models import Models, answering_options, open_embedder, open_models, templates_of
+from intern.service.models import Models, answering_options, load_templates, open_embedder, open_models
 from intern.service.questions import AskedQuestions
-from intern.service.reading import Known
-from intern.service.replaying import Again, Recordings, Why
-from intern.service.restoring import Adopted, Restored, copy_archive, export, restore
-from intern.service.searching import Freshness, Outdated, SearchResult, documents_changed, library_of, result_of
-from intern.service.stores import search_of
-from intern.service.writer import FOLLOWER, NotesJob, Writer, discovery_of, given_by
+from intern.service.reading import LearnedKnowledge
+from intern.service.replaying import RecordingDetails, Recordings, ReplayedRecording
+from intern.service.restoring import RestoreResult, TopicAdoption, copy_archive, export, restore
+from intern.service.searching import (
+    Freshness,
+    OutdatedResults,
+    SearchResult,
+    build_search_result,
+    documents_changed,
+    open_library,
+)
+from intern.service.stores import open_search
+from intern.service.writer import FOLLOWER, NotesJob, Writer, build_discovery, read_job_result
 from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
-from intern.sources.discovery import Discovered, Feed
-from intern.sources.refresh import Refreshed
+from intern.sources.discovery import DiscoveryFeed, DiscoveryReport
+from intern.sources.refresh import RefreshReport
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.judgements import Judgement, JudgementStore
-from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.maintenance import LeftOutStore
+from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.sqlite.maintenance import SkippedSourceStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.usage import FormLog, UsageLog
-from intern.stores.sqlite.work import Job, Jobs
+from intern.stores.sqlite.usage import RequestFormStore, UsageLog
+from intern.stores.sqlite.work import Job, JobQueue
 
 # For the lab, which reads what became of a question.
-__all__ = ["Asked", "asked", "is_chatter", "steps_of", "tokens_by_prompt"]
+__all__ = ["PreparedQuestion", "is_chatter", "list_steps", "prepare_question", "tokens_by_prompt"]
 
 _POLL_SECONDS = 0.2  # a person waits
 _SAID_AFTER = 1.0  # seconds until that person hears whom this waits for
@@ -83,14 +90,14 @@ class Intern:
         self._settings, self._usable, self._models = settings, db, models
         self._clock, self._embedder = clock, embedder
         # One for all: it holds the vectors in memory.
-        self._store = None if isinstance(db, KnowledgeError) else search_of(settings, db)
+        self._store = None if isinstance(db, KnowledgeError) else open_search(settings, db)
         self._lock = FolderLock(settings.home)
         self._writer: Writer | None = None
-        self._read()
+        self._open_sources()
 
     async def answer(
         self, conversation: Conversation, context: RequestContext | None = None, *, addressed: bool = True
-    ) -> AIResult:
+    ) -> AnswerResult:
         """Return a verified answer with citations, or silence with its reason. Raises no `InternError`."""
         context = context or RequestContext(platform="script")
         result = await self._answerer.answer(conversation, context, addressed=addressed)
@@ -104,19 +111,19 @@ class Intern:
         """Return the entries of the indices; none before the first indexing. Raises KnowledgeError."""
         return await self._library.entries()
 
-    async def index(self, *, vectors_within: float = math.inf) -> Refreshed:
+    async def index(self, *, vectors_within: float = math.inf) -> RefreshReport:
         """Bring the indices up to date, and nuggets and facts, too. Raises KnowledgeError.
 
         What the model could not describe is `pending`; what it could not read is taken up again by the next one. Words
         can be searched when this returns. Vectors are made for at most so many seconds: see `finish_vectors`.
         """
-        refreshed: Refreshed = await self._have_done("index", gives=Refreshed)
+        refreshed: RefreshReport = await self._run_job("index", gives=RefreshReport)
         await self._extract(vectors_within=vectors_within)
         return refreshed
 
     async def rebuild_search(self) -> None:
         """Make the search's file anew from documents and vectors, without a model. Raises KnowledgeError."""
-        await self._have_done("rebuild_search")
+        await self._run_job("rebuild_search")
 
     async def extract(
         self, tell: Callable[[int, int], None] = lambda _done, _of: None, *, vectors_within: float = math.inf
@@ -126,64 +133,67 @@ class Intern:
         `tell` gets how many of how many were looked at, unless another process does the work. Raises the KnowledgeError
         and ModelError families; progress is kept.
         """
-        came: Mapping[Came, int] = await self._have_done(
-            "extract", gives=dict[Came, int], here=lambda writer: writer.extraction.take_up(tell)
+        came: Mapping[Came, int] = await self._run_job(
+            "extract", gives=dict[Came, int], here=lambda writer: writer.extraction.extract_unread(tell)
         )
         if self._writer is not None:
-            await self._writer.indexing.embed(vectors_within)
+            await self._writer.indexing.make_vectors(vectors_within)
         return came
 
     @property
     def holds_folder(self) -> bool:
         """Whether this process does the work; else it is another one, such as the running bot."""
-        return self._lock.held
+        return self._lock.is_held
 
-    async def without_vectors(self) -> int:
+    async def count_without_vectors(self) -> int:
         """Return how many documents still need a vector. Raises KnowledgeError."""
-        return 0 if self._embedder is None else await self._search.missing(self._embedder.model)
+        return 0 if self._embedder is None else await self._search.count_unembedded(self._embedder.model)
 
     async def finish_vectors(self) -> int:
         """Make all vectors, or wait for the process that does, and return the number missing. Raises KnowledgeError."""
         if self._writer is not None:
-            await self._writer.indexing.embed()
-            return await self.without_vectors()
-        most = left = await self.without_vectors()
+            await self._writer.indexing.make_vectors()
+            return await self.count_without_vectors()
+        most = left = await self.count_without_vectors()
         changed_at = current_time()
         while left and current_time() - changed_at < _VECTORS_STUCK and not await self._holds_folder():
-            tell("Waiting for the vectors of {total} passages", most - left, most)
+            report_progress("Waiting for the vectors of {total} passages", most - left, most)
             await sleep(_POLL_SECONDS)
-            before, left = left, await self.without_vectors()
+            before, left = left, await self.count_without_vectors()
             if left != before:
                 most, changed_at = max(most, left), current_time()
         if left and await self._holds_folder():
-            await (await self._opened()).indexing.embed()
-        return await self.without_vectors()
+            await (await self._open_writer()).indexing.make_vectors()
+        return await self.count_without_vectors()
 
     async def capture(self, capture: Capture) -> CapturedPair | None:
         """Archive a team answer and file it; when this returns, a question can find it.
 
         None where the archive holds all of it already. Raises the KnowledgeError and ModelError families.
         """
-        return await self._have_done("capture", capture, gives=CapturedPair | None)
+        return await self._run_job("capture", capture, gives=CapturedPair | None)
 
-    async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
+    async def regenerate(self, progress: Callable[[RegenerationProgress], None] | None = None) -> RegenerationResult:
         """Rebuild the topics from the archive, or go on with that. Raises the KnowledgeError and ModelError families.
 
         `progress` gets the state so far; only the last epoch's where another process does the work.
         """
 
-        async def look() -> None:
-            so_far = await run_sync(progress_of, self._knowledge)
+        async def report_state() -> None:
+            so_far = await run_sync(read_progress, self._knowledge)
             if so_far is not None and progress is not None:
                 progress(so_far)
 
-        return await self._have_done(
-            "regenerate", gives=Regenerated, here=lambda writer: writer.learning.regenerate(progress), meanwhile=look
+        return await self._run_job(
+            "regenerate",
+            gives=RegenerationResult,
+            here=lambda writer: writer.learning.regenerate(progress),
+            meanwhile=report_state,
         )
 
-    async def keep_imported(self, captures: Sequence[Capture]) -> Kept:
+    async def keep_imported(self, captures: Sequence[Capture]) -> ImportCounts:
         """Archive what an import was rehearsed to add; see `intern.service.importing`. Raises KnowledgeError."""
-        return await self._have_done("import", captures, gives=Kept)
+        return await self._run_job("import", captures, gives=ImportCounts)
 
     async def file_archived(
         self,
@@ -191,7 +201,7 @@ class Intern:
         tell_read: Callable[[int], None] = lambda _: None,
         *,
         vectors_within: float = math.inf,
-    ) -> Tally | None:
+    ) -> DecisionCounts | None:
         """File all archived pairs without a decision; None if the process that holds the folder does so.
 
         `tell` gets the number of decided pairs, `tell_read` the number of conversations read after that. Vectors are
@@ -200,17 +210,17 @@ class Intern:
         if not await self._holds_folder():
             return None
         try:
-            tally = await (await self._opened()).learning.catch_up(tell)
+            tally = await (await self._open_writer()).learning.catch_up(tell)
         finally:
             await self.write_files()
         await self._extract(tell_read, vectors_within=vectors_within)
         return tally
 
-    async def forget(self, asked: Forget) -> Forgot:
+    async def forget(self, asked: ForgetRequest) -> ForgetResult:
         """Remove a member's messages, or single ones. Raises ConfigError for an impossible id, and KnowledgeError."""
-        return await self._have_done("forget", asked.checked(), gives=Forgot)
+        return await self._run_job("forget", asked.validate(), gives=ForgetResult)
 
-    async def restore(self, folder: Path) -> Restored:
+    async def restore(self, folder: Path) -> RestoreResult:
         """Make the database anew from the text files of a data folder, which may be this one; ask no model.
 
         Raises ConfigError where it holds decisions already, FolderBusyError beside a running bot, and KnowledgeError.
@@ -230,13 +240,13 @@ class Intern:
 
         Raises ConfigError where the folder is not empty, and KnowledgeError.
         """
-        knowledge = await run_sync(partial(Knowledge, self._db, clock=self._clock))
+        knowledge = await run_sync(partial(KnowledgeStore, self._db, clock=self._clock))
         copy = self._archive.copy_to if self._settings.moves else partial(copy_archive, self._settings.paths.raw)
         return await export(knowledge, copy, Paths(folder))
 
-    async def adopt(self, topic: str) -> Adopted:
+    async def adopt(self, topic: str) -> TopicAdoption:
         """Take in a topic that a person edited, as a decision of the team. Raises ConfigError and KnowledgeError."""
-        return await self._have_done("adopt", topic, gives=Adopted)
+        return await self._run_job("adopt", topic, gives=TopicAdoption)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
         """Approve or reject captures that wait, file them if possible, and return the last decision about each.
@@ -244,45 +254,47 @@ class Intern:
         Raises ConfigError for an id that is unknown or of a pair that does not wait, and KnowledgeError.
         """
         await run_sync(check_waiting, self._settings, review)
-        return await self._have_done("review", review, gives=tuple[PairDecision, ...])
+        return await self._run_job("review", review, gives=tuple[PairDecision, ...])
 
     @property
-    def known(self) -> Known:
+    def learned_knowledge(self) -> LearnedKnowledge:
         """What was learned: facts and nuggets. Raises KnowledgeError."""
-        return Known(self._db, self._clock)
+        return LearnedKnowledge(self._db, self._clock)
 
-    async def why(self, name: str = "", *, limit: int = 20) -> tuple[Why, ...]:
+    async def explain(self, name: str = "", *, limit: int = 20) -> tuple[RecordingDetails, ...]:
         """Return what was recorded about a message, its link, a pair or a source; without a name, the newest.
 
         Raises ConfigError where nothing is, and KnowledgeError.
         """
-        return await (self._recordings.why(name) if name else self._recordings.newest(limit))
+        return await (self._recordings.explain(name) if name else self._recordings.list_newest(limit))
 
     @property
     def questions(self) -> AskedQuestions:
         """What members asked, and the gaps that are left. Raises KnowledgeError."""
-        return AskedQuestions(self._settings, self._db, self._recordings, self._have_done, self._clock)
+        return AskedQuestions(self._settings, self._db, self._recordings, self._run_job, self._clock)
 
-    async def replay(self, wanted: str | datetime, *, offline: bool = False, only: str = "") -> tuple[Again, ...]:
+    async def replay(
+        self, wanted: str | datetime, *, offline: bool = False, only: str = ""
+    ) -> tuple[ReplayedRecording, ...]:
         """Work out again what was recorded about a name, or all answers since a time, as `Recordings.replay` does."""
-        learning, templates = self._models.learning, await run_sync(templates_of, self._settings)
+        learning, templates = self._models.learning, await run_sync(load_templates, self._settings)
         return await self._recordings.replay(
             wanted, answerer=self._answerer, learning=learning, templates=templates, offline=offline, only=only
         )
 
-    async def retire_fact(self, fact_id: FactId, why: str) -> Retirement:
+    async def retire_fact(self, fact_id: FactId, why: str) -> FactRetirement:
         """Retire a fact, with the reason. Raises ConfigError for an unknown fact, and KnowledgeError."""
-        return await self._have_done("retire_fact", Retirement(fact_id=fact_id, why=why), gives=Retirement)
+        return await self._run_job("retire_fact", FactRetirement(fact_id=fact_id, why=why), gives=FactRetirement)
 
     async def read_notes(self, job: NotesJob) -> Mapping[Came, int]:
         """Learn from notes, and withdraw what lost notes taught. Raises the KnowledgeError and ModelError families."""
-        return await self._have_done("import_notes", job, gives=dict[Came, int])
+        return await self._run_job("import_notes", job, gives=dict[Came, int])
 
-    async def calibrate(self, judged: Sequence[Judgement] = (), *, dry_run: bool = False) -> Calibrated:
+    async def calibrate(self, judged: Sequence[Judgement] = (), *, dry_run: bool = False) -> CalibrationStatus:
         """Keep judgements and calibrate by all; with `dry_run`, only say how that stands. Raises KnowledgeError."""
         if dry_run:
-            return await look(self._db, self._settings)
-        return await self._have_done("calibrate", judged, gives=Calibrated)
+            return await check_calibration(self._db, self._settings)
+        return await self._run_job("calibrate", judged, gives=CalibrationStatus)
 
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
         """File parked pairs now, all or these, and return the last decision about each.
@@ -291,7 +303,7 @@ class Intern:
         ModelError families while nothing can be filed.
         """
         await run_sync(check_parked, self._settings, qa_ids)
-        return await self._have_done("retry", tuple(qa_ids), gives=tuple[PairDecision, ...])
+        return await self._run_job("retry", tuple(qa_ids), gives=tuple[PairDecision, ...])
 
     async def search(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[SearchResult, ...]:
         """Search all knowledge for a text, best results first. Raises KnowledgeError.
@@ -300,32 +312,34 @@ class Intern:
         Raises ConfigError for a server that is neither configured nor the origin of anything.
         """
         await searching.check_server(wanted, self._settings, self._search)
-        await self._look()
-        finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings, self._knowledge)
-        find = partial(best_found, finder.find, text, wanted or SearchFilter(), limit, now=self._clock.now())
+        await self._refresh_changed_documents()
+        finder, freshness = HybridSearch(self._search, self._embedder), Freshness(self._settings, self._knowledge)
+        find = partial(find_and_rerank, finder.find, text, wanted or SearchFilter(), limit, now=self._clock.now())
         found = await find()
-        outdated = await run_sync(freshness.outdated, found)
+        outdated = await run_sync(freshness.find_outdated, found)
         if outdated.sources or outdated.files:
-            await self._freshen(found, outdated)
+            await self._refresh_results(found, outdated)
             found = await find()
-            outdated = await run_sync(freshness.outdated, found)
-        return tuple(result_of(each, outdated) for each in found if each.document.source_id not in outdated.gone)
+            outdated = await run_sync(freshness.find_outdated, found)
+        return tuple(
+            build_search_result(each, outdated) for each in found if each.document.source_id not in outdated.gone
+        )
 
-    async def look_around(self) -> Feed:
+    async def preview_discovery(self) -> DiscoveryFeed:
         """List what discovery would look into, and where it cannot look. Raises KnowledgeError."""
-        return await discovery_of(self._settings, self._search, self._models.learning, self._clock).look()
+        return await build_discovery(self._settings, self._search, self._models.learning, self._clock).find_questions()
 
-    async def discover(self) -> Discovered:
+    async def discover(self) -> DiscoveryReport:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
-        return await self._have_done("discover", gives=Discovered)
+        return await self._run_job("discover", gives=DiscoveryReport)
 
-    async def _look(self) -> None:
+    async def _refresh_changed_documents(self) -> None:
         """Have documents that are new, changed or gone listed by their words, at no call. Raises KnowledgeError."""
         try:
-            left_out = LeftOutStore(self._db, clock=self._clock)
+            left_out = SkippedSourceStore(self._db, clock=self._clock)
             known = {each.place for each in await left_out.all() if each.kind == "document"}
             if await run_sync(documents_changed, self._settings, Catalogue(self._knowledge, "kb"), known):
-                await self._have_done("refresh")
+                await self._run_job("refresh")
         except (KnowledgeError, SourceError) as error:
             # What was indexed before can still be searched.
             _log.warning("documents_not_looked_at", reason=str(error))
@@ -335,20 +349,20 @@ class Intern:
         if self._writer is None:
             return
         try:
-            await self._writer.extraction.extractor.mend()
+            await self._writer.extraction.extractor.repair_search()
             await self._writer.extraction.catch_up(tell)
         except ModelUnavailableError as error:
             _log.warning("extraction_delayed", reason=str(error))
-        await self._writer.indexing.embed(vectors_within)
+        await self._writer.indexing.make_vectors(vectors_within)
 
-    async def _freshen(self, found: Sequence[Found], outdated: Outdated) -> None:
+    async def _refresh_results(self, found: Sequence[SearchHit], outdated: OutdatedResults) -> None:
         paths = sorted(each.document.path for each in found if each.document.source_id in outdated.files)
         try:
             if outdated.sources:
                 # Files and topics only: pages have their own times, and a person waits for the search.
-                await self._have_done("refresh")
+                await self._run_job("refresh")
             if paths:
-                await self._have_done("freshen", paths)
+                await self._run_job("freshen", paths)
         except KnowledgeError as error:  # what was found can still be told, as stale
             _log.warning("results_not_freshened", reason=str(error))
 
@@ -360,7 +374,7 @@ class Intern:
                     await self._writer.stores.files.catch_up()
                 except KnowledgeError as error:
                     _log.warning("text_files_behind", reason=str(error))
-            await self._writer.stores.settle_vectors()
+            await self._writer.stores.sync_vector_engine()
             await self._writer.stores.recorder.store()
 
     def close(self) -> None:
@@ -370,7 +384,7 @@ class Intern:
     @property
     def _answerer(self) -> Answerer:
         judgements = None if isinstance(self._usable, KnowledgeError) else JudgementStore(self._usable)
-        models, options, setup = self._models, answering_options(self._settings), setup_of(self._settings)
+        models, options, setup = self._models, answering_options(self._settings), describe_setup(self._settings)
         return Answerer(models.answering, self._library, options, models.nearest, judgements, setup)
 
     @property
@@ -379,7 +393,7 @@ class Intern:
 
     @property
     def _search(self) -> SqliteSearchStore:
-        return self._store or search_of(self._settings, self._db)
+        return self._store or open_search(self._settings, self._db)
 
     @property
     def _db(self) -> Database:
@@ -387,7 +401,7 @@ class Intern:
             raise self._usable
         return self._usable
 
-    async def _have_done(
+    async def _run_job(
         self,
         kind: str,
         given: object = None,
@@ -397,27 +411,29 @@ class Intern:
         meanwhile: Callable[[], Awaitable[None]] | None = None,
     ) -> Any:
         """Do a job (as `here` does it), or have it done by the process that holds the folder (and look `meanwhile`)."""
-        jobs, payload = Jobs(self._db), b"" if given is None else encoded(given)
+        jobs, payload = JobQueue(self._db), b"" if given is None else encode_json(given)
         if await self._holds_folder():
-            writer = await self._opened()
+            writer = await self._open_writer()
             try:
                 if here is not None:
                     return await here(writer)
-                done = await writer.do(Job(id=0, kind=kind, key="", payload=payload))
+                done = await writer.run_job(Job(id=0, kind=kind, key="", payload=payload))
                 return msgspec.json.decode(done, type=gives or Any)
             finally:
                 await self.write_files()
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         said_after = current_time() + _SAID_AFTER
         while True:
-            if current_time() >= said_after and not self._lock.held:
-                tell(f"{await worker_of(self._settings, self._db)} works on this folder; waiting (Ctrl-C to stop)")
+            if current_time() >= said_after and not self._lock.is_held:
+                report_progress(
+                    f"{await find_worker(self._settings, self._db)} works on this folder; waiting (Ctrl-C to stop)"
+                )
             outcome = await jobs.result(job_id)
             if outcome is not None:
                 if self._writer is None:
                     # Another process has written what our stores have not seen.
-                    await run_sync(self._read)
-                return msgspec.json.decode(given_by(outcome), type=gives or Any)
+                    await run_sync(self._open_sources)
+                return msgspec.json.decode(read_job_result(outcome), type=gives or Any)
             # Where the process that held the folder is gone, its jobs are ours now.
             if not await self.do_jobs() and meanwhile is not None:
                 await meanwhile()
@@ -427,22 +443,22 @@ class Intern:
         """Do the waiting jobs and return True; False where another process holds the folder. Raises KnowledgeError."""
         if not await self._holds_folder():
             return False
-        writer, jobs = await self._opened(), Jobs(self._db)
+        writer, jobs = await self._open_writer(), JobQueue(self._db)
         await jobs.reclaim()
-        await do_all(jobs, writer.do)
+        await do_all_jobs(jobs, writer.run_job)
         await self.write_files()
         return True
 
-    async def writer(self) -> Writer:
+    async def acquire_writer(self) -> Writer:
         """Return the writer of a folder that no other process uses. Raises FolderBusyError and KnowledgeError."""
         await self._acquire()
-        return await self._opened()
+        return await self._open_writer()
 
     async def _acquire(self) -> None:
-        held = self._lock.held
+        held = self._lock.is_held
         await run_sync(self._lock.acquire)
         try:
-            await self._db.hold()
+            await self._db.lock_community()
         except KnowledgeError:
             if not held:
                 self._lock.release()
@@ -454,21 +470,21 @@ class Intern:
             return True
         return False
 
-    async def _opened(self) -> Writer:
+    async def _open_writer(self) -> Writer:
         if self._writer is None:
             make, learning = partial(Writer, embedder=self._embedder), self._models.learning
             self._writer = await run_sync(make, self._settings, self._db, learning, self._clock)
-            await run_sync(self._read)
+            await run_sync(self._open_sources)
         return self._writer
 
-    def _read(self) -> None:
+    def _open_sources(self) -> None:
         """Open the sources of answers: the writer's stores, which are the newest, or else those on the disk."""
         settings, stores = self._settings, self._writer and self._writer.stores
-        usable = at_rest(settings) if isinstance(self._usable, KnowledgeError) else self._usable
-        self._knowledge = stores.knowledge if stores else Knowledge(usable, clock=self._clock)
-        self._archive = stores.archive if stores else archive_of(settings, usable, clock=self._clock)
-        self._archive.newest()  # reads it, in this thread
-        opened = partial(library_of, settings, self._archive, self._knowledge, clock=self._clock)
+        usable = open_read_only(settings) if isinstance(self._usable, KnowledgeError) else self._usable
+        self._knowledge = stores.knowledge if stores else KnowledgeStore(usable, clock=self._clock)
+        self._archive = stores.archive if stores else open_archive(settings, usable, clock=self._clock)
+        self._archive.newest_time()  # reads it, in this thread
+        opened = partial(open_library, settings, self._archive, self._knowledge, clock=self._clock)
         self._library = opened(search=self._store, embedder=self._embedder)
 
 
@@ -490,7 +506,7 @@ async def open_intern(
         except KnowledgeError as error:
             _log.warning("database_not_opened", reason=str(error))
             db = error
-        usage, forms = (None, None) if isinstance(db, KnowledgeError) else (UsageLog(db), FormLog(db))
+        usage, forms = (None, None) if isinstance(db, KnowledgeError) else (UsageLog(db), RequestFormStore(db))
         if models is None:
             models = await stack.enter_async_context(open_models(settings, usage, clock, forms=forms))
         vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock, models.usage)

@@ -10,42 +10,49 @@ from itertools import chain, count, islice
 from anyio import Lock
 from anyio.to_thread import run_sync
 
-from intern.actors.loops import Due
+from intern.actors.loops import DueRecord
 from intern.answering.offline import is_chatter
 from intern.core import progress
 from intern.core.errors import ConfigError, KnowledgeError, ModelError
-from intern.core.flow import Failed, Filing, Skip, Topic
+from intern.core.flow import FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import MessageId, QAId, UserId
 from intern.core.log import get_logger
-from intern.core.records import Approved, Capture, CapturedPair, Filed, PairDecision, Parked, Rejected
-from intern.learning.archiving import Archivist, Kept, keep_imported, names_of
+from intern.core.records import Capture, CapturedPair, PairApproved, PairDecision, PairFiled, PairParked, PairRejected
+from intern.learning.archiving import Archivist, ImportCounts, archive_imported, iter_author_names
 from intern.learning.classifying import choose_topic
-from intern.learning.draft import awaiting_review
-from intern.learning.filing import Cleared, Filer, Tally, catch_up, try_once, withdraw
-from intern.learning.prompts import left_of
-from intern.learning.regenerating import Progress, Regenerated, Regeneration
+from intern.learning.draft import make_review_check
+from intern.learning.filing import (
+    DecisionCounts,
+    MessageRemoval,
+    TopicFiler,
+    attempt_filing,
+    file_pairs,
+    withdraw_messages,
+)
+from intern.learning.prompts import strip_withdrawn
+from intern.learning.regenerating import Regeneration, RegenerationProgress, RegenerationResult
 from intern.learning.review import (
-    Again,
+    DuePairs,
     Review,
-    again,
-    approved_as_edited,
-    check_waits,
-    edited,
-    pair_of,
-    reviewed,
-    waiting_with,
+    apply_edits,
+    approve_edited,
+    check_awaits_review,
+    find_due_pairs,
+    find_waiting_pairs,
+    get_pair,
+    make_review_decisions,
 )
 from intern.models.prompt import Model
-from intern.service.databases import at_rest
-from intern.service.models import what_decides_topics
+from intern.service.databases import open_read_only
+from intern.service.models import describe_regeneration_basis
 from intern.service.searching import Indexing
 from intern.service.status import MASKED
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.descriptions import describe_by_rules
 from intern.sources.refresh import list_topic
-from intern.stores.blocks import time_of
-from intern.stores.sqlite.knowledge import Change, Knowledge
+from intern.stores.blocks import qa_id_time
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
 from intern.stores.sqlite.work import PAUSES, Retry
 
 _log = get_logger(__name__)
@@ -69,7 +76,7 @@ class Learning:
             is_forgotten=stores.knowledge.is_forgotten,
             masked=self._count_masked,
         )
-        self._filer = Filer(
+        self._filer = TopicFiler(
             model=model,
             knowledge=stores.knowledge,
             archive=stores.archive,
@@ -81,44 +88,44 @@ class Learning:
         # Regeneration replaces the library as a whole, so nothing may be filed meanwhile.
         self.filing = Lock()
 
-    async def after(self, position: QAId | None) -> Sequence[CapturedPair]:
+    async def read_pairs_after(self, position: QAId | None) -> Sequence[CapturedPair]:
         """Return some of the archived pairs after `position`, oldest first: the classifier's log."""
-        return await run_sync(lambda: list(islice(self._archive.after(position), _READ_AHEAD)))
+        return await run_sync(lambda: list(islice(self._archive.pairs_after(position), _READ_AHEAD)))
 
     async def keep(self, capture: Capture) -> CapturedPair | None:
         """Archive a capture; None where the archive holds all of it already."""
         await self._note_names((capture,))
-        pair = await self.archivist.keep(capture)
+        pair = await self.archivist.archive_capture(capture)
         try:
             # The team answered these questions, so nothing that was replied to them is repeated.
             await self._stores.replies.drop(capture.message_ids)
-            await self._stores.questions.settle(capture.message_ids, "answered")
-            await self._stores.judgements.corrected(capture.message_ids, tuple(_said_by_team(capture)))
+            await self._stores.questions.close_gaps(capture.message_ids, "answered")
+            await self._stores.judgements.judge_corrected(capture.message_ids, tuple(_team_message_ids(capture)))
             await self._stores.counts.store()
         except KnowledgeError as error:
             # The capture is safe; the counts go with the next one.
             _log.warning("counts_not_stored", reason=str(error))
         return pair
 
-    async def choose_topic(self, pair: CapturedPair) -> Topic | Skip | Failed:
+    async def choose_topic(self, pair: CapturedPair) -> TopicChoice | SkipChoice | FailedChoice:
         """Where a pair belongs: the topic of its conversation, else what the model says of the topics listed now."""
-        return await self._filer.choice(pair, self._choose)
+        return await self._filer.choose_topic(pair, self._choose)
 
-    async def file(self, filing: Filing) -> PairDecision:
+    async def file(self, filing: FilingDecision) -> PairDecision:
         """File a pair; a new topic is in the index when this returns."""
         async with self.filing:
             decision = await self._filer.file(filing)
-            await self._filed(filing.pair, decision)
+            await self._split_if_outgrown(filing.pair, decision)
             return decision
 
-    async def due(self, handed: AbstractSet[Hashable]) -> Due[CapturedPair]:
+    async def find_next_due(self, handed: AbstractSet[Hashable]) -> DueRecord[CapturedPair]:
         """Return the next pair to file: approved, or parked for long enough. Its decision is the key."""
-        retries = await self._stores.attempts.retries()
-        return await run_sync(self._due, retries, handed)
+        retries = await self._stores.attempts.read_retries()
+        return await run_sync(self._find_due, retries, handed)
 
-    async def waiting_with(self, message_id: MessageId) -> Sequence[CapturedPair]:
+    async def find_waiting_pairs(self, message_id: MessageId) -> Sequence[CapturedPair]:
         """Return the pairs with this message that wait for the team, newest first. Raises KnowledgeError."""
-        return await run_sync(waiting_with, message_id, self._knowledge, self._archive)
+        return await run_sync(find_waiting_pairs, message_id, self._knowledge, self._archive)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
         """Store a review of waiting pairs, and return the last decision about each.
@@ -132,24 +139,24 @@ class Learning:
         """Store a review and file what was approved, if a model is there. Raises as `review` does."""
         said = await (self._approve_edited(review) if review.edited else self.review(review))
         for n, decision in enumerate(said):
-            if isinstance(decision, Approved):
-                progress.tell("Filing {total} reviewed pairs", n, len(said))
+            if isinstance(decision, PairApproved):
+                progress.report_progress("Filing {total} reviewed pairs", n, len(said))
                 try:
                     async with self.filing:
-                        await self._try(await run_sync(pair_of, decision.qa_id, self._archive))
+                        await self._try_filing(await run_sync(get_pair, decision.qa_id, self._archive))
                 except ModelError as error:
                     _log.warning("filing_delayed", qa_id=decision.qa_id, approved=len(said) - n, reason=str(error))
                     break
-        return tuple(self._knowledge.of(each.qa_id) or each for each in said)
+        return tuple(self._knowledge.last_decision(each.qa_id) or each for each in said)
 
     async def _approve_edited(self, review: Review) -> tuple[PairDecision, ...]:
         """Archive the reviewer's version of a waiting pair, and approve that."""
         async with self.filing:  # else the classifier could have the new version wait meanwhile
-            capture = await run_sync(edited, review, self._knowledge, self._archive)
-            pair = None if capture is None else await self.archivist.keep(capture)
+            capture = await run_sync(apply_edits, review, self._knowledge, self._archive)
+            pair = None if capture is None else await self.archivist.archive_capture(capture)
             if pair is not None:
                 at = self._clock.now()
-                said = await run_sync(approved_as_edited, review, pair, self._knowledge, self._archive, at)
+                said = await run_sync(approve_edited, review, pair, self._knowledge, self._archive, at)
                 await self._knowledge.change(lambda change: change.decide(*said))
                 return said[:1]
         return await self.review(review)
@@ -161,21 +168,21 @@ class Learning:
         keeps it. Raises ConfigError for an id that is unknown or of a pair that is not decided yet, and the
         KnowledgeError and ModelError families while nothing can be filed; what is filed by then stays so.
         """
-        pairs = await run_sync(self._to_retry, qa_ids)
+        pairs = await run_sync(self._select_for_retry, qa_ids)
         decisions: list[PairDecision] = []
         for done, pair in enumerate(pairs):
-            progress.tell("Filing {total} parked pairs", done, len(pairs))
+            progress.report_progress("Filing {total} parked pairs", done, len(pairs))
             # One by one, so that others are filed in between.
             async with self.filing:
-                decided = self._knowledge.of(pair.qa_id)
-                if decided is None or isinstance(decided, Parked):
-                    decided = await self._try(pair)
+                decided = self._knowledge.last_decision(pair.qa_id)
+                if decided is None or isinstance(decided, PairParked):
+                    decided = await self._try_filing(pair)
                 decisions.append(decided)
         return tuple(decisions)
 
-    async def withdraw(self, message_ids: Sequence[MessageId]) -> Cleared | None:
+    async def withdraw(self, message_ids: Sequence[MessageId]) -> MessageRemoval | None:
         """Record that messages teach nothing any more, even during a filing."""
-        withdrawn = await withdraw(self._knowledge, self._archive, message_ids, self._clock.now())
+        withdrawn = await withdraw_messages(self._knowledge, self._archive, message_ids, self._clock.now())
         await self._stores.files.clear_edited()
         await self._stores.pending.forget(message_ids)
         await self._stores.questions.forget(message_ids)
@@ -184,31 +191,35 @@ class Learning:
         await self._stores.recorder.forget(message_ids, topics=withdrawn.topics if withdrawn else ())
         return withdrawn
 
-    async def keep_imported(self, captures: Sequence[Capture]) -> Kept:
+    async def keep_imported(self, captures: Sequence[Capture]) -> ImportCounts:
         """Archive what an import was rehearsed to add."""
         await self._note_names(captures)
-        return await keep_imported(captures, self._archive, self.archivist)
+        return await archive_imported(captures, self._archive, self.archivist)
 
-    async def catch_up(self, tell: Callable[[int], None] = lambda _: None) -> Tally:
+    async def catch_up(self, tell: Callable[[int], None] = lambda _: None) -> DecisionCounts:
         """File all that was archived and not decided yet, and what is due again; `tell` hears how many pairs are."""
         decided = count(1)
 
-        async def filed(pair: CapturedPair, decision: PairDecision) -> None:
-            await self._filed(pair, decision)
+        async def report_filed(pair: CapturedPair, decision: PairDecision) -> None:
+            await self._split_if_outgrown(pair, decision)
             tell(next(decided))
 
         async with self.filing:
-            retries = await self._stores.attempts.retries()
-            due = (await run_sync(self._again, retries)).due
-            pairs = chain(self._archive.after(self._stores.archived_until()), await run_sync(self._pairs, due))
+            retries = await self._stores.attempts.read_retries()
+            due = (await run_sync(self._find_retries, retries)).due
+            pairs = chain(
+                self._archive.pairs_after(self._stores.find_last_decided()), await run_sync(self._load_pairs, due)
+            )
             attempts = self._stores.attempts
-            return await catch_up(pairs, filer=self._filer, choose=self._choose, attempts=attempts, filed=filed)
+            return await file_pairs(
+                pairs, filer=self._filer, choose=self._choose, attempts=attempts, filed=report_filed
+            )
 
-    async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
+    async def regenerate(self, progress: Callable[[RegenerationProgress], None] | None = None) -> RegenerationResult:
         """Rebuild the topics from the archive, and the team index from them; or go on with that."""
-        basis = await run_sync(what_decides_topics, self._settings)
+        basis = await run_sync(describe_regeneration_basis, self._settings)
         async with self.filing:
-            unreviewed = awaiting_review(self._knowledge, self._stores.passed_over)
+            unreviewed = make_review_check(self._knowledge, self._stores.passed_over)
             done = await Regeneration(
                 model=self._model,
                 archive=self._archive,
@@ -221,43 +232,48 @@ class Learning:
                 awaits_review=unreviewed if self._settings.kb.review else lambda _: False,
                 progress=progress,
             ).run()
-        await self._indexing.topics_changed()
+        await self._indexing.index_changed_topics()
         return done
 
     async def _note_names(self, captures: Sequence[Capture]) -> None:
         """Know what people are called; the archive does not. Not of those who are forgotten, also just now."""
-        await self._stores.begin()
+        await self._stores.claim_archive()
 
-        def forgotten(capture: Capture) -> set[UserId]:
+        def find_forgotten(capture: Capture) -> set[UserId]:
             written = zip(capture.message_ids, capture.author_ids, strict=False)
             return {author for each, author in written if author and self._knowledge.is_forgotten(author, each)}
 
-        told = [(capture, forgotten(capture)) for capture in captures]
+        told = [(capture, find_forgotten(capture)) for capture in captures]
         spoken = [pair for each in captures for pair in zip(each.author_ids, each.turns, strict=False)]
-        await self._stores.names.note(
-            ((author, names) for capture, gone in told for author, names in names_of(capture) if author not in gone),
+        await self._stores.names.add(
+            (
+                (author, names)
+                for capture, gone in told
+                for author, names in iter_author_names(capture)
+                if author not in gone
+            ),
             {author for author, turn in spoken if turn.speaker == "Team"},
         )
         for capture, gone in told:
-            for author in forgotten(capture) - gone:
+            for author in find_forgotten(capture) - gone:
                 await self._stores.names.forget_author(author)
 
     def _count_masked(self, kinds: Mapping[str, int]) -> None:
         for kind, number in kinds.items():
             self._stores.counts.add(f"{MASKED}{kind}", number)
 
-    async def _choose(self, pair: CapturedPair) -> Topic | Skip:
+    async def _choose(self, pair: CapturedPair) -> TopicChoice | SkipChoice:
         entries = await run_sync(self._indexing.team_catalogue.entries)
         return await choose_topic(self._model, pair, entries, self._settings.learning)
 
-    async def _try(self, pair: CapturedPair) -> PairDecision:
-        decision = await try_once(pair, filer=self._filer, choose=self._choose, attempts=self._stores.attempts)
-        await self._filed(pair, decision)
+    async def _try_filing(self, pair: CapturedPair) -> PairDecision:
+        decision = await attempt_filing(pair, filer=self._filer, choose=self._choose, attempts=self._stores.attempts)
+        await self._split_if_outgrown(pair, decision)
         return decision
 
-    async def _filed(self, pair: CapturedPair, decision: PairDecision) -> None:
+    async def _split_if_outgrown(self, pair: CapturedPair, decision: PairDecision) -> None:
         """Split the topic that a pair was filed in, if it has grown too long."""
-        if not isinstance(decision, Filed):
+        if not isinstance(decision, PairFiled):
             return
         try:
             await self._filer.split_outgrown(decision.topic)
@@ -265,47 +281,49 @@ class Learning:
             # The pair is filed anyway; the next one in the topic tries the split again.
             _log.warning("topic_split_delayed", topic_name=decision.topic, qa_id=pair.qa_id, reason=str(error))
 
-    def unforgotten(self, pair: CapturedPair | None) -> CapturedPair | None:
+    def drop_forgotten_messages(self, pair: CapturedPair | None) -> CapturedPair | None:
         """Return a pair without messages that were forgotten while it waited to be filed."""
         if pair is None or not any(map(self._knowledge.is_withdrawn, pair.message_ids)):
             return pair
-        return left_of(pair, self._knowledge.is_withdrawn)
+        return strip_withdrawn(pair, self._knowledge.is_withdrawn)
 
-    def _review(self, review: Review, change: Change) -> tuple[PairDecision, ...]:
-        said = reviewed(review, self._knowledge, self._archive, self._clock.now())
+    def _review(self, review: Review, change: KnowledgeChange) -> tuple[PairDecision, ...]:
+        said = make_review_decisions(review, self._knowledge, self._archive, self._clock.now())
         change.decide(*said)
-        last = {time_of(each.qa_id): each for each in said}
-        decisions = (last.get(time_of(each)) or self._knowledge.of(each) for each in dict.fromkeys(review.qa_ids))
+        last = {qa_id_time(each.qa_id): each for each in said}
+        decisions = (
+            last.get(qa_id_time(each)) or self._knowledge.last_decision(each) for each in dict.fromkeys(review.qa_ids)
+        )
         return tuple(each for each in decisions if each is not None)
 
-    def _due(self, retries: Mapping[QAId, Retry], handed: AbstractSet[Hashable]) -> Due[CapturedPair]:
-        waiting = self._again(retries)
+    def _find_due(self, retries: Mapping[QAId, Retry], handed: AbstractSet[Hashable]) -> DueRecord[CapturedPair]:
+        waiting = self._find_retries(retries)
         for decision in waiting.due:
             if decision not in handed and (pair := self._archive.get(decision.qa_id)) is not None:
-                return Due(record=pair, key=decision)
-        if waiting.due or next(self._archive.after(self._stores.archived_until()), None) is not None:
+                return DueRecord(record=pair, key=decision)
+        if waiting.due or next(self._archive.pairs_after(self._stores.find_last_decided()), None) is not None:
             # What is in work may be parked, and comes again after this pause at the earliest.
-            return Due(seconds=min(PAUSES[0].total_seconds(), waiting.seconds or math.inf))
-        return Due(seconds=waiting.seconds)
+            return DueRecord(seconds=min(PAUSES[0].total_seconds(), waiting.seconds or math.inf))
+        return DueRecord(seconds=waiting.seconds)
 
-    def _again(self, retries: Mapping[QAId, Retry]) -> Again:
-        found = again(self._knowledge.parked(), retries, self._clock.now(), self._stores.passed_over)
-        return found._replace(due=(*self._knowledge.due(), *found.due))
+    def _find_retries(self, retries: Mapping[QAId, Retry]) -> DuePairs:
+        found = find_due_pairs(self._knowledge.list_parked(), retries, self._clock.now(), self._stores.passed_over)
+        return found._replace(due=(*self._knowledge.list_due(), *found.due))
 
-    def _pairs(self, decisions: Sequence[PairDecision]) -> list[CapturedPair]:
+    def _load_pairs(self, decisions: Sequence[PairDecision]) -> list[CapturedPair]:
         return [pair for each in decisions if (pair := self._archive.get(each.qa_id)) is not None]
 
-    def _to_retry(self, qa_ids: Sequence[QAId]) -> list[CapturedPair]:
+    def _select_for_retry(self, qa_ids: Sequence[QAId]) -> list[CapturedPair]:
         if not qa_ids:
-            return self._pairs(self._knowledge.parked())
-        pairs = [pair_of(qa_id, self._archive) for qa_id in dict.fromkeys(qa_ids)]
+            return self._load_pairs(self._knowledge.list_parked())
+        pairs = [get_pair(qa_id, self._archive) for qa_id in dict.fromkeys(qa_ids)]
         for pair in pairs:
-            if self._knowledge.of(pair.qa_id) is None:
+            if self._knowledge.last_decision(pair.qa_id) is None:
                 raise ConfigError(f"{pair.qa_id} is not parked: it was not looked at yet; intern files it by itself")
         return pairs
 
 
-def _said_by_team(capture: Capture) -> Iterator[MessageId]:
+def _team_message_ids(capture: Capture) -> Iterator[MessageId]:
     """Yield the messages in which the team says more than thanks or assent."""
     for turn, message_id in zip(capture.turns, capture.message_ids, strict=False):
         if turn.speaker == "Team" and not is_chatter(turn.text):
@@ -316,10 +334,10 @@ def check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
     """Check that none of these pairs is decided already: a job may run twice, a command is meant once. Blocks."""
     if not qa_ids:
         return
-    decisions = Knowledge(at_rest(settings))
+    decisions = KnowledgeStore(open_read_only(settings))
     for qa_id in qa_ids:
-        decided = decisions.of(qa_id)
-        if decided is not None and not isinstance(decided, Parked):
+        decided = decisions.last_decision(qa_id)
+        if decided is not None and not isinstance(decided, PairParked):
             word = str(decided.__struct_config__.tag).replace("_", " ")
             raise ConfigError(f"{qa_id} is not parked but {word}; `intern status` lists those that are")
 
@@ -329,8 +347,10 @@ def check_waiting(settings: Settings, review: Review) -> None:
 
     What is approved and not filed yet may be approved again, which files it.
     """
-    decisions = Knowledge(at_rest(settings))
+    decisions = KnowledgeStore(open_read_only(settings))
     for qa_id in review.qa_ids:
-        said = decisions.of(qa_id) and decisions.review_of(qa_id)
-        if said is not None and (isinstance(said, Rejected) or not isinstance(decisions.of(qa_id), Approved)):
-            check_waits(qa_id, decisions)
+        said = decisions.last_decision(qa_id) and decisions.last_review(qa_id)
+        if said is not None and (
+            isinstance(said, PairRejected) or not isinstance(decisions.last_decision(qa_id), PairApproved)
+        ):
+            check_awaits_review(qa_id, decisions)

@@ -13,17 +13,23 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from intern.core import errors
-from intern.core.installing import how_to_add
-from intern.core.text.language import any_language_of
+from intern.core.installing import format_install_hint
+from intern.core.text.language import detect_any_language
 from intern.search.embedding_local import ENGLISH
-from intern.service.databases import Server, archive_of, at_rest, examined, is_made
+from intern.service.databases import DatabaseServer, examine_server, is_made, open_archive, open_read_only
 from intern.service.embedding import embedding_model, embeddings_kind, local_model
-from intern.service.searching import never_discovered
-from intern.service.status import lost_folders, unembedded
+from intern.service.searching import list_ignored_paths
+from intern.service.status import count_without_vectors, find_lost_folders
 from intern.settings.loading import Paths, Settings
 from intern.sources.scanning import Scanner
-from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.maintenance import figures_of, left_out_in, newest_texts, problems, unsearchable
+from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.sqlite.maintenance import (
+    find_broken_indexes,
+    find_problems,
+    read_figures,
+    read_newest_texts,
+    read_skipped_sources,
+)
 
 NAMED_AT_MOST: Final = 5
 """Channels, or damaged pieces, in one line."""
@@ -55,10 +61,10 @@ def good(what: str) -> Finding:
     return Finding(level="ok", what=what)
 
 
-def _embeddings(settings: Settings) -> Iterator[Finding]:
+def _check_embeddings(settings: Settings) -> Iterator[Finding]:
     try:
-        model, figures = embedding_model(settings), figures_of(at_rest(settings))
-        documents, lacking = figures.documents, unembedded(settings, figures)
+        model, figures = embedding_model(settings), read_figures(open_read_only(settings))
+        documents, lacking = figures.documents, count_without_vectors(settings, figures)
     except errors.ConfigError as error:
         yield todo("the embedding model cannot be used", str(error))
         return
@@ -68,18 +74,20 @@ def _embeddings(settings: Settings) -> Iterator[Finding]:
     if model is None and settings.embeddings.provider == "none":
         yield good("search uses words alone, as embeddings.provider says")
     elif model is None:
-        yield note(f"search uses words alone; for paraphrases, see [embeddings], or {how_to_add('embeddings')}")
+        yield note(
+            f"search uses words alone; for paraphrases, see [embeddings], or {format_install_hint('embeddings')}"
+        )
     else:
         vectors = f"{documents - lacking if lacking else 'all'} of {documents} documents have a vector"
         yield good(f"embeddings: {model}; {vectors if documents else 'no document is indexed yet'}")
         if others := sum(number for name, number in figures.vectors if name != model):
             yield note(f"{others} documents have a vector of another model, and get new ones once the bot runs")
-        yield from _own_model(settings)
+        yield from _check_own_model(settings)
         if model == ENGLISH.name:
-            yield from _languages(settings)
+            yield from _check_languages(settings)
 
 
-def _own_model(settings: Settings) -> Iterator[Finding]:
+def _check_own_model(settings: Settings) -> Iterator[Finding]:
     """Whether the operator's own file can be loaded."""
     if embeddings_kind(settings) == "local" and settings.embeddings.is_own:
         try:
@@ -88,45 +96,47 @@ def _own_model(settings: Settings) -> Iterator[Finding]:
             yield todo("the embedding model cannot be loaded", str(error))
 
 
-def _languages(settings: Settings) -> Iterator[Finding]:
+def _check_languages(settings: Settings) -> Iterator[Finding]:
     """Whether most documents or questions are in a language that the English model does not know."""
     try:
-        documents, questions = newest_texts(at_rest(settings))
+        documents, questions = read_newest_texts(open_read_only(settings))
     except errors.KnowledgeError:
         return  # the check of the database reports that
     for what, texts in (("documents", documents), ("questions", questions)):
-        found = Counter(filter(None, map(any_language_of, texts)))
+        found = Counter(filter(None, map(detect_any_language, texts)))
         foreign = [language for language, _ in found.most_common() if language != "en"]
         if sum(found[each] for each in foreign) > found["en"]:
             told = f"most {what} whose language can be told are not in English ({', '.join(foreign)}), which the model"
-            yield note(f'{told} knows best; set embeddings.model = "multilingual", and {how_to_add("multilingual")}')
+            yield note(
+                f'{told} knows best; set embeddings.model = "multilingual", and {format_install_hint("multilingual")}'
+            )
 
 
-def folder_findings(settings: Settings) -> list[Finding]:
+def check_folder(settings: Settings) -> list[Finding]:
     """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
     found = [
-        *_writable(settings.paths),
-        *_stored(settings),
-        *_left_out(settings),
-        *_outdated(settings),
-        *_texts(settings),
-        *_scan_paths(settings),
+        *_check_writable(settings.paths),
+        *_check_database(settings),
+        *_check_left_out(settings),
+        *_check_posted_answers(settings),
+        *_check_text_files(settings),
+        *_check_scan_paths(settings),
     ]
     # A database that is away fails several looks.
     return [each for n, each in enumerate(found) if not each.do or each.do not in (before.do for before in found[:n])]
 
 
-def _writable(paths: Paths) -> Iterator[Finding]:
+def _check_writable(paths: Paths) -> Iterator[Finding]:
     """Whether the folders can be written to, or made, and whether there is room."""
     folders = (paths.data, paths.raw, paths.topics, paths.web_cache)
-    looked_at = dict.fromkeys(map(_existing, folders))
+    looked_at = dict.fromkeys(map(_nearest_existing_path, folders))
     for folder in looked_at:
         if not folder.is_dir():
             yield todo(f"{folder} is not a folder", f"move the file {folder} away, or set data.dir to a folder")
         elif not os.access(folder, os.W_OK | os.X_OK):
             mend = f"let the user that intern runs as write to {folder}"
             yield todo(f"{folder} cannot be written to by this user", mend)
-    place = _existing(paths.data)
+    place = _nearest_existing_path(paths.data)
     try:
         free = shutil.disk_usage(place).free
     except OSError as error:
@@ -137,7 +147,7 @@ def _writable(paths: Paths) -> Iterator[Finding]:
         yield todo(told, f"free at least {_LITTLE_SPACE // 1024**2} MB there: with a full disk, intern stores nothing")
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing_path(path: Path) -> Path:
     """Return the path, or the nearest one above it that exists."""
     for each in (path, *path.parents):
         with suppress(OSError):  # a folder above it may be closed to this user
@@ -146,10 +156,10 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _left_out(settings: Settings) -> Iterator[Finding]:
+def _check_left_out(settings: Settings) -> Iterator[Finding]:
     """Files and links that the last look took for no source."""
     try:
-        skipped = left_out_in(at_rest(settings)) if is_made(settings) else ()
+        skipped = read_skipped_sources(open_read_only(settings)) if is_made(settings) else ()
     except errors.KnowledgeError:
         return  # the check of the database reports that
     if skipped:
@@ -159,10 +169,10 @@ def _left_out(settings: Settings) -> Iterator[Finding]:
         yield note(f"{number} left out: {named}{more}; `intern status --sources` lists all")
 
 
-def _outdated(settings: Settings) -> Iterator[Finding]:
+def _check_posted_answers(settings: Settings) -> Iterator[Finding]:
     """Whether posted answers still stand on their sources."""
     try:
-        number = figures_of(at_rest(settings)).outdated_answers
+        number = read_figures(open_read_only(settings)).outdated_answers
     except errors.KnowledgeError:
         return  # the check of the database reports that
     if number:
@@ -170,13 +180,13 @@ def _outdated(settings: Settings) -> Iterator[Finding]:
         yield note(f"{some} what has changed or was withdrawn since; the status page lists them under Outdated")
 
 
-def _texts(settings: Settings) -> Iterator[Finding]:
+def _check_text_files(settings: Settings) -> Iterator[Finding]:
     """Find damaged or lost text files."""
     paths = settings.paths
     try:
-        for what in lost_folders(paths, Knowledge(at_rest(settings)), moves=settings.moves):
+        for what in find_lost_folders(paths, KnowledgeStore(open_read_only(settings)), moves=settings.moves):
             yield todo(what, what)
-        damaged = archive_of(settings, at_rest(settings)).damaged
+        damaged = open_archive(settings, open_read_only(settings)).damaged
     except errors.KnowledgeError as error:
         yield todo(f"archive or decisions could not be looked at: {error}", str(error))
         return
@@ -191,34 +201,38 @@ def _texts(settings: Settings) -> Iterator[Finding]:
     )
 
 
-def _scan_paths(settings: Settings) -> Iterator[Finding]:
-    never = never_discovered(settings)
-    for path, reason in Scanner(settings.discovery, never=never).troubles().items():
+def _check_scan_paths(settings: Settings) -> Iterator[Finding]:
+    never = list_ignored_paths(settings)
+    for path, reason in Scanner(settings.discovery, never=never).find_unreadable_paths().items():
         yield todo(
             f"discovery cannot look at {path} ({reason})",
             f"correct discovery.scan_paths, or let the user that intern runs as read {path}",
         )
 
 
-def _stored(settings: Settings) -> list[Finding]:
+def _check_database(settings: Settings) -> list[Finding]:
     path = settings.paths.database
     try:
-        if (server := examined(settings)) is not None:
-            return [*_server(server), *_searchable(settings.paths.search), *_embeddings(settings)]
+        if (server := examine_server(settings)) is not None:
+            return [
+                *_check_database_server(server),
+                *_check_search_file(settings.paths.search),
+                *_check_embeddings(settings),
+            ]
         if not settings.paths.is_made():
             folder = path.parent.absolute()
             what = f"{folder} holds nothing of intern's" if folder.is_dir() else f"there is no data folder {folder}"
-            return [good(f"{what}; `intern init` or the first start sets it up"), *_embeddings(settings)]
+            return [good(f"{what}; `intern init` or the first start sets it up"), *_check_embeddings(settings)]
         if not path.exists():
-            return [good("there is no database yet; the first start makes it"), *_embeddings(settings)]
+            return [good("there is no database yet; the first start makes it"), *_check_embeddings(settings)]
         if not is_made(settings):
-            return [good("the database is empty; the next start makes its tables"), *_embeddings(settings)]
-        return [_sound(path), *_searchable(settings.paths.search), *_embeddings(settings)]
+            return [good("the database is empty; the next start makes its tables"), *_check_embeddings(settings)]
+        return [_check_integrity(path), *_check_search_file(settings.paths.search), *_check_embeddings(settings)]
     except errors.KnowledgeError as error:
         return [todo(f"the database could not be looked at: {error}", str(error))]
 
 
-def _server(server: Server) -> Iterator[Finding]:
+def _check_database_server(server: DatabaseServer) -> Iterator[Finding]:
     if server.trouble:
         yield todo(*server.trouble)
     elif server.found.is_made:
@@ -232,9 +246,9 @@ def _server(server: Server) -> Iterator[Finding]:
         )
 
 
-def _sound(path: Path) -> Finding:
+def _check_integrity(path: Path) -> Finding:
     """Check pages and rows. Raises KnowledgeError."""
-    if wrong := problems(path, NAMED_AT_MOST):
+    if wrong := find_problems(path, NAMED_AT_MOST):
         return todo(
             f"the database is damaged: {'; '.join(wrong)}",
             f"end the bot, move {path} away with its -wal and -shm files, and put a backup in its place, or make "
@@ -243,12 +257,12 @@ def _sound(path: Path) -> Finding:
     return good("the database is sound, and each row points to what is there")
 
 
-def _searchable(path: Path) -> Iterator[Finding]:
+def _check_search_file(path: Path) -> Iterator[Finding]:
     """Check the file of the search, where there is one."""
     if not path.exists():
         return
     try:
-        wrong = problems(path, NAMED_AT_MOST) or unsearchable(path)
+        wrong = find_problems(path, NAMED_AT_MOST) or find_broken_indexes(path)
     except (errors.KnowledgeError, OSError) as error:
         wrong = (str(error),)
     if wrong:

@@ -15,11 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.core import errors
-from intern.models.http import Call, Endpoint, FormRefusedError
-from intern.models.limits import Limits
+from intern.models.http import Endpoint, EndpointCall, FormRefusedError
+from intern.models.limits import EndpointLimits
 from intern.models.options import LlmOptions
 from intern.models.replies import read_completion
-from intern.models.usage import Usage
+from intern.models.usage import UsageCounter
 from intern.service.local_checks import Finding, good, note
 from intern.settings.loading import Settings
 
@@ -101,17 +101,17 @@ async def list_models(endpoint: Endpoint) -> ModelServer:
     return ModelServer(server, endpoint.where, tuple(models))
 
 
-async def greet(options: LlmOptions, section: str) -> str:
+async def ping_model(options: LlmOptions, section: str) -> str:
     """Ask a model for one word, in the smallest request; return its name and address.
 
     Raises ConfigError, and ModelError with both and the reason.
     """
     body = msgspec.json.encode({"model": options.model, "messages": [{"role": "user", "content": "Say OK."}]})
     options = replace(options, max_retries=0)
-    async with Endpoint(options, path=_CHAT, usage=Usage(), section=section) as endpoint:
-        call = Call("greet", f"{options.model} at {endpoint.where}", body, _GREETING, ())
+    async with Endpoint(options, path=_CHAT, usage=UsageCounter(), section=section) as endpoint:
+        call = EndpointCall("greet", f"{options.model} at {endpoint.where}", body, _GREETING, ())
         try:
-            answer = await endpoint.send(Limits(options, Usage()), call, checkpoint)
+            answer = await endpoint.send(EndpointLimits(options, UsageCounter()), call, checkpoint)
         except FormRefusedError as error:
             if not error.parts:  # else it wants more than the smallest request, and answers
                 raise
@@ -121,7 +121,7 @@ async def greet(options: LlmOptions, section: str) -> str:
 
 
 async def _read_list(endpoint: Endpoint, path: str) -> list[OfferedModel]:
-    page = await endpoint.page(path)
+    page = await endpoint.fetch_page(path)
     try:
         told: _ModelList | list[OfferedModel] = msgspec.json.decode(page or b"[]", type=_ModelList | list[OfferedModel])
     except (msgspec.DecodeError, RecursionError):
@@ -138,7 +138,7 @@ async def list_configured(settings: Settings) -> list[ModelServer]:
     for section, options in reversed(asked.values()):
         if options.kind == "endpoint":
             named = replace(options, model=options.model or "any")
-            async with Endpoint(named, path=_CHAT, usage=Usage(), section=section) as endpoint:
+            async with Endpoint(named, path=_CHAT, usage=UsageCounter(), section=section) as endpoint:
                 servers.append(await list_models(endpoint))
     return servers
 
@@ -149,7 +149,7 @@ async def find_local_servers() -> list[ModelServer]:
     for name, port in LOCAL_PORTS.items():
         options = LlmOptions(base_url=f"http://127.0.0.1:{port}/v1", model="any")
         try:
-            async with Endpoint(options, path=_CHAT, usage=Usage(), section="llm") as endpoint:
+            async with Endpoint(options, path=_CHAT, usage=UsageCounter(), section="llm") as endpoint:
                 server = await list_models(endpoint)
         except errors.ModelError:
             continue
@@ -161,7 +161,7 @@ async def find_local_servers() -> list[ModelServer]:
 async def inspect_server(endpoint: Endpoint, options: LlmOptions, section: str) -> list[Finding]:
     """Name the server, if it is a known one, and the settings that it needs."""
     if httpx.URL(endpoint.where).host == "api.openai.com":
-        return list(_needs("OpenAI", None, options, section))
+        return list(_find_needed_settings("OpenAI", None, options, section))
     try:
         server = await list_models(endpoint)
     except errors.ModelError as error:
@@ -170,10 +170,14 @@ async def inspect_server(endpoint: Endpoint, options: LlmOptions, section: str) 
     mine = next((each for each in server.models if asked & {each.id, each.name}), None)
     if mine is None and len(server.models) == 1 and server.name == "llama.cpp":
         [mine] = server.models  # it serves one model, by any name
-    return list(_needs(server.name, mine.context if mine else None, options, section)) if server.name else []
+    return (
+        list(_find_needed_settings(server.name, mine.context if mine else None, options, section))
+        if server.name
+        else []
+    )
 
 
-def _needs(server: str, room: int | None, options: LlmOptions, section: str) -> Iterator[Finding]:
+def _find_needed_settings(server: str, room: int | None, options: LlmOptions, section: str) -> Iterator[Finding]:
     wanted = _PROMPT + options.reply_tokens
     said = f"{server} serves the model of [{section}]" + (f", with {room:,} tokens of context" if room else "")
     needs: list[str] = []

@@ -16,31 +16,31 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.answering import offline as offline_answering
-from intern.answering.nearest import Nearest
+from intern.answering.nearest import LineRanker
 from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERIFY, AnsweringOptions
 from intern.answering.replying import Wordings, load_wordings
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId
 from intern.core.log import get_logger
-from intern.core.memory import Room
+from intern.core.memory import CacheBudget
 from intern.core.records import CapturedPair, IndexEntry
 from intern.facts.prompts import EXTRACT
 from intern.learning import classifying, prompts
-from intern.learning.draft import Journal, awaiting_review, planned, still_begins_with
+from intern.learning.draft import RegenerationJournal, is_archive_unchanged, make_review_check, plan_round
 from intern.learning.regenerating import Describe, fingerprint
-from intern.models.endpoint import EndpointModel, chat_request
+from intern.models.endpoint import EndpointModel, build_chat_request
 from intern.models.forms import VALUES, RequestForm
-from intern.models.http import Line
-from intern.models.limits import Breaker
+from intern.models.http import SharedEndpoint
+from intern.models.limits import CircuitBreaker
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
-from intern.models.templates import Templates
-from intern.models.usage import Meter, Usage, estimated_tokens, metered
+from intern.models.templates import PromptTemplates
+from intern.models.usage import UsageCounter, UsageMeter, estimate_tokens, measure_usage
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.embedding_local import LocalEmbedder
 from intern.search.finding import Embedder
-from intern.service.databases import archive_of, at_rest
+from intern.service.databases import open_archive, open_read_only
 from intern.service.embedding import embeddings_kind, local_model
 from intern.settings.loading import Settings
 from intern.sources import descriptions as offline_indexing
@@ -49,11 +49,11 @@ from intern.stores.archive import Archive
 from intern.stores.database import Database
 from intern.stores.library import topic_id
 from intern.stores.options import SearchOptions
-from intern.stores.sqlite.knowledge import Draft, Knowledge
-from intern.stores.sqlite.usage import FormLog, UsageLog, VectorMemory
+from intern.stores.sqlite.knowledge import KnowledgeDraft, KnowledgeStore
+from intern.stores.sqlite.usage import RequestFormStore, UsageLog, VectorMemory
 
 # For the lab, which asks models and counts what they take.
-__all__ = ["Embedder", "InT", "LlmOptions", "Meter", "Model", "OutT", "Prompt", "estimated_tokens", "metered"]
+__all__ = ["Embedder", "InT", "LlmOptions", "Model", "OutT", "Prompt", "UsageMeter", "estimate_tokens", "measure_usage"]
 
 _log = get_logger(__name__)
 
@@ -71,26 +71,26 @@ class Models(NamedTuple):
     answering: Model
     learning: Model
     """For capture and indexing: it never starves answers."""
-    usage: Usage | None = None
+    usage: UsageCounter | None = None
     """Their usage; None where it is not counted."""
-    breakers: Mapping[str, Breaker] = MappingProxyType({})
+    breakers: Mapping[str, CircuitBreaker] = MappingProxyType({})
     """Those of the endpoints, by the table of the settings."""
-    nearest: Nearest | None = None
+    nearest: LineRanker | None = None
     """Points the answering model at what comes nearest to a question."""
 
 
-class Shared:
+class SharedResources:
     """What the communities of a process share: connections to endpoints, templates of prompts and messages, and memory.
 
     Everything is opened at first use. Leaving the block closes it.
     """
 
     def __init__(self, megabytes: int = SearchOptions().megabytes) -> None:
-        self.room = Room(10**6 * megabytes)
+        self.room = CacheBudget(10**6 * megabytes)
         """For vectors."""
         self._part = 1.0
-        self._lines: dict[tuple[str, ...], Line] = {}
-        self._templates: dict[str, Templates] = {}
+        self._lines: dict[tuple[str, ...], SharedEndpoint] = {}
+        self._templates: dict[str, PromptTemplates] = {}
         self._wordings: dict[tuple[str, ...], Wordings] = {}
         self._loading = Lock()
 
@@ -101,16 +101,16 @@ class Shared:
         for line in self._lines.values():
             await line.aclose()
 
-    def line(self, options: LlmOptions, section: str) -> Line:
+    def line(self, options: LlmOptions, section: str) -> SharedEndpoint:
         """Return the line to an endpoint. Its limits are those of the options that opened it."""
         key = (section, options.base_url, options.api_key.reveal())
         if (line := self._lines.get(key)) is None:
-            line = self._lines[key] = Line(options)
-            line.turns.share(self._part)
+            line = self._lines[key] = SharedEndpoint(options)
+            line.turns.set_share(self._part)
         return line
 
     @property
-    def breakers(self) -> Mapping[str, Breaker]:
+    def breakers(self) -> Mapping[str, CircuitBreaker]:
         """Those of the endpoints that were called, by the table of the settings."""
         return {section: line.breaker for (section, *_), line in self._lines.items()}
 
@@ -118,17 +118,17 @@ class Shared:
         """Make only this part of the calls a minute, since other processes make the rest. Above 0, at most 1."""
         self._part = part
         for line in self._lines.values():
-            line.turns.share(part)
+            line.turns.set_share(part)
 
-    def templates(self, settings: Settings) -> Templates:
+    def templates(self, settings: Settings) -> PromptTemplates:
         """Return the templates of prompts, compiled once and checked once. Raises ConfigError."""
         with self._loading:  # worker threads ask, too
             known = self._templates.get(settings.prompts.dir)
             if known is None:
-                known = templates_of(settings)
+                known = load_templates(settings)
                 known.check(PROMPTS)
                 self._templates[settings.prompts.dir] = known
-        return known.having(constants_of(settings))
+        return known.with_constants(template_constants(settings))
 
     def wordings(self, settings: Settings) -> Wordings:
         """Return the messages to members, in all languages. Raises ConfigError."""
@@ -149,8 +149,8 @@ async def open_models(
     log: UsageLog | None,
     clock: Clock,
     *,
-    forms: FormLog | None = None,
-    shared: Shared | None = None,
+    forms: RequestFormStore | None = None,
+    shared: SharedResources | None = None,
     party: str = "",
 ) -> AsyncGenerator[Models]:
     """Open the models. Raises ConfigError.
@@ -158,15 +158,15 @@ async def open_models(
     What they cost is kept in `log`, and what their endpoints refuse in `forms`, where there are such. What is `shared`
     with other communities stays open; calls take turns there under the name of the `party`.
     """
-    usage = Usage(log, clock=clock)
-    own = shared or Shared()
+    usage = UsageCounter(log, clock=clock)
+    own = shared or SharedResources()
     bundled = LocalEmbedder(local_model(settings)) if embeddings_kind(settings) == "local" else None
     async with AsyncExitStack() as stack:
         if shared is None:
             await stack.enter_async_context(own)
-        stack.push_async_callback(kept, usage)
+        stack.push_async_callback(save_usage, usage)
 
-        async def model(options: LlmOptions, section: str) -> EndpointModel | OfflineModel:
+        async def open_model(options: LlmOptions, section: str) -> EndpointModel | OfflineModel:
             if options.kind == "offline":
                 return OfflineModel(offline_rules())
             return EndpointModel(
@@ -175,47 +175,49 @@ async def open_models(
                 usage=usage,
                 section=section,
                 form=await _recall_form(forms, options),
-                remember=remembering(forms, options),
+                remember=build_form_saver(forms, options),
                 line=own.line(options, section),
                 party=party,
             )
 
-        answering = await model(settings.llm, "llm")
-        learning = answering if settings.llm_kb is None else await model(settings.llm_kb, "llm.kb")
+        answering = await open_model(settings.llm, "llm")
+        learning = answering if settings.llm_kb is None else await open_model(settings.llm_kb, "llm.kb")
         opened = {"llm": answering, "llm.kb": learning} if learning is not answering else {"llm": answering}
         yield Models(
             answering,
             learning.background() if isinstance(learning, EndpointModel) else learning,
             usage,
             {section: each.breaker for section, each in opened.items() if isinstance(each, EndpointModel)},
-            Nearest(bundled) if isinstance(answering, EndpointModel) else None,
+            LineRanker(bundled) if isinstance(answering, EndpointModel) else None,
         )
 
 
-def remembering(forms: FormLog | None, options: LlmOptions) -> Callable[[RequestForm], Awaitable[None]] | None:
+def build_form_saver(
+    forms: RequestFormStore | None, options: LlmOptions
+) -> Callable[[RequestForm], Awaitable[None]] | None:
     """Return a function that stores an endpoint's form of requests; None without a database."""
     if forms is None:
         return None
 
     async def remember(form: RequestForm) -> None:
         try:
-            await forms.keep(form, *_key_of(options))
+            await forms.save_form(form, *_form_key(options))
         except KnowledgeError as error:  # then the next start learns it anew
             _log.warning("model_form_not_kept", reason=str(error))
 
     return remember
 
 
-async def _recall_form(forms: FormLog | None, options: LlmOptions) -> RequestForm | None:
+async def _recall_form(forms: RequestFormStore | None, options: LlmOptions) -> RequestForm | None:
     try:
-        taken = forms and await forms.of(*_key_of(options))
+        taken = forms and await forms.find_form(*_form_key(options))
     except KnowledgeError as error:
         _log.warning("model_form_not_read", reason=str(error))
         return None
     return RequestForm(*taken) if taken and len(taken) == len(VALUES) else None
 
 
-def _key_of(options: LlmOptions) -> tuple[str, ...]:
+def _form_key(options: LlmOptions) -> tuple[str, ...]:
     """Return the key of a form."""
     return options.base_url, options.model, options.structured_output
 
@@ -225,9 +227,9 @@ async def open_embedder(
     settings: Settings,
     db: Database | None,
     clock: Clock,
-    usage: Usage | None = None,
+    usage: UsageCounter | None = None,
     *,
-    shared: Shared | None = None,
+    shared: SharedResources | None = None,
     party: str = "",
 ) -> AsyncGenerator[Embedder | None]:
     """Open what turns texts into vectors; None where search uses words alone. Raises ConfigError.
@@ -241,11 +243,11 @@ async def open_embedder(
         case "local":
             yield LocalEmbedder(local_model(settings))
         case "endpoint":
-            counts = usage or Usage(None if db is None else UsageLog(db), clock=clock)
+            counts = usage or UsageCounter(None if db is None else UsageLog(db), clock=clock)
             memory = None if db is None else VectorMemory(db, clock=clock)
-            options = settings.embeddings.over(settings.llm)
+            options = settings.embeddings.merge_with_llm(settings.llm)
             async with AsyncExitStack() as stack:
-                stack.push_async_callback(kept, counts)
+                stack.push_async_callback(save_usage, counts)
                 line = shared.line(options, "embeddings") if shared else None
                 wanted = settings.embeddings.dimensions
                 embedder = EndpointEmbedder(
@@ -254,30 +256,30 @@ async def open_embedder(
                 yield await stack.enter_async_context(embedder)
 
 
-async def kept(usage: Usage) -> None:
+async def save_usage(usage: UsageCounter) -> None:
     """Store what is not stored yet."""
     with CancelScope(shield=True):  # soon done
-        await usage.keep()
+        await usage.flush()
 
 
-def templates_of(settings: Settings) -> Templates:
+def load_templates(settings: Settings) -> PromptTemplates:
     """Load the prompts' wording. Raises ConfigError."""
-    return Templates(Path(settings.prompts.dir) if settings.prompts.dir else None, constants_of(settings))
+    return PromptTemplates(Path(settings.prompts.dir) if settings.prompts.dir else None, template_constants(settings))
 
 
-def constants_of(settings: Settings) -> dict[str, str]:
+def template_constants(settings: Settings) -> dict[str, str]:
     """Return the operator's own words that every template may use."""
     return {name: getattr(settings.ai, name) for name in ("project_introduction", "answer_scope", "refusal_policy")}
 
 
-def what_decides_topics(settings: Settings) -> str:
+def describe_regeneration_basis(settings: Settings) -> str:
     """All that decides what a regeneration makes of the archive, beside its bounds: model, prompts, and constants."""
     model = settings.kb_model
     if model.kind == "offline":
         return "offline"
-    templates = templates_of(settings)
-    wording = [templates.source(prompt) for prompt in (prompts.CLASSIFY, prompts.INTEGRATE, prompts.SPLIT_TOPIC)]
-    return "\n".join([model.model, *constants_of(settings).values(), *wording])
+    templates = load_templates(settings)
+    wording = [templates.read_source(prompt) for prompt in (prompts.CLASSIFY, prompts.INTEGRATE, prompts.SPLIT_TOPIC)]
+    return "\n".join([model.model, *template_constants(settings).values(), *wording])
 
 
 def offline_rules() -> dict[str, Callable[[Any], Any]]:
@@ -298,7 +300,7 @@ _SAMPLE = 100  # pairs whose prompts are measured; the others are taken to be li
 _PER_TOPIC = 6  # conversations, where no library tells
 
 
-class Estimate(Struct, frozen=True, kw_only=True):
+class RegenerationEstimate(Struct, frozen=True, kw_only=True):
     """What there is to do."""
 
     pairs: int
@@ -313,99 +315,103 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """Of prompts and replies, about."""
 
 
-def estimate(
+def estimate_from_archive(
     archive: Archive,
-    knowledge: Knowledge,
+    knowledge: KnowledgeStore,
     *,
     describe: Describe,
     tokens_of: TokensOf,
     options: prompts.LearningOptions,
     basis: str,
     awaits_review: Callable[[QAId], bool] = lambda _: False,
-) -> Estimate:
+) -> RegenerationEstimate:
     """Count and measure, and change nothing. Raises KnowledgeError. Blocks."""
-    journal = Journal(knowledge)
-    resumes = journal.basis == fingerprint(basis, options) and still_begins_with(archive, journal.rounds)
+    journal = RegenerationJournal(knowledge)
+    resumes = journal.basis == fingerprint(basis, options) and is_archive_unchanged(archive, journal.rounds)
     rounds = journal.rounds if resumes else []
-    draft = Draft(knowledge) if resumes else None
-    rounds = [*rounds, planned(archive, rounds[-1].last if rounds else None, knowledge, awaits_review)]
+    draft = KnowledgeDraft(knowledge) if resumes else None
+    rounds = [*rounds, plan_round(archive, rounds[-1].last if rounds else None, knowledge, awaits_review)]
     order = list(chain(*(each.order for each in rounds)))
-    left = [qa_id for qa_id in order if draft is None or draft.of(qa_id) is None]
+    left = [qa_id for qa_id in order if draft is None or draft.last_decision(qa_id) is None]
     unclassified = [qa_id for qa_id in left if not resumes or qa_id not in journal.first]
 
-    known = len(knowledge.names()) or ceil(len(order) / _PER_TOPIC)
-    opened = min(max(known - len(draft.names() if draft else ()), 0), len(unclassified))
+    known = len(knowledge.topic_names()) or ceil(len(order) / _PER_TOPIC)
+    opened = min(max(known - len(draft.topic_names() if draft else ()), 0), len(unclassified))
     # A topic's first pair is classified twice, but for the first of an epoch, and needs no integrating.
     classified, integrated = len(unclassified) + opened, len(left) - opened
-    measured = _Measured(knowledge, describe, tokens_of, options)
+    measured = _PromptEstimator(knowledge, describe, tokens_of, options)
     sample = [archive.get(qa_id) for qa_id in left[:: ceil(len(left) / _SAMPLE) or 1]]
-    pairs = [each for pair in sample if pair is not None and (each := prompts.left_of(pair, knowledge.is_withdrawn))]
-    return Estimate(
+    pairs = [
+        each for pair in sample if pair is not None and (each := prompts.strip_withdrawn(pair, knowledge.is_withdrawn))
+    ]
+    return RegenerationEstimate(
         pairs=sum(each.pairs for each in rounds),
         conversations=len(order),
         decided=len(order) - len(left),
         calls=classified + integrated,
-        tokens=classified * _mean([measured.classify(pair) for pair in pairs])
-        + integrated * _mean([measured.integrate(pair) for pair in pairs]),
+        tokens=classified * _mean([measured.classification_tokens(pair) for pair in pairs])
+        + integrated * _mean([measured.integration_tokens(pair) for pair in pairs]),
     )
 
 
-class _Measured:
+class _PromptEstimator:
     """Prompts as the library of today would make them, on average: a new one starts small, and grows as large."""
 
-    def __init__(self, of: Knowledge, describe: Describe, count: TokensOf, options: prompts.LearningOptions) -> None:
+    def __init__(
+        self, of: KnowledgeStore, describe: Describe, count: TokensOf, options: prompts.LearningOptions
+    ) -> None:
         self._topics, self._tokens_of, self._options = of, count, options
-        names = of.names()
-        self._entries = [IndexEntry(topic_id(name), describe(of.read(name))) for name in names]
+        names = of.topic_names()
+        self._entries = [IndexEntry(topic_id(name), describe(of.read_topic(name))) for name in names]
 
-    def classify(self, pair: CapturedPair) -> int:
+    def classification_tokens(self, pair: CapturedPair) -> int:
         """Tokens of the call that chooses its topic."""
-        index = prompts.index_material(self._entries, prompts.text_of(pair.turns), self._options.max_index_chars)
+        index = prompts.render_index(self._entries, prompts.join_texts(pair.turns), self._options.max_index_chars)
         return self._tokens_of(prompts.CLASSIFY, prompts.ClassifyIn(index=index, pair=self._material(pair))) + _REPLY
 
-    def integrate(self, pair: CapturedPair) -> int:
+    def integration_tokens(self, pair: CapturedPair) -> int:
         """Tokens of the call that puts it into its topic: half of the blocks come before it."""
-        topic = self._topics.topic_of_conversation(pair.conversation_id)
-        blocks = self._topics.read(topic) if topic is not None else ()
+        topic = self._topics.find_conversation_topic(pair.conversation_id)
+        blocks = self._topics.read_topic(topic) if topic is not None else ()
         others = [block for block in blocks if block.conversation_id != pair.conversation_id]
-        half, words = others[: len(others) // 2 + 1], prompts.text_of(pair.turns)
-        shown = prompts.blocks_material(half, words, self._options.max_blocks_chars)
+        half, words = others[: len(others) // 2 + 1], prompts.join_texts(pair.turns)
+        shown = prompts.render_blocks(half, words, self._options.max_blocks_chars)
         given = prompts.IntegrateIn(topic=topic or "new-topic", blocks=shown, pair=self._material(pair))
         return self._tokens_of(prompts.INTEGRATE, given) + _REPLY
 
     def _material(self, pair: CapturedPair) -> str:
-        return prompts.block_material(prompts.block_of(pair), self._options.max_pair_chars)
+        return prompts.render_block(prompts.build_block(pair), self._options.max_pair_chars)
 
 
 def _mean(numbers: Sequence[int]) -> int:
     return ceil(sum(numbers) / len(numbers)) if numbers else 0
 
 
-def estimate_regeneration(settings: Settings) -> Estimate:
+def estimate_regeneration(settings: Settings) -> RegenerationEstimate:
     """Count and measure. Raises KnowledgeError and ConfigError. Blocks.
 
     Without a model, nothing is asked: there are no calls then.
     """
-    knowledge = Knowledge(at_rest(settings))
-    unreviewed = awaiting_review(knowledge, QAId(settings.kb.qa_raw_last_processed_id) or None)
+    knowledge = KnowledgeStore(open_read_only(settings))
+    unreviewed = make_review_check(knowledge, QAId(settings.kb.qa_raw_last_processed_id) or None)
     asks = settings.kb_model.kind == "endpoint"
-    estimated = estimate(
-        archive_of(settings, at_rest(settings)),
+    estimated = estimate_from_archive(
+        open_archive(settings, open_read_only(settings)),
         knowledge,
         describe=describe_by_rules,
-        tokens_of=measure(settings, settings.kb_model) if asks else lambda _prompt, _given: 0,
+        tokens_of=build_token_counter(settings, settings.kb_model) if asks else lambda _prompt, _given: 0,
         options=settings.learning,
-        basis=what_decides_topics(settings),
+        basis=describe_regeneration_basis(settings),
         awaits_review=unreviewed if settings.kb.review else lambda _: False,
     )
     return estimated if asks else replace(estimated, calls=0, tokens=0)
 
 
-def measure(settings: Settings, model: LlmOptions) -> TokensOf:
+def build_token_counter(settings: Settings, model: LlmOptions) -> TokensOf:
     """Return how long prompts are with a model and the templates of the settings. Raises ConfigError."""
-    templates = templates_of(settings)
+    templates = load_templates(settings)
 
-    def tokens_of(prompt: Prompt[Any, Any], given: Any) -> int:
-        return chat_request(prompt, given, templates.render(prompt, given), (), model).prompt_tokens
+    def count_tokens(prompt: Prompt[Any, Any], given: Any) -> int:
+        return build_chat_request(prompt, given, templates.render(prompt, given), (), model).prompt_tokens
 
-    return tokens_of
+    return count_tokens

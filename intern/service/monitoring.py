@@ -14,9 +14,9 @@ from anyio import CapacityLimiter, Lock, current_time, get_running_tasks, move_o
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from intern.actors.events import Tally
-from intern.actors.pipeline import Fill
-from intern.actors.poster import Stuck
+from intern.actors.events import ActivityCounters
+from intern.actors.pipeline import StreamMonitor
+from intern.actors.poster import StuckReplies
 from intern.chat.platform import Deliver, Gateway
 from intern.core import errors
 from intern.core.clock import Clock
@@ -25,13 +25,13 @@ from intern.core.ids import MessageId
 from intern.core.log import get_logger
 from intern.core.messages import Image
 from intern.core.tasks import open_task_group
-from intern.models.limits import Breaker, Held
+from intern.models.limits import CircuitBreaker, CircuitState
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.models.usage import Usage
+from intern.models.usage import UsageCounter
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedder
-from intern.service.calibration import look
+from intern.service.calibration import check_calibration
 from intern.service.models import PROMPTS
-from intern.service.status import sources_of
+from intern.service.status import read_source_statuses
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.stores.database import Database
@@ -50,7 +50,7 @@ STUCK_AFTER: Final = 60.0
 USELESS_FROM: Final = 5  # different calls in a row: fewer may be about one capture that makes no sense to any model
 _MOST_USELESS = 1_000  # that are counted
 _MINUTE, _SECOND = "%Y-%m-%d %H:%M UTC", "%Y-%m-%d %H:%M:%S UTC"
-_NONE: Final[Mapping[str, Breaker]] = MappingProxyType({})
+_NONE: Final[Mapping[str, CircuitBreaker]] = MappingProxyType({})
 
 
 class ModelWatch:
@@ -61,18 +61,20 @@ class ModelWatch:
     when they let a call through again.
     """
 
-    def __init__(self, clock: Clock, breakers: Mapping[str, Breaker] = _NONE, counters: Counters | None = None) -> None:
+    def __init__(
+        self, clock: Clock, breakers: Mapping[str, CircuitBreaker] = _NONE, counters: Counters | None = None
+    ) -> None:
         """Take the breakers of the endpoints, by the table of the settings."""
         self.counters, self._clock, self._breakers = counters, clock, breakers
         self._away: dict[str, tuple[str, datetime]] = {}
         self._unpaid: dict[str, tuple[str, date]] = {}
         self._useless: dict[str, set[int]] = {}  # what was asked since the last good reply
 
-    def over(self, model: Model, *, work: str = "answers", section: str = "llm") -> Model:
+    def wrap_model(self, model: Model, *, work: str = "answers", section: str = "llm") -> Model:
         """Return the model, watched and counted; `section` is its table of the settings."""
-        return _Watched(model, self, work, section)
+        return _WatchedModel(model, self, work, section)
 
-    def heard(self, work: str, section: str, error: BaseException | None, asked: str = "") -> None:
+    def note_outcome(self, work: str, section: str, error: BaseException | None, asked: str = "") -> None:
         """Note the outcome of a call. Without `asked`, a useless reply does not count."""
         match error:
             case errors.ModelBudgetError():
@@ -92,19 +94,23 @@ class ModelWatch:
             case _:
                 pass
 
-    def checks(self) -> tuple[Check, ...]:
+    def checks(self) -> tuple[HealthCheck, ...]:
         """How the models are, and what turns texts into vectors, where that is an endpoint."""
         now, at = current_time(), self._clock.now()
-        held = {name: _held(name, each, now, at) for name, breaker in self._breakers.items() if (each := breaker.held)}
+        held = {
+            name: _describe_circuit(name, each, now, at)
+            for name, breaker in self._breakers.items()
+            if (each := breaker.held)
+        }
         vectors = held.pop(_EMBEDDINGS, None)
-        checks = [self._model(held)]
+        checks = [self._check_models(held)]
         if _EMBEDDINGS in self._breakers:
             # What cannot be found by meaning is found by words.
             note, detail = vectors or ("", "")
-            checks.append(Check(name=_EMBEDDINGS, ok=True, note=note, detail=detail))
+            checks.append(HealthCheck(name=_EMBEDDINGS, ok=True, note=note, detail=detail))
         return tuple(checks)
 
-    def _model(self, held: Mapping[str, tuple[str, str]]) -> Check:
+    def _check_models(self, held: Mapping[str, tuple[str, str]]) -> HealthCheck:
         # A circuit has more and newer facts than the calls that it refused.
         away = [f"{why} (since {since:{_MINUTE}})" for name, (why, since) in self._away.items() if name not in held]
         unpaid = {work: why for work, (why, day) in self._unpaid.items() if day == self._today()}
@@ -115,13 +121,15 @@ class ModelWatch:
         details = [*(detail for _, detail in held.values()), *away, *(f"{each}; the log says why" for each in useless)]
         if unpaid:
             details.append(f"{broke}. The last that was refused: {'; '.join(dict.fromkeys(unpaid.values()))}")
-        return Check(name="model", ok=not (held or away or useless), note="; ".join(notes), detail="; ".join(details))
+        return HealthCheck(
+            name="model", ok=not (held or away or useless), note="; ".join(notes), detail="; ".join(details)
+        )
 
     def _today(self) -> date:
         return self._clock.now().astimezone(UTC).date()
 
 
-def _held(name: str, held: Held, now: float, at: datetime) -> tuple[str, str]:
+def _describe_circuit(name: str, held: CircuitState, now: float, at: datetime) -> tuple[str, str]:
     """Describe a circuit that is not closed: for anyone, and for the page."""
 
     def moment(then: float) -> datetime:
@@ -133,29 +141,29 @@ def _held(name: str, held: Held, now: float, at: datetime) -> tuple[str, str]:
     return note, f"{note}. The last failure: {held.reason}"
 
 
-def posting_check(stuck: Stuck | None, clock: Clock) -> Check:
+def posting_check(stuck: StuckReplies | None, clock: Clock) -> HealthCheck:
     """Whether replies reach Discord: not where some wait, and none has got through for a minute."""
     if stuck is None or current_time() - stuck.since < STUCK_AFTER:
-        return Check(name="posting", ok=True)
+        return HealthCheck(name="posting", ok=True)
     since = clock.now() - timedelta(seconds=current_time() - stuck.since)
     waiting = "1 reply waits" if stuck.replies == 1 else f"{stuck.replies} replies wait"
     note = f"{waiting} for Discord, which has taken none since {since:{_SECOND}}"
     why = f"The last failure: {stuck.problem}" if stuck.problem else "Discord has not answered yet"
-    return Check(name="posting", ok=False, note=note, detail=f"{note}. {why}")
+    return HealthCheck(name="posting", ok=False, note=note, detail=f"{note}. {why}")
 
 
-def connection_checks(advice: str) -> Iterator[Check]:
+def connection_checks(advice: str) -> Iterator[HealthCheck]:
     """Return what the platform advises about the connection, if anything."""
     if advice:
-        yield Check(name="connection", ok=True, note=advice)
+        yield HealthCheck(name="connection", ok=True, note=advice)
 
 
-def vector_checks(copy: VectorCopy | None) -> Iterator[Check]:
+def vector_checks(copy: VectorCopy | None) -> Iterator[HealthCheck]:
     """How the vector engine is, where there is one. Without it, local vectors do."""
     if copy is not None:
         since = copy.away_since
         note = f"the vector engine fails since {since:{_SECOND}}; search compares local vectors" if since else ""
-        yield Check(name="vectors", ok=True, note=note, detail=f"{note}. {copy.trouble}" if note else "")
+        yield HealthCheck(name="vectors", ok=True, note=note, detail=f"{note}. {copy.trouble}" if note else "")
 
 
 class CalibrationWatch:
@@ -164,18 +172,18 @@ class CalibrationWatch:
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db, self._settings, self._problem = db, settings, ""
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Look again. Raises KnowledgeError."""
-        self._problem = (await look(self._db, self._settings)).problem
+        self._problem = (await check_calibration(self._db, self._settings)).problem
 
-    def checks(self) -> Iterator[Check]:
+    def checks(self) -> Iterator[HealthCheck]:
         """Tell what is the matter; nothing while all is well, or nothing is calibrated."""
         if self._problem:
-            yield Check(name="calibration", ok=True, note=self._problem, detail=self._problem)
+            yield HealthCheck(name="calibration", ok=True, note=self._problem, detail=self._problem)
 
 
 @dataclass(frozen=True)
-class _Watched:
+class _WatchedModel:
     model: Model
     watch: ModelWatch
     work: str
@@ -190,14 +198,14 @@ class _Watched:
             raise
         finally:
             if self.watch.counters is not None:
-                self.watch.counters.called(prompt.name, _outcome_of(error), current_time() - began)
+                self.watch.counters.count_call(prompt.name, _call_outcome(error), current_time() - began)
             # A model that cannot read a picture may well read the words beside it.
             useless = isinstance(error, errors.ModelReplyError | errors.ModelRefusedError) and not images
-            self.watch.heard(self.work, self.section, error, f"{prompt.name} {given!r}" if useless else "")
+            self.watch.note_outcome(self.work, self.section, error, f"{prompt.name} {given!r}" if useless else "")
 
 
 @dataclass
-class HealthChecks:
+class HealthMonitor:
     """Asks each part how it is."""
 
     db: Database
@@ -207,82 +215,82 @@ class HealthChecks:
     clock: Clock
     is_open: Callable[[], bool] | None
     """Whether a session with Discord is open; None where there is no Discord."""
-    elsewhere: Callable[[], Sequence[Check]]
+    elsewhere: Callable[[], Sequence[HealthCheck]]
     """Tells of what is looked at elsewhere."""
     within: float = _LOOKED_WITHIN
     """A check that takes more seconds counts as failed."""
 
     def __post_init__(self) -> None:
         self._writing = Lock()
-        self._written: tuple[float, Check] | None = None
+        self._written: tuple[float, HealthCheck] | None = None
         # A disk that hangs holds one thread, however often it is looked at, and that is none that others wait for.
         self._looking = Lock()
         self._one_thread = CapacityLimiter(1)
         self._hangs = False
-        self._looked: dict[str, Check] = {}
+        self._looked: dict[str, HealthCheck] = {}
         self._looked_at: float | None = None
 
     async def health(self) -> Health:
         """How all of it is; never waits longer than a probe does, and raises nothing."""
         async with open_task_group() as tg:
-            tg.start_soon(self._look_at, "database", self._disk)
+            tg.start_soon(self._run_check, "database", self._check_disk)
             if self.lock is not None:
-                tg.start_soon(self._look_at, "folder", partial(self._lock_file, self.lock))
+                tg.start_soon(self._run_check, "folder", partial(self._check_lock_file, self.lock))
         self._looked_at = current_time()
-        return self.known()
+        return self.latest_health()
 
-    def known(self) -> Health:
+    def latest_health(self) -> Health:
         """Return the health of all parts, with the disk as of the last look. Does not wait."""
         disk = (self._looked[name] for name in ("database", "folder") if name in self._looked)
         looked = None if self._looked_at is None else current_time() - self._looked_at
-        return Health(checks=(*self._discord(), *disk, *self.elsewhere()), looked_seconds_ago=looked)
+        return Health(checks=(*self._check_connection(), *disk, *self.elsewhere()), looked_seconds_ago=looked)
 
-    def _discord(self) -> Iterator[Check]:
+    def _check_connection(self) -> Iterator[HealthCheck]:
         if self.is_open is not None:
             is_open = self.is_open()
             away = "no session with Discord is open: see what the log says of discord_connection_lost"
-            yield Check(name="discord", ok=is_open, detail="" if is_open else away)
+            yield HealthCheck(name="discord", ok=is_open, detail="" if is_open else away)
 
-    async def _look_at(self, name: str, look: Callable[[], Awaitable[Check]]) -> None:
-        found = self._late(name)
+    async def _run_check(self, name: str, look: Callable[[], Awaitable[HealthCheck]]) -> None:
+        found = self._timeout_result(name)
         with move_on_after(self.within):
             found = await look()
         self._looked[name] = found
 
-    def _late(self, name: str) -> Check:
+    def _timeout_result(self, name: str) -> HealthCheck:
         note = f"it could not be looked at within {self.within:g} seconds"
-        return Check(name=name, ok=False, note=note, detail=f"{note}; see how busy the disk is")
+        return HealthCheck(name=name, ok=False, note=note, detail=f"{note}; see how busy the disk is")
 
-    async def _lock_file(self, lock: FolderLock) -> Check:
+    async def _check_lock_file(self, lock: FolderLock) -> HealthCheck:
         async with self._looking:
             if self._hangs:
-                return self._late("folder")
-            stands = await run_sync(self._stands, lock, abandon_on_cancel=True, limiter=self._one_thread)
+                return self._timeout_result("folder")
+            stands = await run_sync(self._is_lock_in_place, lock, abandon_on_cancel=True, limiter=self._one_thread)
         taken = "its lock file is gone or another: was the folder moved away under the running bot?"
-        return Check(name="folder", ok=stands, detail="" if stands else taken)
+        return HealthCheck(name="folder", ok=stands, detail="" if stands else taken)
 
-    def _stands(self, lock: FolderLock) -> bool:
+    def _is_lock_in_place(self, lock: FolderLock) -> bool:
         """Run on a worker thread, which may outlive the caller."""
         self._hangs = True
         try:
-            return lock.stands
+            return lock.is_valid
         finally:
             self._hangs = False
 
-    async def _disk(self) -> Check:
+    async def _check_disk(self) -> HealthCheck:
         async with self._writing:
             if self._written is None or current_time() - self._written[0] >= _CHECKED_EVERY:
                 # If this takes too long, the next probe need not wait as long again.
-                self._written = (current_time(), self._late("database"))
-                self._written = (current_time(), await self._try_to_write())
+                self._written = (current_time(), self._timeout_result("database"))
+                self._written = (current_time(), await self._write_heartbeat())
             return self._written[1]
 
-    async def _try_to_write(self) -> Check:
+    async def _write_heartbeat(self) -> HealthCheck:
         try:
             await write_heartbeat(self.db, self.clock.now())
         except errors.InternError as error:
-            return Check(name="database", ok=False, detail=str(error))
-        return Check(name="database", ok=True)
+            return HealthCheck(name="database", ok=False, detail=str(error))
+        return HealthCheck(name="database", ok=True)
 
 
 CALLED: Final = (*(prompt.name for prompt in PROMPTS), EMBEDDINGS)
@@ -294,7 +302,7 @@ RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavaila
 """What became of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
 
 
-class Check(Struct, frozen=True, kw_only=True):
+class HealthCheck(Struct, frozen=True, kw_only=True):
     """One thing that has to be well."""
 
     name: str
@@ -308,7 +316,7 @@ class Check(Struct, frozen=True, kw_only=True):
 class Health(Struct, frozen=True, kw_only=True):
     """How the process is. It is live where it can say so at all."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[HealthCheck, ...]
     looked_seconds_ago: float | None
     """Since the last look at the disk and the folder; None where there was none: then their checks are left out."""
 
@@ -346,33 +354,33 @@ def process_gauges(last_message_at: datetime | None) -> Iterator[Gauge]:
         yield Gauge("last_message_timestamp_seconds", told, {"": last_message_at.timestamp()})
 
 
-class Counters(Tally, Protocol):
+class Counters(ActivityCounters, Protocol):
     """What a front end counts for a monitoring system (see `intern.frontends.http`); neither waits nor raises."""
 
-    def called(self, prompt: str, outcome: str, seconds: float, /) -> None:
+    def count_call(self, prompt: str, outcome: str, seconds: float, /) -> None:
         """Count a call of a model, by its `CallOutcome`."""
 
-    def spent(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float, cached: int = 0, /) -> None:
+    def count_usage(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float, cached: int = 0, /) -> None:
         """Count the tokens and the cost of a call."""
 
-    def requested(self, outcome: str, /) -> None:
+    def count_request(self, outcome: str, /) -> None:
         """Count a call of Discord, by its `RequestOutcome`."""
 
-    def reconnected(self) -> None:
+    def count_reconnect(self) -> None:
         """Count a reconnection with Discord."""
 
 
-def count_request(counters: Counters, error: type[errors.ChatError] | None) -> None:
+def count_platform_request(counters: Counters, error: type[errors.ChatError] | None) -> None:
     """Count a call of Discord, after hikari's retries."""
-    counters.requested("ok" if error is None else error.outcome)
+    counters.count_request("ok" if error is None else error.outcome)
 
 
 def count_embeddings(counters: Counters, embedder: EndpointEmbedder) -> None:
     """Count the calls of an endpoint that embeds; what was embedded before costs none."""
-    embedder.ended = lambda error, seconds: counters.called(EMBEDDINGS, _outcome_of(error), seconds)
+    embedder.ended = lambda error, seconds: counters.count_call(EMBEDDINGS, _call_outcome(error), seconds)
 
 
-def _outcome_of(error: BaseException | None) -> str:
+def _call_outcome(error: BaseException | None) -> str:
     if error is None:
         return "ok"
     return error.outcome if isinstance(error, errors.InternError) else "given_up"
@@ -382,7 +390,7 @@ Drop = Callable[[Collection[MessageId]], object]
 """Takes deleted messages out of a store; never waits."""
 
 
-class Overheard:
+class GatewayWatch:
     """A gateway that notes what passes: when a message was last told of, and which were deleted."""
 
     def __init__(self, gateway: Gateway, *, clock: Clock, drops: Sequence[Drop]) -> None:
@@ -407,30 +415,35 @@ class Overheard:
 
 
 @dataclass(kw_only=True)
-class Standing:
+class BotState:
     """How things stand."""
 
     stores: Stores
-    fill: Fill
-    overheard: Overheard
-    usage: Usage | None
-    breakers: Mapping[str, Breaker]
+    fill: StreamMonitor
+    overheard: GatewayWatch
+    usage: UsageCounter | None
+    breakers: Mapping[str, CircuitBreaker]
 
     def __post_init__(self) -> None:
         self.settings, self.clock = self.stores.settings, self.stores.clock
 
     async def gauges(self) -> list[Gauge]:
         """All of it, as it is right now."""
-        read = [*self._streams(), *self._circuits(), *await self._budgets(), *await self._vectors()]
-        read += await run_sync(lambda: [*self._sources(), *self._captures()])
+        read = [
+            *self._stream_gauges(),
+            *self._circuit_gauges(),
+            *await self._budget_gauges(),
+            *await self._vector_gauges(),
+        ]
+        read += await run_sync(lambda: [*self._source_gauges(), *self._capture_gauges()])
         return [*read, *process_gauges(self.overheard.last_message_at)]
 
-    def _streams(self) -> Iterable[Gauge]:
-        streams, name = self.fill.now(), "stream"
+    def _stream_gauges(self) -> Iterable[Gauge]:
+        streams, name = self.fill.read_fills(), "stream"
         yield Gauge("stream_items", "What waits between actors", {s.name: s.waiting for s in streams}, name)
         yield Gauge("stream_capacity_items", "How much may wait", {s.name: s.size for s in streams}, name)
 
-    def _circuits(self) -> Iterable[Gauge]:
+    def _circuit_gauges(self) -> Iterable[Gauge]:
         circuits, name = self.breakers.items(), "endpoint"
         told = "1 while an endpoint is left alone, or tried with single calls"
         yield Gauge("model_circuit_open", told, {s: float(b.held is not None) for s, b in circuits}, name)
@@ -440,12 +453,12 @@ class Standing:
         ):
             yield Gauge(f"model_circuit_{what}", told, values, name, only_grows=True)
 
-    async def _budgets(self) -> Iterable[Gauge]:
+    async def _budget_gauges(self) -> Iterable[Gauge]:
         llm = self.settings.llm
         if self.usage is None:
             return ()
         today = self.usage.today()
-        tokens, cost = await self.usage.spent(today)
+        tokens, cost = await self.usage.read_spent(today)
         money, currency, most = llm.currency, "currency", llm.daily_cost_budget
         return (
             Gauge("model_budget_tokens", "Tokens that a day (UTC) may take; 0: no limit", {"": llm.daily_token_budget}),
@@ -454,20 +467,20 @@ class Standing:
             Gauge("model_spent_today_cost", "Money of this day (UTC)", {money: cost}, currency),
         )
 
-    async def _vectors(self) -> Iterable[Gauge]:
+    async def _vector_gauges(self) -> Iterable[Gauge]:
         copy = self.stores.search.engine
         if copy is None:
             return ()
-        behind = await copy.db.read(copy.behind)
+        behind = await copy.db.read(copy.count_behind)
         return (
             Gauge("vector_engine_away", "1 while the vector engine fails", {"": float(bool(copy.away_since))}),
             Gauge("vector_engine_behind_documents", "Documents still to be copied or deleted there", {"": behind}),
             Gauge("vector_engine_failures", "Requests that failed", {"": float(copy.failures)}, only_grows=True),
         )
 
-    def _sources(self) -> Iterable[Gauge]:
+    def _source_gauges(self) -> Iterable[Gauge]:
         try:
-            known = sources_of(self.settings, self.stores.knowledge, clock=self.clock)
+            known = read_source_statuses(self.settings, self.stores.knowledge, clock=self.clock)
         except errors.KnowledgeError as error:
             _log.warning("metrics_not_read", what="sources", reason=str(error))
             return
@@ -476,13 +489,15 @@ class Standing:
         yield Gauge("sources", "Sources that are known", {"": len(states)})
         yield Gauge("stale_sources", "Sources whose description is not of their present text", stale, "state")
 
-    def _captures(self) -> Iterable[Gauge]:
+    def _capture_gauges(self) -> Iterable[Gauge]:
         decisions, archive = self.stores.knowledge, self.stores.archive
         yield Gauge("archived_captures", "Team answers in the archive", {"": len(archive)})
-        yield Gauge("parked_pairs", "Captures that could not be filed", {"": len(decisions.parked())})
-        yield Gauge("awaiting_review_pairs", "Captures that wait for the team", {"": len(decisions.awaiting())})
+        yield Gauge("parked_pairs", "Captures that could not be filed", {"": len(decisions.list_parked())})
+        yield Gauge(
+            "awaiting_review_pairs", "Captures that wait for the team", {"": len(decisions.list_awaiting_review())}
+        )
         try:
-            waiting = list(islice(archive.after(self.stores.archived_until()), 1))
+            waiting = list(islice(archive.pairs_after(self.stores.find_last_decided()), 1))
         except errors.KnowledgeError as error:
             _log.warning("metrics_not_read", what="archive", reason=str(error))
             return

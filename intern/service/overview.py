@@ -18,15 +18,15 @@ from msgspec.structs import astuple
 
 from intern.actors.pipeline import StreamFill
 from intern.answering import prompts
-from intern.chat.checkpoints import Unhandled
-from intern.core.clock import moment_of
+from intern.chat.checkpoints import UnfinishedWork
+from intern.core.clock import from_microseconds
 from intern.core.ids import QAId, SourceId
-from intern.service.calibration import Calibrated
+from intern.service.calibration import CalibrationStatus
 from intern.service.monitoring import Health
 from intern.service.status import SourceStatus
 from intern.service.stores import Stores
 from intern.stores.sqlite.figures import FigureStore
-from intern.stores.sqlite.traces import Counts, Votes
+from intern.stores.sqlite.traces import DailyCounts, Votes
 from intern.stores.sqlite.usage import PromptUsage
 
 ANSWERED, SILENT = "questions_answered", "questions_silent"
@@ -59,7 +59,7 @@ class Plot(Struct, frozen=True, kw_only=True):
     """By what is measured."""
 
 
-class Figures(Struct, frozen=True, kw_only=True):
+class PeriodFigures(Struct, frozen=True, kw_only=True):
     """A period in figures, with a plot for each."""
 
     days: tuple[date, ...]
@@ -82,7 +82,7 @@ class Figures(Struct, frozen=True, kw_only=True):
 NeedKind = Literal["health", "review", "gaps", "parked", "outdated", "sources", "dropped"]
 
 
-class Need(Struct, frozen=True, kw_only=True):
+class AttentionItem(Struct, frozen=True, kw_only=True):
     """Something that needs a person."""
 
     kind: NeedKind
@@ -107,7 +107,7 @@ class Budget(Struct, frozen=True, kw_only=True):
     currency: str
 
 
-class System(Struct, frozen=True, kw_only=True):
+class SystemPage(Struct, frozen=True, kw_only=True):
     """How the process works, and what it costs."""
 
     since: datetime
@@ -115,7 +115,7 @@ class System(Struct, frozen=True, kw_only=True):
     health: Health
     last_message_at: datetime | None
     """When the gateway last told of a message, since the start."""
-    unhandled: Unhandled
+    unhandled: UnfinishedWork
     oldest_at: datetime | None
     """When the oldest message in work was written."""
     streams: tuple[StreamFill, ...]
@@ -130,77 +130,78 @@ class System(Struct, frozen=True, kw_only=True):
     left_out: tuple[SourceStatus, ...]
     """The first of the documents and links that are no source."""
     left_out_total: int
-    calibration: Calibrated
+    calibration: CalibrationStatus
 
 
-def by_prompt(usage: Iterable[PromptUsage]) -> tuple[PromptUsage, ...]:
+def sum_by_prompt(usage: Iterable[PromptUsage]) -> tuple[PromptUsage, ...]:
     """Add up the usage of each prompt, the dearest first."""
     sums: dict[str, PromptUsage] = {}
     for each in usage:
-        sums[each.prompt] = total((sums.get(each.prompt, PromptUsage(each.prompt, 0, 0, 0)), each))
+        sums[each.prompt] = sum_usage((sums.get(each.prompt, PromptUsage(each.prompt, 0, 0, 0)), each))
     return tuple(sorted(sums.values(), key=lambda each: (-each.cost, -each.tokens, each.prompt)))
 
 
-def total(usage: Sequence[PromptUsage]) -> PromptUsage:
+def sum_usage(usage: Sequence[PromptUsage]) -> PromptUsage:
     """Add up usage, under the name of the first."""
     sums = (sum(values) for values in zip(*(astuple(each)[1:] for each in usage), strict=True))
     return PromptUsage(usage[0].prompt, *sums)
 
 
-class Overview:
+class OverviewReader:
     """Makes figures of what the stores of a data folder hold. Raises KnowledgeError."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores, self._clock = stores, stores.clock
-        self._counts, self._figures = Counts(stores.db, clock=stores.clock), FigureStore(stores.db)
+        self._counts, self._figures = DailyCounts(stores.db, clock=stores.clock), FigureStore(stores.db)
 
-    async def figures(self, length: int) -> Figures:
+    async def figures(self, length: int) -> PeriodFigures:
         """Return the figures of the last so many days, today included."""
         today, llm = self._clock.now().date(), self._stores.settings.llm
         both = tuple(today - timedelta(days=n) for n in reversed(range(2 * length)))
         days, since = both[length:], both[0]
-        counts, votes = await self._counts.since(since), await self._figures.votes(since)
-        seconds, usage = await self._figures.seconds(since), await self._figures.usage(since)
-        captured = await run_sync(self._captured, since)
-        cited = await self._figures.cited(days[0])
+        counts, votes = await self._counts.read_since(since), await self._figures.read_votes(since)
+        seconds, usage = await self._figures.read_answer_seconds(since), await self._figures.read_usage(since)
+        captured = await run_sync(self._count_captures, since)
+        cited = await self._figures.count_citations(days[0])
         is_priced = self._stores.settings.priced or any(each.cost for day in usage.values() for each in day)
-        spent = {day: _spent(usage.get(day, ()), is_priced=is_priced) for day in both}
+        spent = {day: _sum_spending(usage.get(day, ()), is_priced=is_priced) for day in both}
         paid = {
-            day: _spent((p for p in usage.get(day, ()) if p.prompt in _ANSWERING), is_priced=is_priced) for day in both
+            day: _sum_spending((p for p in usage.get(day, ()) if p.prompt in _ANSWERING), is_priced=is_priced)
+            for day in both
         }
 
-        def counted(name: str) -> Mapping[date, int]:
+        def daily_counts(name: str) -> Mapping[date, int]:
             return {day: counts.get(day, {}).get(name, 0) for day in both}
 
-        answered, silent = counted(ANSWERED), counted(SILENT)
+        answered, silent = daily_counts(ANSWERED), daily_counts(SILENT)
         up = {day: votes.get(day, Votes()).up for day in both}
         down = {day: votes.get(day, Votes()).down for day in both}
         times = {day: median(seconds[day]) if seconds.get(day) else None for day in both}
 
-        def compared(of: Callable[[Sequence[date]], tuple[float | None, int]]) -> Figure:
+        def compare_periods(of: Callable[[Sequence[date]], tuple[float | None, int]]) -> Figure:
             (value, count), (before, _) = of(days), of(both[:length])
             return Figure(value=value, before=before, count=count)
 
-        def plot(title: str, series: Mapping[str, Mapping[date, float | None] | Mapping[date, int]]) -> Plot:
+        def build_plot(title: str, series: Mapping[str, Mapping[date, float | None] | Mapping[date, int]]) -> Plot:
             return Plot(
                 title=title, days=days, series={name: tuple(each[day] for day in days) for name, each in series.items()}
             )
 
         unit = llm.currency if is_priced else "tokens"
-        return Figures(
+        return PeriodFigures(
             days=days,
-            answered=compared(lambda of: _share(_sum(answered, of), _sum(silent, of))),
-            seconds=compared(lambda of: _median([each for day in of for each in seconds.get(day, ())])),
-            helpful=compared(lambda of: _share(_sum(up, of), _sum(down, of))),
-            cost=compared(lambda of: _ratio(sum(paid[day] for day in of), _sum(answered, of))),
-            captures=compared(lambda of: (sum(captured[day] for day in of), len(of))),
+            answered=compare_periods(lambda of: _share(_sum(answered, of), _sum(silent, of))),
+            seconds=compare_periods(lambda of: _median([each for day in of for each in seconds.get(day, ())])),
+            helpful=compare_periods(lambda of: _share(_sum(up, of), _sum(down, of))),
+            cost=compare_periods(lambda of: _ratio(sum(paid[day] for day in of), _sum(answered, of))),
+            captures=compare_periods(lambda of: (sum(captured[day] for day in of), len(of))),
             currency=llm.currency if is_priced else "",
             plots={
-                "answered": plot("Questions", {"answered": answered, "left open": silent}),
-                "seconds": plot("Seconds to answer", {"seconds (median)": times}),
-                "helpful": plot("Votes", {"helpful": up, "not helpful": down}),
-                "cost": plot("All costs" if is_priced else "All tokens", {unit: spent}),
-                "captures": plot("Captures", {"captures": captured}),
+                "answered": build_plot("Questions", {"answered": answered, "left open": silent}),
+                "seconds": build_plot("Seconds to answer", {"seconds (median)": times}),
+                "helpful": build_plot("Votes", {"helpful": up, "not helpful": down}),
+                "cost": build_plot("All costs" if is_priced else "All tokens", {unit: spent}),
+                "captures": build_plot("Captures", {"captures": captured}),
             },
             busiest=tuple(islice(cited.items(), _BUSIEST)),
         )
@@ -208,16 +209,16 @@ class Overview:
     async def usage(self, length: int) -> Mapping[date, tuple[PromptUsage, ...]]:
         """Return the usage of prompts in the last so many days, the newest day first."""
         since = self._clock.now().date() - timedelta(days=length - 1)
-        return dict(reversed((await self._figures.usage(since)).items()))
+        return dict(reversed((await self._figures.read_usage(since)).items()))
 
-    async def stored(self) -> Mapping[str, int]:
+    async def count_stored(self) -> Mapping[str, int]:
         """Return how much is stored of what is made of captures and documents."""
-        return await self._figures.stored()
+        return await self._figures.count_knowledge()
 
-    def _captured(self, since: date) -> Counter[date]:
+    def _count_captures(self, since: date) -> Counter[date]:
         # Blocks.
         first = QAId(f"qa_{since:%Y%m%d}_000000")
-        return Counter(moment_of(each).date() for each in self._stores.archive.times_after(first))
+        return Counter(from_microseconds(each).date() for each in self._stores.archive.times_after(first))
 
 
 def _sum(counts: Mapping[date, int], days: Sequence[date]) -> int:
@@ -236,5 +237,5 @@ def _median(values: Sequence[float]) -> tuple[float | None, int]:
     return (median(values) if values else None), len(values)
 
 
-def _spent(usage: Iterable[PromptUsage], *, is_priced: bool) -> float:
+def _sum_spending(usage: Iterable[PromptUsage], *, is_priced: bool) -> float:
     return sum(each.cost if is_priced else each.tokens for each in usage)

@@ -25,18 +25,25 @@ from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError
 from intern.core.ids import TopicName
 from intern.core.log import get_logger
-from intern.core.records import Decision, Forgotten, Withdrawn
+from intern.core.records import Decision, MessagesForgotten, MessagesWithdrawn
 from intern.service.hidden_files import find_edited_files
 from intern.settings.loading import Paths
 from intern.sources.catalogue import Catalogue
-from intern.stores.archive import decision_line, parse_decisions
-from intern.stores.blocks import time_of, without_blocks
+from intern.stores.archive import encode_decision, parse_decisions
+from intern.stores.blocks import qa_id_time, remove_blocks
 from intern.stores.database import Transaction
 from intern.stores.files import FileLayer
 from intern.stores.library import Index, IndexCache, format_index
-from intern.stores.sqlite.changes import changes_after
-from intern.stores.sqlite.extractions import move_to, read_to
-from intern.stores.sqlite.knowledge import TOPIC, Change, Knowledge, Written, files_written, note_written
+from intern.stores.sqlite.changes import read_changes
+from intern.stores.sqlite.extractions import read_position, save_position
+from intern.stores.sqlite.knowledge import (
+    TOPIC,
+    KnowledgeChange,
+    KnowledgeStore,
+    ProjectedFile,
+    read_projected_files,
+    record_projected_files,
+)
 
 _log = get_logger(__name__)
 
@@ -46,7 +53,7 @@ FILES_OF: dict[Index, tuple[str, str]] = {"kb": ("index", "index_cache"), "team"
 """The listing and the cache of each index. The database names files as `Paths` does, and topics by themselves."""
 
 
-class _Due(NamedTuple):
+class _FileChanges(NamedTuple):
     """What was looked at to reach a position."""
 
     position: int
@@ -61,7 +68,7 @@ class TextFiles(Wakeup):
 
     def __init__(
         self,
-        knowledge: Knowledge,
+        knowledge: KnowledgeStore,
         paths: Paths,
         files: FileLayer | None = None,
         *,
@@ -82,7 +89,7 @@ class TextFiles(Wakeup):
         self._catalogues = {index: Catalogue(knowledge, index) for index in FILES_OF}
         self._turn = Lock()
         self._position = None if tracked else 0
-        self._written: Mapping[str, Written | None] = {}
+        self._written: Mapping[str, ProjectedFile | None] = {}
         self._touched: Collection[str] = ()
         """Files that are not as they were left, until they were looked at."""
 
@@ -96,15 +103,17 @@ class TextFiles(Wakeup):
         async with self._turn:
             if self._position is None:
                 await run_sync(self._load)
-            due = await run_sync(self._knowledge.db.look, partial(self._due, topics))
+            due = await run_sync(self._knowledge.db.read_blocking, partial(self._plan_changes, topics))
             changed = {file: (new, old) for file, (new, old) in due.files.items() if new != old}
             if self._tracked and changed:
                 await run_sync(self._keep_edited, changed)
-                await self._note({file: Written(_digest(new), _digest(old)) for file, (new, old) in changed.items()})
+                await self._save_file_states(
+                    {file: ProjectedFile(_digest(new), _digest(old)) for file, (new, old) in changed.items()}
+                )
             await run_sync(self._write, due, changed)
             self._position, self._touched = due.position, ()
             if self._tracked and (due.files or due.lines):
-                await self._note(await run_sync(self._done, due))
+                await self._save_file_states(await run_sync(self._read_new_states, due))
 
     async def clear_edited(self) -> None:
         """Take what was withdrawn or forgotten out of the edited files that are kept. Raises KnowledgeError."""
@@ -114,15 +123,15 @@ class TextFiles(Wakeup):
     def foreign_decisions(self) -> list[Decision]:
         """Return what `decisions.jsonl` says, where this database did not leave it so. Blocks."""
         self._load()
-        return [] if self._is_left("decisions") else parse_decisions(self._there("decisions"), "decisions.jsonl")[0]
+        return [] if self._is_left("decisions") else parse_decisions(self._read_file("decisions"), "decisions.jsonl")[0]
 
-    def found(self, topics: Iterable[TopicName]) -> dict[str, Written]:
+    def read_file_states(self, topics: Iterable[TopicName]) -> dict[str, ProjectedFile]:
         """Return how these topics, the indices and `state.json` are now, to be taken for ours. Blocks."""
         files = [*(f"{_TOPICS}{name}.txt" for name in topics), "state", *chain(*FILES_OF.values())]
-        data = {file: there for file in files if (there := self._there(file))}
-        return {file: Written(_digest(there), _digest(there)) for file, there in data.items()}
+        data = {file: there for file in files if (there := self._read_file(file))}
+        return {file: ProjectedFile(_digest(there), _digest(there)) for file, there in data.items()}
 
-    def edit_of(self, topic: TopicName) -> Path:
+    def find_edit(self, topic: TopicName) -> Path:
         """Return the oldest edit of a topic that is kept. Blocks; raises ConfigError where there is none."""
         path = self._path(f"{_TOPICS}{topic}.txt")
         edits = list(path.parent.glob(f".{path.name}*.edited"))
@@ -131,39 +140,39 @@ class TextFiles(Wakeup):
         return min(edits, key=lambda each: each.stat().st_mtime_ns)
 
     def _load(self) -> None:
-        self._position = self._knowledge.db.look(lambda db: int(read_to(db, _FOLLOWER) or 0))
-        self._written = self._knowledge.db.look(files_written)
+        self._position = self._knowledge.db.read_blocking(lambda db: int(read_position(db, _FOLLOWER) or 0))
+        self._written = self._knowledge.db.read_blocking(read_projected_files)
         self._touched = {file for file in self._written if not self._is_left(file)}
 
-    def _due(self, also: Iterable[TopicName], db: Transaction) -> _Due:
+    def _plan_changes(self, also: Iterable[TopicName], db: Transaction) -> _FileChanges:
         """Look at what may have to be written, all at one moment."""
-        view, reached, anew = Change(db, 0), self._position or 0, not self._is_left("decisions")
-        placed = view.after(0 if anew else reached, -1)
+        view, reached, anew = KnowledgeChange(db, 0), self._position or 0, not self._is_left("decisions")
+        placed = view.decisions_after(0 if anew else reached, -1)
         decisions = [each.decision for each in placed]
-        lines = b"".join(map(decision_line, decisions))
+        lines = b"".join(map(encode_decision, decisions))
         # The decisions first: a tombstone is on disk before anything else is.
         data = {"decisions": lines} if anew else {}
-        changes = changes_after(db, reached, [TOPIC, *FILES_OF])
+        changes = read_changes(db, reached, [TOPIC, *FILES_OF])
         topics = {f"{_TOPICS}{name}.txt" for name in (*also, *(each.name for each in changes if each.kind == TOPIC))}
         topics |= {file for file in self._touched if file.startswith(_TOPICS)}
-        data |= {file: view.data(TopicName(self._path(file).stem)) for file in topics}
+        data |= {file: view.read_topic_file(TopicName(self._path(file).stem)) for file in topics}
         for index, pair in FILES_OF.items():
             if not set(pair).isdisjoint(self._touched) or any(each.kind == index for each in changes):
-                data |= zip(pair, _indexed(self._catalogues[index]), strict=True)
+                data |= zip(pair, _render_index(self._catalogues[index]), strict=True)
         if decisions or "state" in self._touched:
             # The database may know of decisions that are not in memory yet.
-            ids = [each.qa_id for each in decisions if not isinstance(each, Withdrawn | Forgotten)]
-            newest = max(filter(None, [self._knowledge.cursor(), *ids]), key=time_of, default=None)
+            ids = [each.qa_id for each in decisions if not isinstance(each, MessagesWithdrawn | MessagesForgotten)]
+            newest = max(filter(None, [self._knowledge.cursor(), *ids]), key=qa_id_time, default=None)
             data["state"] = b"" if newest is None else msgspec.json.encode({"last_processed_qa_id": newest}) + b"\n"
-        files = {file: (each, self._there(file)) for file, each in data.items()}
+        files = {file: (each, self._read_file(file)) for file, each in data.items()}
         position = max([reached, *(each.position for each in changes), *(each.position for each in placed)])
-        return _Due(position, files, b"" if anew else lines)
+        return _FileChanges(position, files, b"" if anew else lines)
 
     def _path(self, file: str) -> Path:
         path: Path = getattr(self._paths, file, self._paths.topics / file.removeprefix(_TOPICS))
         return path
 
-    def _there(self, file: str) -> bytes:
+    def _read_file(self, file: str) -> bytes:
         return self.layer.read(self._path(file)) or b""
 
     def _is_left(self, file: str) -> bool:
@@ -171,15 +180,15 @@ class TextFiles(Wakeup):
         written = self._written.get(file)
         return _size_and_time(self._path(file)) == (written and written[2:])
 
-    async def _note(self, files: Mapping[str, Written | None]) -> None:
+    async def _save_file_states(self, files: Mapping[str, ProjectedFile | None]) -> None:
         def work(db: Transaction) -> None:
-            note_written(db, files)
-            move_to(db, _FOLLOWER, str(self._position))
+            record_projected_files(db, files)
+            save_position(db, _FOLLOWER, str(self._position))
 
         await self._knowledge.db.write(work)
         self._written = {**self._written, **files}
 
-    def _write(self, due: _Due, changed: Mapping[str, tuple[bytes, bytes]]) -> None:
+    def _write(self, due: _FileChanges, changed: Mapping[str, tuple[bytes, bytes]]) -> None:
         if due.lines:
             self.layer.append_durably(self._paths.decisions, due.lines)
         for file, (data, _) in changed.items():
@@ -188,11 +197,11 @@ class TextFiles(Wakeup):
             else:
                 self.layer.remove(self._path(file))
 
-    def _done(self, due: _Due) -> dict[str, Written | None]:
+    def _read_new_states(self, due: _FileChanges) -> dict[str, ProjectedFile | None]:
         """Return how the files are now."""
         data = {file: new for file, (new, _) in due.files.items()} | ({"decisions": b""} if due.lines else {})
         return {
-            file: Written(_digest(each), b"", *at) if (at := _size_and_time(self._path(file))) else None
+            file: ProjectedFile(_digest(each), b"", *at) if (at := _size_and_time(self._path(file))) else None
             for file, each in data.items()
         }
 
@@ -204,12 +213,12 @@ class TextFiles(Wakeup):
                 self._set_aside(self._path(file), there)
 
     def _set_aside(self, path: Path, there: bytes) -> None:
-        left = self._untraced(path, there, self._traces())
+        left = self._remove_traced(path, there, self._traces())
         kept = [each for each in path.parent.glob(f".{escape(path.name)}*.edited") if self.layer.read(each) == left]
         if left and not kept:
             names = (path.with_name(f".{path.name}{'' if n == 1 else f'.{n}'}.edited") for n in count(1))
             edited = next(each for each in names if not each.exists())
-            self._keep(edited, left, path.stat().st_mtime_ns if left == there else 0)
+            self._write_edit(edited, left, path.stat().st_mtime_ns if left == there else 0)
             _log.warning("edited_file_set_aside", file=str(path), kept=str(edited))
 
     def _clear_edited(self) -> None:
@@ -217,13 +226,13 @@ class TextFiles(Wakeup):
         traces = self._traces() if edited else ()
         for path in edited:
             data = self.layer.read(path) or b""
-            left = self._untraced(path, data, traces)
+            left = self._remove_traced(path, data, traces)
             if not left:
                 self.layer.remove(path)
             elif left != data:
-                self._keep(path, left, 0)
+                self._write_edit(path, left, 0)
 
-    def _keep(self, path: Path, data: bytes, mtime_ns: int) -> None:
+    def _write_edit(self, path: Path, data: bytes, mtime_ns: int) -> None:
         """Keep an edit, with the time when it was made; 1970 where something was taken out of it.
 
         `intern topics adopt` takes out what an edit lacks, and what was decided since then it does not.
@@ -231,18 +240,18 @@ class TextFiles(Wakeup):
         self.layer.write_atomically(path, data)
         os.utime(path, ns=(mtime_ns, mtime_ns))
 
-    def _untraced(self, path: Path, data: bytes, traces: Sequence[bytes]) -> bytes:
+    def _remove_traced(self, path: Path, data: bytes, traces: Sequence[bytes]) -> bytes:
         """Return a file without the pairs, or else the lines, that have one of the traces."""
 
         def is_traced(piece: bytes) -> bool:
             return any(trace in piece for trace in traces)
 
         if path.parent == self._paths.topics:
-            return without_blocks(data, is_traced)
+            return remove_blocks(data, is_traced)
         return b"".join(line for line in data.splitlines(keepends=True) if not is_traced(line))
 
 
-def _indexed(catalogue: Catalogue) -> tuple[bytes, bytes]:
+def _render_index(catalogue: Catalogue) -> tuple[bytes, bytes]:
     """Return the text of an index, and its cache."""
     sources = catalogue.sources()
     # By what is in it, and not by the clock: two exports of the same are the same.

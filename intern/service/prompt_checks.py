@@ -20,15 +20,15 @@ import msgspec
 from msgspec import Struct, inspect
 
 from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERIFY
-from intern.answering.replying import Wording, template_name, worded, wording_file
+from intern.answering.replying import Wording, render_wording, template_name, wording_file
 from intern.chat.phrases import ENGLISH
 from intern.core.errors import ConfigError
 from intern.core.text.language import SPOKEN
 from intern.core.text.patterns import regex
 from intern.models.prompt import InT, Prompt
-from intern.models.templates import Rendered, Templates
-from intern.models.usage import estimated_tokens
-from intern.service.models import PROMPTS, constants_of, templates_of
+from intern.models.templates import PromptTemplates, RenderedPrompt
+from intern.models.usage import estimate_tokens
+from intern.service.models import PROMPTS, load_templates, template_constants
 from intern.settings.loading import Settings
 
 SAMPLES: Mapping[str, str | int] = MappingProxyType(
@@ -96,19 +96,21 @@ _ITEMS: Mapping[str, str] = MappingProxyType(
 _MARK = regex(r"<the text of (\w+)>")
 
 
-def full_example(prompt: Prompt[InT, Any]) -> InT:
+def build_full_example(prompt: Prompt[InT, Any]) -> InT:
     """Return an input in which everything is there."""
-    return msgspec.convert(_made(inspect.type_info(prompt.takes), "", _sample), type=prompt.takes)
+    return msgspec.convert(_build_example(inspect.type_info(prompt.takes), "", _sample_text), type=prompt.takes)
 
 
-def bare_example(prompt: Prompt[InT, Any]) -> InT:
+def build_bare_example(prompt: Prompt[InT, Any]) -> InT:
     """Return an input in which everything is empty that can be."""
-    return msgspec.convert(_emptied(_made(inspect.type_info(prompt.takes), "", _sample)), type=prompt.takes)
+    return msgspec.convert(
+        _clear_values(_build_example(inspect.type_info(prompt.takes), "", _sample_text)), type=prompt.takes
+    )
 
 
-def marked_example(prompt: Prompt[InT, Any]) -> InT:
+def build_marked_example(prompt: Prompt[InT, Any]) -> InT:
     """Return an input in which each text is its field's `mark`."""
-    return msgspec.convert(_made(inspect.type_info(prompt.takes), "", mark), type=prompt.takes)
+    return msgspec.convert(_build_example(inspect.type_info(prompt.takes), "", mark), type=prompt.takes)
 
 
 def mark(field: str) -> str:
@@ -116,26 +118,26 @@ def mark(field: str) -> str:
     return f"<the text of {field}>"
 
 
-def marks_in(text: str) -> list[str]:
+def find_marks(text: str) -> list[str]:
     """Find the fields whose marks are in a text."""
     return _MARK.findall(text)
 
 
-def _sample(field: str) -> str:
+def _sample_text(field: str) -> str:
     return str(SAMPLES.get(field) or _ITEMS.get(field) or f"an example of {field}")
 
 
-def _made(kind: inspect.Type, field: str, text: Callable[[str], str]) -> Any:
+def _build_example(kind: inspect.Type, field: str, text: Callable[[str], str]) -> Any:
     match kind:
         case inspect.Metadata(type=inner):
-            return _made(inner, field, text)
+            return _build_example(inner, field, text)
         case inspect.StructType(fields=fields):
-            return {each.encode_name: _made(each.type, each.name, text) for each in fields}
+            return {each.encode_name: _build_example(each.type, each.name, text) for each in fields}
         case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
-            return [_made(item, field, text)]
+            return [_build_example(item, field, text)]
         case inspect.UnionType(types=types):  # what may be a struct is for rules
             plain = [each for each in types if not isinstance(each, inspect.NoneType | inspect.StructType)]
-            return _made(plain[0], field, text) if plain else None
+            return _build_example(plain[0], field, text) if plain else None
         case inspect.StrType():
             return text(field)
         case _:
@@ -157,11 +159,11 @@ def _scalar(kind: inspect.Type, field: str) -> bool | int | float | str:
             raise TypeError(f"no example can be made of {field}: {kind}")
 
 
-def _emptied(value: Any) -> Any:
+def _clear_values(value: Any) -> Any:
     """Nothing, of the same type; a struct keeps its fields."""
     if not isinstance(value, dict):
         return None if value is None else type(value)()
-    return {name: _emptied(each) for name, each in cast("dict[str, Any]", value).items()}
+    return {name: _clear_values(each) for name, each in cast("dict[str, Any]", value).items()}
 
 
 _SUFFIX = ".md.j2"
@@ -190,21 +192,21 @@ class PromptLine(Struct, frozen=True, kw_only=True):
     """The setting with which nothing asks it; empty where it is asked."""
 
 
-class Shown(Struct, frozen=True, kw_only=True):
+class TemplatePreview(Struct, frozen=True, kw_only=True):
     """A template, rendered with made-up input."""
 
     name: str
     file: str
-    rendered: Rendered
+    rendered: RenderedPrompt
     """Of a message, `user` alone."""
 
     @property
     def tokens(self) -> int:
         """How many tokens it takes, about."""
-        return estimated_tokens(self.rendered.whole)
+        return estimate_tokens(self.rendered.whole)
 
 
-class Checked(Struct, frozen=True, kw_only=True):
+class TemplateReport(Struct, frozen=True, kw_only=True):
     """What is wrong with the templates."""
 
     sound: int
@@ -214,7 +216,7 @@ class Checked(Struct, frozen=True, kw_only=True):
     """What works, but is likely not meant."""
 
 
-class Difference(Struct, frozen=True, kw_only=True):
+class TemplateDiff(Struct, frozen=True, kw_only=True):
     """How a template of the operator's differs from the one that intern brings."""
 
     name: str
@@ -222,13 +224,13 @@ class Difference(Struct, frozen=True, kw_only=True):
     """Unified; empty where they are the same."""
 
 
-class Prompting:
+class PromptLibrary:
     """The templates as the settings have them. Raises ConfigError where `prompts.dir` is no folder."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._dir = Path(settings.prompts.dir) if settings.prompts.dir else None
-        self._templates = templates_of(settings)
+        self._templates = load_templates(settings)
         self._prompts = {prompt.name: prompt for prompt in sorted(PROMPTS, key=lambda each: each.name)}
         self._messages = tuple(
             template_name(field.name, language)
@@ -241,110 +243,118 @@ class Prompting:
         """All prompts, then all messages, those in English first."""
         return (*self._prompts, *(f"{_MESSAGES}/{name}" for name in self._messages))
 
-    def listed(self) -> tuple[PromptLine, ...]:
+    def list_templates(self) -> tuple[PromptLine, ...]:
         """All of them."""
-        return (*map(self._prompt_line, self._prompts.values()), *map(self._message_line, self._messages))
+        return (*map(self._build_prompt_line, self._prompts.values()), *map(self._build_message_line, self._messages))
 
     def constants(self) -> Mapping[str, str]:
         """Return the operator's own words that templates may use, by their setting."""
-        return {f"ai.{name}": value for name, value in constants_of(self._settings).items()}
+        return {f"ai.{name}": value for name, value in template_constants(self._settings).items()}
 
-    def shown(self, name: str) -> Shown:
+    def preview(self, name: str) -> TemplatePreview:
         """One of them as it would be said. Raises ConfigError for one that there is not, or that is broken."""
-        if message := self._message_of(name):
-            text = worded(message, self._dir, self._message_constants)
-            return Shown(name=name, file=str(wording_file(message, self._dir)), rendered=Rendered("", text))
-        prompt = self._prompt_of(name)
-        rendered = self._templates.render(prompt, full_example(prompt))
-        return Shown(name=name, file=self._templates.file(prompt), rendered=rendered)
+        if message := self._find_message(name):
+            text = render_wording(message, self._dir, self._message_constants)
+            return TemplatePreview(
+                name=name, file=str(wording_file(message, self._dir)), rendered=RenderedPrompt("", text)
+            )
+        prompt = self._find_prompt(name)
+        rendered = self._templates.render(prompt, build_full_example(prompt))
+        return TemplatePreview(name=name, file=self._templates.find_file(prompt), rendered=rendered)
 
     def source(self, name: str) -> str:
         """Read the template itself, broken or not. Raises ConfigError for an unknown name."""
-        return self._read(self._override(name) or self._shipped_file(name))
+        return self._read(self._find_override(name) or self._find_shipped_file(name))
 
-    def checked(self) -> Checked:
+    def check(self) -> TemplateReport:
         """All that can be found without a model: each template is compiled and rendered with examples."""
-        faults = {name: tuple(self._faults(name)) for name in self.names}
-        notes = [note for prompt in self._prompts.values() if not faults[prompt.name] for note in self._notes(prompt)]
-        return Checked(
+        faults = {name: tuple(self._find_faults(name)) for name in self.names}
+        notes = [
+            note for prompt in self._prompts.values() if not faults[prompt.name] for note in self._find_notes(prompt)
+        ]
+        return TemplateReport(
             sound=sum(not found for found in faults.values()),
             faults=tuple(dict.fromkeys(fault for found in faults.values() for fault in found)),
-            notes=(*notes, *self._strays()),
+            notes=(*notes, *self._find_strays()),
         )
 
-    def diff(self, names: Iterable[str] = ()) -> tuple[Difference, ...]:
+    def diff(self, names: Iterable[str] = ()) -> tuple[TemplateDiff, ...]:
         """How these differ from those that intern brings; without names, all that are overridden."""
-        chosen = tuple(names) or tuple(name for name in self.names if self._override(name))
-        return tuple(Difference(name=name, diff=self._diff(name)) for name in chosen)
+        chosen = tuple(names) or tuple(name for name in self.names if self._find_override(name))
+        return tuple(TemplateDiff(name=name, diff=self._diff(name)) for name in chosen)
 
-    def _prompt_line(self, prompt: Prompt[Any, Any]) -> PromptLine:
+    def _build_prompt_line(self, prompt: Prompt[Any, Any]) -> PromptLine:
         try:
-            uses = self._templates.variables(prompt)
+            uses = self._templates.find_variables(prompt)
         except ConfigError:  # `check` tells
             uses = frozenset[str]()
         room, fields = prompt.takes.__module__.split(".")[1], msgspec.structs.fields(prompt.takes)
-        constants = [name for name in constants_of(self._settings) if name in uses]
-        return self._line(prompt.name, room, [field.name for field in fields], constants, self._unused(prompt))
+        constants = [name for name in template_constants(self._settings) if name in uses]
+        return self._build_line(
+            prompt.name, room, [field.name for field in fields], constants, self._find_unused_reason(prompt)
+        )
 
-    def _line(self, name: str, by: str, fields: Sequence[str], uses: Sequence[str], unused: str = "") -> PromptLine:
+    def _build_line(
+        self, name: str, by: str, fields: Sequence[str], uses: Sequence[str], unused: str = ""
+    ) -> PromptLine:
         return PromptLine(
             name=name,
             used_by=by,
             fields=tuple(fields),
             constants=tuple(f"ai.{each}" for each in uses),
-            file=str(self._used_file(name)),
-            overridden=self._override(name) is not None,
+            file=str(self._find_used_file(name)),
+            overridden=self._find_override(name) is not None,
             unused=unused,
         )
 
-    def _unused(self, prompt: Prompt[Any, Any]) -> str:
+    def _find_unused_reason(self, prompt: Prompt[Any, Any]) -> str:
         steps = self._settings.ai.steps
         is_other = any(prompt in prompts for way, prompts in _BY_STEPS.items() if way != steps)
         return f'ai.steps = "{steps}"' if is_other else ""
 
-    def _message_line(self, message: str) -> PromptLine:
+    def _build_message_line(self, message: str) -> PromptLine:
         name = f"{_MESSAGES}/{message}"
         try:
             uses = "project_introduction" in self.source(name)
         except ConfigError:  # `check` tells
             uses = False
-        return self._line(name, "conversations", (), ["project_introduction"] if uses else ())
+        return self._build_line(name, "conversations", (), ["project_introduction"] if uses else ())
 
     @property
     def _message_constants(self) -> Mapping[str, str]:
         return {"project_introduction": self._settings.ai.project_introduction}
 
-    def _message_of(self, name: str) -> str | None:
+    def _find_message(self, name: str) -> str | None:
         folder, _, message = name.partition("/")
         return message if folder == _MESSAGES and message in self._messages else None
 
-    def _prompt_of(self, name: str) -> Prompt[Any, Any]:
+    def _find_prompt(self, name: str) -> Prompt[Any, Any]:
         if name in self._prompts:
             return self._prompts[name]
         near = difflib.get_close_matches(name, [*self.names, *self._messages], n=1)
-        meant = f"did you mean {self._whole(near[0])}?" if near else "`intern prompts` lists them"
+        meant = f"did you mean {self._full_name(near[0])}?" if near else "`intern prompts` lists them"
         raise ConfigError(f"there is no prompt {name[:80]!r}; {meant}")
 
-    def _whole(self, name: str) -> str:
+    def _full_name(self, name: str) -> str:
         return f"{_MESSAGES}/{name}" if name in self._messages else name
 
-    def _override(self, name: str) -> Path | None:
+    def _find_override(self, name: str) -> Path | None:
         """Return the operator's own file, if there is one. Raises ConfigError for an unknown name."""
-        if not self._message_of(name):
-            self._prompt_of(name)
+        if not self._find_message(name):
+            self._find_prompt(name)
         file = self._dir / f"{name}{_SUFFIX}" if self._dir else None
         return file if file and file.is_file() else None
 
-    def _used_file(self, name: str) -> Path:
+    def _find_used_file(self, name: str) -> Path:
         """Find the file that decides; in another language, that may be the operator's English one."""
-        if message := self._message_of(name):
+        if message := self._find_message(name):
             return Path(str(wording_file(message, self._dir)))
-        return self._override(name) or self._shipped_file(name)
+        return self._find_override(name) or self._find_shipped_file(name)
 
-    def _shipped_file(self, name: str) -> Path:
-        if message := self._message_of(name):
+    def _find_shipped_file(self, name: str) -> Path:
+        if message := self._find_message(name):
             return Path(str(wording_file(message, None)))
-        return Path(Templates().file(self._prompt_of(name)))
+        return Path(PromptTemplates().find_file(self._find_prompt(name)))
 
     def _read(self, file: Path) -> str:
         try:
@@ -352,57 +362,57 @@ class Prompting:
         except (OSError, UnicodeError) as error:
             raise ConfigError(f"the template {file} cannot be read: {error}") from error
 
-    def _faults(self, name: str) -> Iterator[str]:
-        if message := self._message_of(name):
+    def _find_faults(self, name: str) -> Iterator[str]:
+        if message := self._find_message(name):
             # As it is, and as it would be if the setting were the other way.
             for constants in (self._message_constants, {"project_introduction": mark("project_introduction")}):
                 try:
-                    worded(message, self._dir, constants)
+                    render_wording(message, self._dir, constants)
                 except ConfigError as error:
                     yield str(error)
                     return
             return
         prompt = self._prompts[name]
-        if faults := self._templates.faults(prompt):
+        if faults := self._templates.find_faults(prompt):
             yield from faults
             return
         # Everything there and nothing there: both sides of what a template makes depend on its variables.
         for templates in (self._templates, self._with_constants("something"), self._with_constants("")):
-            for given in (full_example(prompt), bare_example(prompt)):
+            for given in (build_full_example(prompt), build_bare_example(prompt)):
                 try:
                     templates.render(prompt, given)
                 except ConfigError as error:
                     yield str(error)
 
-    def _with_constants(self, value: str) -> Templates:
-        return Templates(self._dir, dict.fromkeys(constants_of(self._settings), value))
+    def _with_constants(self, value: str) -> PromptTemplates:
+        return PromptTemplates(self._dir, dict.fromkeys(template_constants(self._settings), value))
 
-    def _notes(self, prompt: Prompt[Any, Any]) -> Iterator[str]:
+    def _find_notes(self, prompt: Prompt[Any, Any]) -> Iterator[str]:
         """Only about the operator's own templates: those that intern brings are held to this by tests."""
-        if self._override(prompt.name) is None:
+        if self._find_override(prompt.name) is None:
             return
-        file = self._templates.file(prompt)
-        if unused := self._unused(prompt):
+        file = self._templates.find_file(prompt)
+        if unused := self._find_unused_reason(prompt):
             yield f"{file}: it is not used with {unused}"
-        uses = self._templates.variables(prompt)
+        uses = self._templates.find_variables(prompt)
         for field in msgspec.structs.fields(prompt.takes):
             if field.name not in uses:
                 yield f"{file}: it never says {field.name!r}, so the model does not see it"
         try:
-            rendered = self._templates.render(prompt, marked_example(prompt))
+            rendered = self._templates.render(prompt, build_marked_example(prompt))
         except ConfigError:
             return  # it makes something of a text that the mark is not; nothing is wrong with that
-        for name in unmarked(rendered):
+        for name in find_unmarked_texts(rendered):
             yield (
                 f"{file}: {name!r} is strangers' text and stands outside of marks; write "
                 f'{{{{ {name} | fenced("{name}") }}}}, or what it says reads like your instructions'
             )
 
-    def _strays(self) -> Iterator[str]:
+    def _find_strays(self) -> Iterator[str]:
         """Files of the operator's that nothing uses: most likely a name is misspelt."""
         if self._dir is None:
             return
-        used = {f"{name}{_SUFFIX}" for name in self.names} | self._included()
+        used = {f"{name}{_SUFFIX}" for name in self.names} | self._find_included()
         for file in sorted((*self._dir.glob("*"), *(self._dir / _MESSAGES).rglob("*"))):
             name = file.relative_to(self._dir).as_posix()
             known = name.partition(".")[0] in self.names
@@ -414,27 +424,27 @@ class Prompting:
                 near = difflib.get_close_matches(name.removesuffix(_SUFFIX), self.names, n=1)
                 yield f"{file}: nothing uses it" + (f"; did you mean {near[0]}{_SUFFIX}?" if near else "")
 
-    def _included(self) -> set[str]:
+    def _find_included(self) -> set[str]:
         included: set[str] = set()
         for prompt in self._prompts.values():
             try:
-                included |= self._templates.parts(prompt)
+                included |= self._templates.find_included_files(prompt)
             except ConfigError:
                 continue  # told among the faults
         return included
 
     def _diff(self, name: str) -> str:
-        theirs = self._override(name)
+        theirs = self._find_override(name)
         if theirs is None:
             return ""
-        ours = self._shipped_file(name)
+        ours = self._find_shipped_file(name)
         # Not "the shipped file's path": where it lies does not matter to the reader of the difference.
         before, after = self._read(ours).splitlines(), self._read(theirs).splitlines()
         lines = difflib.unified_diff(before, after, f"shipped/{name}{_SUFFIX}", str(theirs))
         return "\n".join(line.rstrip("\n") for line in lines)
 
 
-def unmarked(rendered: Rendered) -> tuple[str, ...]:
+def find_unmarked_texts(rendered: RenderedPrompt) -> tuple[str, ...]:
     """Find the texts of a `marked_example` outside of marks; ids and kinds are ours, and may be there."""
     bare = f"{rendered.system}\n{_FENCED.sub('', rendered.user)}"
-    return tuple(dict.fromkeys(name for name in marks_in(bare) if not _OURS.search(name)))
+    return tuple(dict.fromkeys(name for name in find_marks(bare) if not _OURS.search(name)))

@@ -16,18 +16,18 @@ from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId, UserId, position_at, reply_conversation
 from intern.core.records import Capture, Turn
-from intern.core.text.words import grouped
-from intern.service.replaying import Recordings, Why
-from intern.service.stores import link_to
+from intern.core.text.words import group_similar_texts
+from intern.service.replaying import RecordingDetails, Recordings
+from intern.service.stores import build_message_link
 from intern.settings.loading import Settings
 from intern.stores.database import Database
 from intern.stores.sqlite.chat import NameStore, RoleStore
-from intern.stores.sqlite.outbox import Cited, CitedStore, Outbox
-from intern.stores.sqlite.questions import Place, Question, QuestionFilter, Questions, Settled
-from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
+from intern.stores.sqlite.outbox import CitationStore, Outbox, PostedCitation
+from intern.stores.sqlite.questions import Question, QuestionChannel, QuestionFilter, QuestionStore, Settled
+from intern.stores.sqlite.traces import FeedbackStore, QuestionTrace, TraceStore, Votes
 
 # For front ends, which ask for questions by these.
-__all__ = ["Place", "QuestionFilter"]
+__all__ = ["QuestionChannel", "QuestionFilter"]
 
 PAGE = 50
 """Questions that are listed at once."""
@@ -41,7 +41,7 @@ class QuestionLine(Struct, frozen=True, kw_only=True):
 
     question: Question
     votes: Votes
-    sources: tuple[Cited, ...]
+    sources: tuple[PostedCitation, ...]
     """What its answer cites."""
 
 
@@ -53,7 +53,7 @@ class QuestionList(Struct, frozen=True, kw_only=True):
     offset: int
     reasons: Mapping[str, int]
     """Of all questions: why there was no answer, with numbers; empty for those that were answered."""
-    places: tuple[Place, ...]
+    places: tuple[QuestionChannel, ...]
 
 
 class QuestionPage(Struct, frozen=True, kw_only=True):
@@ -62,15 +62,15 @@ class QuestionPage(Struct, frozen=True, kw_only=True):
     question_id: MessageId
     question: Question | None
     """None where its words are not kept: of chatter, of `/ask`, or of a question that is too old."""
-    trace: Trace | None
+    trace: QuestionTrace | None
     """What each step decided."""
     answer: str
     """As it was posted; empty where nothing was, or its text was forgotten."""
-    citations: tuple[Cited, ...]
+    citations: tuple[PostedCitation, ...]
     votes: Votes
     link: str
     """To the message on Discord; empty where there is none, as for a command, or it is unknown."""
-    recording: Why | None
+    recording: RecordingDetails | None
     """The newest recording of it."""
 
     @property
@@ -88,7 +88,7 @@ class QuestionPage(Struct, frozen=True, kw_only=True):
         return "" if known is None else known.reason
 
 
-class Gaps(Struct, frozen=True, kw_only=True):
+class GapList(Struct, frozen=True, kw_only=True):
     """Open questions, grouped by what they ask."""
 
     groups: tuple[tuple[Question, ...], ...]
@@ -101,7 +101,7 @@ class Gaps(Struct, frozen=True, kw_only=True):
     """Who of the team may be named as the author of an answer, by name."""
 
 
-class Settling(Struct, frozen=True, kw_only=True):
+class GapSettlement(Struct, frozen=True, kw_only=True):
     """Questions that are no gap any more."""
 
     question_ids: tuple[MessageId, ...]
@@ -121,30 +121,30 @@ class AskedQuestions:
     ) -> None:
         """`have_done` does a job, or has it done by the process that holds the folder, and returns the result."""
         self._settings, self._recordings, self._have_done, self._clock = settings, recordings, have_done, clock
-        self._questions = Questions(db, clock=clock)
+        self._questions = QuestionStore(db, clock=clock)
         self._traces, self._votes = TraceStore(db, clock=clock), FeedbackStore(db, clock=clock)
         self._names, self._roles = NameStore(db), RoleStore(db, clock=clock)
-        self._cited, self._posts = CitedStore(db, clock=clock), Outbox(db, clock=clock)
+        self._cited, self._posts = CitationStore(db, clock=clock), Outbox(db, clock=clock)
         self._grouped: tuple[tuple[str, ...], list[list[int]]] = ((), [])
 
     async def find(self, wanted: QuestionFilter, *, offset: int = 0, limit: int = PAGE) -> QuestionList:
         """Return some questions with votes and sources."""
         rows, total = await self._questions.find(wanted, limit, offset)
         ids = [each.question_id for each in rows]
-        votes, cited = await self._questions.votes(ids), await self._cited.of(ids)
+        votes, cited = await self._questions.read_votes(ids), await self._cited.read_citations(ids)
         lines = (
             QuestionLine(question=q, votes=votes.get(q.question_id, Votes()), sources=cited.get(q.question_id, ()))
             for q in rows
         )
-        reasons, places = await self._questions.reasons(), await self._questions.places()
+        reasons, places = await self._questions.count_reasons(), await self._questions.list_channels()
         return QuestionList(rows=tuple(lines), total=total, offset=offset, reasons=reasons, places=places)
 
-    async def one(self, message_id: MessageId) -> QuestionPage:
+    async def read_question(self, message_id: MessageId) -> QuestionPage:
         """Return a question by any of its messages or of the reply's. Raises ConfigError where nothing is kept."""
-        trace = await self._traces.of(message_id)
+        trace = await self._traces.find_trace(message_id)
         question_id = message_id if trace is None else trace.question_id
-        question = await self._questions.of(question_id)
-        recorded = await self._recordings.of_question(question_id)
+        question = await self._questions.read_question(question_id)
+        recorded = await self._recordings.find_for_question(question_id)
         if trace is None and question is None and recorded is None:
             raise ConfigError(f"nothing is kept of a question {message_id[:40]!r}")
         post = await self._posts.get(question_id)
@@ -154,61 +154,63 @@ class AskedQuestions:
             question=question,
             trace=trace,
             answer="\n".join(part.text for part in post.parts) if post is not None and told else "",
-            citations=(await self._cited.of([question_id])).get(question_id, ()),
-            votes=await self._votes.of(question_id),
+            citations=(await self._cited.read_citations([question_id])).get(question_id, ()),
+            votes=await self._votes.read_votes(question_id),
             link=self._link(question, trace, question_id),
             recording=recorded,
         )
 
-    async def gaps(self, most: int) -> Gaps:
+    async def gaps(self, most: int) -> GapList:
         """Return the gaps, at most `most` of them."""
-        groups = await self._groups()
+        groups = await self._group_questions()
         questions = sum(map(len, groups))
-        return Gaps(groups=tuple(groups[:most]), total=len(groups), questions=questions, team=await self._team())
+        return GapList(
+            groups=tuple(groups[:most]), total=len(groups), questions=questions, team=await self._read_team()
+        )
 
-    async def _team(self) -> Mapping[str, UserId]:
+    async def _read_team(self) -> Mapping[str, UserId]:
         """Return the known members of the team by their names; with the id, where others have the same name."""
         discord = self._settings.discord
         roles = discord.team_role_ids
-        seen = await self._roles.known() if roles else ()
+        seen = await self._roles.read_recent() if roles else ()
         holders = {each.user_id for each in seen if not set(roles).isdisjoint(each.roles)}
         lost = {each.user_id for each in seen} - holders
-        answered = [each for each in await self._names.team() if each not in lost] if roles else []
+        answered = [each for each in await self._names.read_team_ids() if each not in lost] if roles else []
         members = {*discord.team_member_ids, *holders, *answered}
-        names = await self._names.of(members)
+        names = await self._names.read_names(members)
         called = {each: names.get(each, (each,))[0] for each in members}
         same = Counter(called.values())
         team = {name if same[name] == 1 else f"{name} ({each})": each for each, name in called.items()}
         return dict(sorted(team.items(), key=lambda member: member[0].casefold()))
 
-    async def gap_of(self, question_id: MessageId) -> tuple[Question, ...]:
+    async def find_gap(self, question_id: MessageId) -> tuple[Question, ...]:
         """Return the gap with this question. Raises ConfigError where it is in none."""
-        for group in await self._groups():
+        for group in await self._group_questions():
             if any(each.question_id == question_id for each in group):
                 return group
         raise ConfigError("this question is no gap any more: it was answered, dismissed or deleted")
 
-    async def dismiss(self, question_id: MessageId) -> None:
+    async def close_gap(self, question_id: MessageId) -> None:
         """Drop the gap with this question. Raises ConfigError as `gap_of` does."""
-        await self._settle(await self.gap_of(question_id), "dismissed")
+        await self._settle(await self.find_gap(question_id), "dismissed")
 
-    async def answer(self, question_id: MessageId, text: str, by: str) -> None:
+    async def answer_gap(self, question_id: MessageId, text: str, by: str) -> None:
         """Answer the gap with this question in the name of a team member, by name or id, and have that captured.
 
         Raises ConfigError for an impossible answer, and the ModelError family.
         """
-        text, team = text.strip(), await self._team()
+        text, team = text.strip(), await self._read_team()
         author = team.get(by, UserId(by))
         if not text or len(text) > MAX_ANSWER_CHARS:
             raise ConfigError(f"write an answer of at most {MAX_ANSWER_CHARS} characters")
         if author not in team.values():
             raise ConfigError("choose a member of the team who answers")
-        group, now = await self.gap_of(question_id), self._clock.now()
+        group, now = await self.find_gap(question_id), self._clock.now()
         asked = next(each for each in group if each.question_id == question_id)
         said = [pair for pair in zip(asked.message_ids, asked.texts, strict=True) if pair[1]]
         capture = Capture(
             conversation_id=reply_conversation(asked.message_ids[0]),
-            turns=(*(Turn("User", words) for _, words in said), Turn("Team", self._settings.kb.masked(text))),
+            turns=(*(Turn("User", words) for _, words in said), Turn("Team", self._settings.kb.mask_text(text))),
             message_ids=(*(each for each, _ in said), MessageId(f"{_ANSWERED_HERE}{position_at(now)}")),
             author_ids=(*[asked.author_id] * len(said), author),
             answered_at=now,
@@ -221,11 +223,11 @@ class AskedQuestions:
 
     async def _settle(self, gap: Sequence[Question], how: Settled) -> None:
         ids = tuple(each.question_id for each in gap)
-        await self._have_done("settle", Settling(question_ids=ids, how=how))
+        await self._have_done("settle", GapSettlement(question_ids=ids, how=how))
 
-    async def gaps_as_markdown(self) -> str:
+    async def format_gaps(self) -> str:
         """Return all gaps as a Markdown document: a heading and its questions for each."""
-        groups = await self._groups()
+        groups = await self._group_questions()
         lines = ["# Questions without an answer", "", f"{self._clock.now():%Y-%m-%d}. Secrets are masked.", ""]
         for group in groups:
             times = "once" if len(group) == 1 else f"{len(group)} times"
@@ -233,19 +235,19 @@ class AskedQuestions:
             lines += ["", *(f"- {_one_line(each.text)}" for each in group[1:]), *([""] if group[1:] else [])]
         return "\n".join(lines)
 
-    async def _groups(self) -> list[tuple[Question, ...]]:
-        questions = await self._questions.open()
+    async def _group_questions(self) -> list[tuple[Question, ...]]:
+        questions = await self._questions.list_open()
         texts = tuple(each.text for each in questions)
         if texts != self._grouped[0]:  # it takes a while, and mostly nothing is new
-            self._grouped = (texts, await run_sync(grouped, texts))
+            self._grouped = (texts, await run_sync(group_similar_texts, texts))
         return [tuple(questions[place] for place in places) for places in self._grouped[1]]
 
-    def _link(self, question: Question | None, trace: Trace | None, question_id: MessageId) -> str:
+    def _link(self, question: Question | None, trace: QuestionTrace | None, question_id: MessageId) -> str:
         if trace is not None and trace.outcome.endswith("for one member"):
             return ""  # it has the command's id, which leads nowhere
         known = question or trace
         channel_id = known.channel_id if known else None
-        return link_to(self._settings, question.guild_id if question else None, channel_id, question_id)
+        return build_message_link(self._settings, question.guild_id if question else None, channel_id, question_id)
 
 
 def _one_line(text: str) -> str:

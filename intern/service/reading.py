@@ -18,21 +18,21 @@ from intern.core import records
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, ConversationId, QAId, SourceId, TopicName
-from intern.core.text.words import topic_name
-from intern.learning.prompts import block_of, left_of
-from intern.learning.review import pair_of
-from intern.search.finding import terms_of
-from intern.service.databases import archive_of, at_rest
+from intern.core.text.words import make_topic_name
+from intern.learning.prompts import build_block, strip_withdrawn
+from intern.learning.review import get_pair
+from intern.search.finding import split_search_terms
+from intern.service.databases import open_archive, open_read_only
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
-from intern.stores.blocks import time_of
+from intern.stores.blocks import qa_id_time
 from intern.stores.database import Database
 from intern.stores.library import topic_id
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
-from intern.stores.sqlite.facts import FactFilter, FactStore, Link
-from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.word_matches import any_of
+from intern.stores.sqlite.facts import FactChainLink, FactFilter, FactStore
+from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.sqlite.word_matches import match_any
 
 if TYPE_CHECKING:
     from intern.service.stores import Stores
@@ -51,39 +51,39 @@ class RemovedPair(Struct, frozen=True, kw_only=True):
     """Empty where nothing of it may be shown any more, or the archive does not hold it."""
 
 
-def removed_from(topic: TopicName, decisions: Knowledge, archive: Archive) -> tuple[RemovedPair, ...]:
+def find_removed_pairs(topic: TopicName, decisions: KnowledgeStore, archive: Archive) -> tuple[RemovedPair, ...]:
     """Return the blocks that newer pairs removed from a topic for good, oldest removal first.
 
     Less the messages that were withdrawn. Reads the whole log; blocks.
     """
-    removed: dict[datetime, records.Filed] = {}
+    removed: dict[datetime, records.PairFiled] = {}
     ids: dict[datetime, QAId] = {}
-    for decision in decisions.all():
-        if isinstance(decision, records.Withdrawn | records.Forgotten):
+    for decision in decisions.read_decisions():
+        if isinstance(decision, records.MessagesWithdrawn | records.MessagesForgotten):
             continue
-        if isinstance(decision, records.Filed | records.Moved):
-            removed.pop(time_of(decision.qa_id), None)  # it stands again
-        if isinstance(decision, records.Filed):
+        if isinstance(decision, records.PairFiled | records.PairMoved):
+            removed.pop(qa_id_time(decision.qa_id), None)  # it stands again
+        if isinstance(decision, records.PairFiled):
             for qa_id in decision.removed:
-                time = time_of(qa_id)
+                time = qa_id_time(qa_id)
                 removed.pop(time, None)
                 removed[time], ids[time] = decision, qa_id
     return tuple(
-        RemovedPair(qa_id=ids[time], by=by.qa_id, at=by.at, turns=_turns(ids[time], decisions, archive))
+        RemovedPair(qa_id=ids[time], by=by.qa_id, at=by.at, turns=_read_turns(ids[time], decisions, archive))
         for time, by in removed.items()
         if by.topic == topic
     )
 
 
-def _turns(qa_id: QAId, decisions: Knowledge, archive: Archive) -> tuple[records.Turn, ...]:
-    left = left_in(archive, decisions, qa_id)
-    return () if left is None else block_of(left).turns
+def _read_turns(qa_id: QAId, decisions: KnowledgeStore, archive: Archive) -> tuple[records.Turn, ...]:
+    left = load_without_withdrawn(archive, decisions, qa_id)
+    return () if left is None else build_block(left).turns
 
 
-def left_in(archive: Archive, decisions: Knowledge, qa_id: QAId) -> records.CapturedPair | None:
+def load_without_withdrawn(archive: Archive, decisions: KnowledgeStore, qa_id: QAId) -> records.CapturedPair | None:
     """Return an archived pair without withdrawn messages; None where it has no question or no answer left."""
     pair = archive.get(qa_id)
-    return pair and left_of(pair, decisions.is_withdrawn)
+    return pair and strip_withdrawn(pair, decisions.is_withdrawn)
 
 
 class TopicLine(Struct, frozen=True, kw_only=True):
@@ -98,19 +98,21 @@ class TopicLine(Struct, frozen=True, kw_only=True):
     description: str
 
 
-def topic_line(name: TopicName, knowledge: Knowledge, entries: Mapping[SourceId, records.IndexEntry]) -> TopicLine:
+def build_topic_line(
+    name: TopicName, knowledge: KnowledgeStore, entries: Mapping[SourceId, records.IndexEntry]
+) -> TopicLine:
     """Return a topic as lists show it, with its entry in the index. Blocks."""
-    blocks, entry = knowledge.read(name), entries.get(topic_id(name))
+    blocks, entry = knowledge.read_topic(name), entries.get(topic_id(name))
     return TopicLine(
         name=name,
         blocks=len(blocks),
-        chars=len(knowledge.text(name)) if blocks else 0,
+        chars=len(knowledge.read_text(name)) if blocks else 0,
         answered_at=max((block.answered_at or block.timestamp for block in blocks), default=None),
         description=entry.description if entry else "",
     )
 
 
-class TopicText(Struct, frozen=True, kw_only=True):
+class TopicDetails(Struct, frozen=True, kw_only=True):
     """A topic as answers see it."""
 
     name: TopicName
@@ -146,68 +148,78 @@ class WaitingPair(Struct, frozen=True, kw_only=True):
     """A newer version that waits, too: approving that one decides about this one, too."""
 
 
-class PairText(Struct, frozen=True, kw_only=True):
+class PairDetails(Struct, frozen=True, kw_only=True):
     """An archived pair, whole, with all that was ever decided about it."""
 
     pair: records.CapturedPair
     decisions: tuple[records.Decision, ...]
 
 
-class Reading:
+class ArchiveReader:
     """One look at a data folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
 
     def __init__(self, settings: Settings, stores: Stores | None = None) -> None:
         """With `stores`, those of the process that holds the folder: nothing is read anew."""
         # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
-        self._knowledge = stores.knowledge if stores else Knowledge(at_rest(settings))
-        self._archive = stores.archive if stores else archive_of(settings, at_rest(settings))
+        self._knowledge = stores.knowledge if stores else KnowledgeStore(open_read_only(settings))
+        self._archive = stores.archive if stores else open_archive(settings, open_read_only(settings))
         self._index = Catalogue(self._knowledge, "team").entries()
 
     def topics(self) -> tuple[TopicLine, ...]:
         """All topics, by name."""
-        return tuple(topic_line(name, self._knowledge, self._index) for name in self._knowledge.names())
+        return tuple(build_topic_line(name, self._knowledge, self._index) for name in self._knowledge.topic_names())
 
-    def topic(self, label: str) -> TopicText:
+    def topic(self, label: str) -> TopicDetails:
         """One topic, met by its name however it is written. Raises ConfigError where there is none of that name."""
-        name = named_topic(label)
-        blocks = self._knowledge.read(name)
-        removed = removed_from(name, self._knowledge, self._archive)
+        name = parse_topic_name(label)
+        blocks = self._knowledge.read_topic(name)
+        removed = find_removed_pairs(name, self._knowledge, self._archive)
         if not blocks and not removed:
             raise ConfigError(f"there is no topic {name}; `intern topics` lists them")
         entry = self._index.get(topic_id(name))
-        return TopicText(name=name, description=entry.description if entry else "", blocks=blocks, removed=removed)
+        return TopicDetails(name=name, description=entry.description if entry else "", blocks=blocks, removed=removed)
 
     def history(self, label: str) -> tuple[records.PairDecision, ...]:
         """All that was decided about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""
-        name = named_topic(label)
-        gone = records.Withdrawn, records.Forgotten
-        decisions = [each for each in self._knowledge.all() if not isinstance(each, gone)]
-        places = (each for each in decisions if isinstance(each, records.Filed | records.Moved) and each.topic == name)
-        concerned = {time_of(each.qa_id) for each in places}
+        name = parse_topic_name(label)
+        gone = records.MessagesWithdrawn, records.MessagesForgotten
+        decisions = [each for each in self._knowledge.read_decisions() if not isinstance(each, gone)]
+        places = (
+            each for each in decisions if isinstance(each, records.PairFiled | records.PairMoved) and each.topic == name
+        )
+        concerned = {qa_id_time(each.qa_id) for each in places}
         if not concerned:
             raise ConfigError(f"nothing was ever filed under {name}; `intern topics` lists what there is")
-        return tuple(each for each in decisions if time_of(each.qa_id) in concerned)
+        return tuple(each for each in decisions if qa_id_time(each.qa_id) in concerned)
 
     def pairs(self, *, newest: int | None = None) -> tuple[PairLine, ...]:
         """List archived pairs, oldest first; of many, the `newest` ones."""
-        pairs = self._archive.after(None) if newest is None else self._archive.last(newest)
-        lines = [self._pair_line(pair) for pair in pairs]
-        topics = {time_of(qa_id): topic for topic, qa_id in self._knowledge.places(line.qa_id for line in lines)}
-        return tuple(replace(line, topic=topics.get(time_of(line.qa_id))) for line in lines)
+        pairs = self._archive.pairs_after(None) if newest is None else self._archive.newest_pairs(newest)
+        lines = [self._build_pair_line(pair) for pair in pairs]
+        topics = {
+            qa_id_time(qa_id): topic for topic, qa_id in self._knowledge.locate_pairs(line.qa_id for line in lines)
+        }
+        return tuple(replace(line, topic=topics.get(qa_id_time(line.qa_id))) for line in lines)
 
-    def pair(self, qa_id: str) -> PairText:
+    def pair(self, qa_id: str) -> PairDetails:
         """One archived pair. Raises ConfigError where there is none of that id."""
-        pair = pair_of(QAId(qa_id), self._archive)
-        return PairText(pair=pair, decisions=tuple(each for each in self._knowledge.all() if _concerns(each, pair)))
+        pair = get_pair(QAId(qa_id), self._archive)
+        return PairDetails(
+            pair=pair, decisions=tuple(each for each in self._knowledge.read_decisions() if _concerns(each, pair))
+        )
 
-    def awaiting(self, now: datetime) -> tuple[WaitingPair, ...]:
+    def list_waiting_pairs(self, now: datetime) -> tuple[WaitingPair, ...]:
         """List the pairs that wait for the team at the time `now`, oldest first."""
-        pairs = [pair for each in self._knowledge.awaiting() if (pair := self._archive.get(each.qa_id)) is not None]
-        newer = {time_of(pair.replaces): pair.qa_id for pair in pairs if pair.replaces is not None}
-        return tuple(self._waiting(pair, newer.get(pair.timestamp), now) for pair in pairs)
+        pairs = [
+            pair
+            for each in self._knowledge.list_awaiting_review()
+            if (pair := self._archive.get(each.qa_id)) is not None
+        ]
+        newer = {qa_id_time(pair.replaces): pair.qa_id for pair in pairs if pair.replaces is not None}
+        return tuple(self._build_waiting_pair(pair, newer.get(pair.timestamp), now) for pair in pairs)
 
-    def _waiting(self, pair: records.CapturedPair, newer: QAId | None, now: datetime) -> WaitingPair:
-        left = left_of(pair, self._knowledge.is_withdrawn)
+    def _build_waiting_pair(self, pair: records.CapturedPair, newer: QAId | None, now: datetime) -> WaitingPair:
+        left = strip_withdrawn(pair, self._knowledge.is_withdrawn)
         return WaitingPair(
             qa_id=pair.qa_id,
             answered_at=pair.answered_at,
@@ -218,8 +230,8 @@ class Reading:
             in_newer=newer,
         )
 
-    def _pair_line(self, pair: records.CapturedPair) -> PairLine:
-        decision = self._knowledge.of(pair.qa_id)
+    def _build_pair_line(self, pair: records.CapturedPair) -> PairLine:
+        decision = self._knowledge.last_decision(pair.qa_id)
         return PairLine(
             qa_id=pair.qa_id,
             answered_at=pair.answered_at,
@@ -230,22 +242,22 @@ class Reading:
         )
 
 
-def named_topic(label: str) -> TopicName:
+def parse_topic_name(label: str) -> TopicName:
     """Return a topic's name, however it is written. Raises ConfigError for what can be none."""
     try:
-        return topic_name(label)
+        return make_topic_name(label)
     except ValueError as error:
         raise ConfigError(f"{label[:80]!r} can be no topic ({error}); `intern topics` lists them") from error
 
 
 def _concerns(decision: records.Decision, pair: records.CapturedPair) -> bool:
-    if isinstance(decision, records.Withdrawn | records.Forgotten):
+    if isinstance(decision, records.MessagesWithdrawn | records.MessagesForgotten):
         return not set(decision.message_ids).isdisjoint(pair.message_ids)
-    ids: Sequence[QAId] = (decision.qa_id, *(decision.removed if isinstance(decision, records.Filed) else ()))
-    return any(time_of(qa_id) == pair.timestamp for qa_id in ids)
+    ids: Sequence[QAId] = (decision.qa_id, *(decision.removed if isinstance(decision, records.PairFiled) else ()))
+    return any(qa_id_time(qa_id) == pair.timestamp for qa_id in ids)
 
 
-class Known:
+class LearnedKnowledge:
     """Facts and nuggets of a database."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
@@ -260,20 +272,20 @@ class Known:
 
     async def search_facts(self, text: str, wanted: FactFilter, limit: int) -> tuple[records.Fact, ...]:
         """Return facts that hold words of a text, best first. Raises KnowledgeError."""
-        terms = terms_of(text)
+        terms = split_search_terms(text)
         unspaced = [each for each in (*terms.grams, *terms.short) if not each.isascii()]
-        return await self._facts.search_facts(any_of(terms.words), wanted, limit, holding=unspaced)
+        return await self._facts.search_facts(match_any(terms.words), wanted, limit, holding=unspaced)
 
     async def fact(self, prefix: str, *, secret: bool) -> records.Fact:
         """Return the fact whose id begins like that. Raises ConfigError for none or several, and KnowledgeError."""
         start = prefix.strip()
-        found = await self._facts.beginning(start.removeprefix("fact:"), secret=secret) if start else ()
-        return _only(found, "fact", prefix, "`intern facts list --all`")
+        found = await self._facts.find_by_prefix(start.removeprefix("fact:"), secret=secret) if start else ()
+        return _require_one(found, "fact", prefix, "`intern facts list --all`")
 
-    async def fact_history(self, prefix: str, *, secret: bool) -> tuple[records.Fact, tuple[Link, ...]]:
+    async def fact_history(self, prefix: str, *, secret: bool) -> tuple[records.Fact, tuple[FactChainLink, ...]]:
         """Return a fact as `fact` finds it, and its chain, oldest first."""
         fact = await self.fact(prefix, secret=secret)
-        links = await self._facts.history(fact.id)
+        links = await self._facts.read_chain(fact.id)
         return fact, tuple(each for each in links if secret or each.fact.visibility != "secret")
 
     async def nuggets(self, status: records.NuggetStatus | None, limit: int) -> tuple[records.Nugget, ...]:
@@ -283,11 +295,11 @@ class Known:
     async def nugget(self, prefix: str) -> records.Nugget:
         """Return the nugget whose id begins like that. Raises as `fact` does."""
         start = prefix.strip().removeprefix("nugget:")
-        found = await self._nuggets.beginning(start) if start else ()
-        return _only(found, "nugget", prefix, "`intern nuggets list`")
+        found = await self._nuggets.find_by_prefix(start) if start else ()
+        return _require_one(found, "nugget", prefix, "`intern nuggets list`")
 
 
-def _only(found: Sequence[T], kind: str, prefix: str, listed_by: str) -> T:
+def _require_one(found: Sequence[T], kind: str, prefix: str, listed_by: str) -> T:
     if not found:
         raise ConfigError(f"there is no {kind} {prefix}; {listed_by} tells their ids")
     if len(found) > 1:

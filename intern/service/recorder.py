@@ -20,21 +20,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 from structlog.contextvars import get_contextvars
 
-from intern.answering.recording import ANYONE, Tape, taped, texts_of
+from intern.answering.recording import ANYONE, AnswerTape, attach_tape, iter_texts
 from intern.answering.workflow import Answerer
 from intern.core.clock import Clock
 from intern.core.errors import LeaseLostError
 from intern.core.ids import MessageId, TopicName, UserId
-from intern.core.log import get_logger, redacted
-from intern.core.messages import AIResult, Conversation, Image, RequestContext
-from intern.core.text.masking import encoded, mask_each, mask_secrets, whole
+from intern.core.log import get_logger, redact_text
+from intern.core.messages import AnswerResult, Conversation, Image, RequestContext
+from intern.core.text.masking import encode_json, mask_nested, mask_secrets, replace_surrogates
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.models.recording import Call, Made, TapedModel, digest_of
-from intern.models.templates import Templates
+from intern.models.recording import FinishedCall, RecordedCall, RecordingModel, make_digest
+from intern.models.templates import PromptTemplates
 from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE
 from intern.stores.database import Database
 from intern.stores.options import RecorderOptions
-from intern.stores.sqlite.recordings import ROW, Recorded, Recording, RecordingStore, packed
+from intern.stores.sqlite.recordings import ROW, NewRecording, RecordingStore, StoredRecording, compress_data
 
 _log = get_logger(__name__)
 
@@ -49,10 +49,10 @@ _MOST_DELETED = 1_000  # messages that answers in work may still hold
 _MASKED = "secrets in it were masked"
 
 
-class Noted(Struct, frozen=True, kw_only=True):
+class StandaloneCall(Struct, frozen=True, kw_only=True):
     """A call of a model that was no part of an answer."""
 
-    call: Call
+    call: RecordedCall
     material: Any
     """The input of its prompt, as JSON has it."""
 
@@ -64,7 +64,7 @@ class Recorder:
         self,
         db: Database,
         options: RecorderOptions,
-        templates: Callable[[], Templates],
+        templates: Callable[[], PromptTemplates],
         *,
         clock: Clock,
         emails: bool = False,
@@ -72,8 +72,8 @@ class Recorder:
         """With `emails`, addresses are masked, too. `templates` are opened once they are needed."""
         self._keeps = RecordingStore(db, clock=clock)
         self._options, self.clock, self._emails, self._open = options, clock, emails, templates
-        self._templates: Templates | None = None
-        self._waiting: deque[Callable[[], Recording]] = deque(maxlen=_MOST_WAITING)
+        self._templates: PromptTemplates | None = None
+        self._waiting: deque[Callable[[], NewRecording]] = deque(maxlen=_MOST_WAITING)
         self._gone: set[MessageId] = set()
         self._deleted: deque[MessageId] = deque(maxlen=_MOST_DELETED)
         self._known: dict[str, str] = {}
@@ -82,15 +82,15 @@ class Recorder:
         self.forgets = 0
         """How often something was forgotten, for `record`: what was begun before may hold it."""
 
-    def answers(self, answerer: Answerer, model: str) -> Answerer | TapedAnswers:
+    def wrap_answerer(self, answerer: Answerer, model: str) -> Answerer | TapedAnswerer:
         """Record what the answerer answers. `model` is the name of its model."""
-        return TapedAnswers(answerer, self, model) if self._options.enabled else answerer
+        return TapedAnswerer(answerer, self, model) if self._options.enabled else answerer
 
-    def over(self, model: Model, name: str) -> Model:
+    def wrap_model(self, model: Model, name: str) -> Model:
         """Record each call of a model for capture and indexing."""
-        return _TapedLearning(model, self, name) if self._options.enabled else model
+        return _TapedLearningModel(model, self, name) if self._options.enabled else model
 
-    def record(self, recording: Callable[[], Recording], begun: int) -> None:
+    def record(self, recording: Callable[[], NewRecording], begun: int) -> None:
         """Take a recording, to be made in a thread, unless something was forgotten since it was begun; never waits."""
         if begun == self.forgets:
             self._waiting.append(recording)
@@ -119,8 +119,8 @@ class Recorder:
             self._waiting.clear()
             try:
                 if waiting:
-                    recordings, texts = await run_sync(self._packed, waiting)
-                    await self._keeps.keep(recordings, texts)
+                    recordings, texts = await run_sync(self._pack_recordings, waiting)
+                    await self._keeps.save(recordings, texts)
                 if gone:
                     self._known.clear()
                     await self._keeps.forget(gone, ())
@@ -161,7 +161,9 @@ class Recorder:
 
     # From here on: worker threads.
 
-    def _packed(self, waiting: Sequence[Callable[[], Recording]]) -> tuple[list[Recording], dict[str, bytes]]:
+    def _pack_recordings(
+        self, waiting: Sequence[Callable[[], NewRecording]]
+    ) -> tuple[list[NewRecording], dict[str, bytes]]:
         self._templates = self._templates or self._open()
         self._fresh: dict[str, bytes] = {}
         deleted = set(self._deleted)
@@ -170,26 +172,28 @@ class Recorder:
             self._known.clear()
         return recordings, self._fresh
 
-    def answer(self, tape: Tape) -> Recording:
+    def build_answer_recording(self, tape: AnswerTape) -> NewRecording:
         """Make the recording of an answer."""
-        shelf = Shelf(self)
-        answered = tape.answered(self.templates, shelf, context=self._options.context)
-        row = Recorded(
+        shelf = SharedTexts(self)
+        answered = tape.make_recording(self.templates, shelf, context=self._options.context)
+        row = StoredRecording(
             kind=ANSWER,
             subject=tape.context.message_id or "",
             at=tape.at.isoformat(),
             outcome="answered" if tape.result.should_reply else tape.result.reason,
-            unfit=tape.unfit,
-            about=tuple(sorted(answered.named)),
+            unfit=tape.unfit_reason,
+            about=tuple(sorted(answered.origins)),
         )
-        filled = self._filled(row, answered, texts_of(answered), shelf)
-        return Recording(row=filled, asked=answered.asked, heard=answered.heard)
+        filled = self._fill_row(row, answered, iter_texts(answered), shelf)
+        return NewRecording(row=filled, asked=answered.question_ids, heard=answered.message_ids)
 
-    def call(self, made: Made, subject: str, at: datetime) -> Recording:
+    def build_call_recording(self, made: FinishedCall, subject: str, at: datetime) -> NewRecording:
         """Make the recording of a call for a capture or a description."""
-        shelf = Shelf(self)
-        noted = Noted(call=made.call(self.templates, shelf), material=msgspec.to_builtins(made.given))
-        row = Recorded(
+        shelf = SharedTexts(self)
+        noted = StandaloneCall(
+            call=made.make_recorded_call(self.templates, shelf), material=msgspec.to_builtins(made.given)
+        )
+        row = StoredRecording(
             kind=made.prompt.name,
             subject=subject,
             at=at.isoformat(),
@@ -198,43 +202,45 @@ class Recorder:
             # A prompt about a capture also shows descriptions of other topics.
             about=() if made.prompt in _OF_DOCUMENTS else (ANYONE,),
         )
-        return Recording(row=self._filled(row, noted, (noted.call.user, noted.call.reply), shelf))
+        return NewRecording(row=self._fill_row(row, noted, (noted.call.user, noted.call.reply), shelf))
 
-    def _filled(self, row: Recorded, value: Struct, said: Iterable[str], shelf: Shelf) -> Recorded:
+    def _fill_row(
+        self, row: StoredRecording, value: Struct, said: Iterable[str], shelf: SharedTexts
+    ) -> StoredRecording:
         """Return a row with its recording, secrets masked. All texts in it come from `said` and from the shelf."""
         if shelf.masked or self.mask("\n\0\n".join(said))[1]:
             row = replace(row, unfit=row.unfit or _MASKED)
-            plain = mask_each(msgspec.to_builtins(value), lambda text: self.mask(text)[0])
+            plain = mask_nested(msgspec.to_builtins(value), lambda text: self.mask(text)[0])
             value = msgspec.convert(plain, type(value))
-        held, texts = packed(encoded(value)), tuple(shelf.numbers)
+        held, texts = compress_data(encode_json(value)), tuple(shelf.numbers)
         size = len(held) + sum(map(len, (*row.about, *texts))) + ROW
         return replace(row, texts=texts, size=size, recording=held)
 
     @property
-    def templates(self) -> Templates:
+    def templates(self) -> PromptTemplates:
         """The templates of the prompts."""
         assert self._templates is not None, "opened by `_packed`"
         return self._templates
 
     def shelve(self, text: str) -> tuple[str, bool]:
         """Keep a text that recordings share. Return its digest, and whether secrets in it were masked."""
-        plain = whole(text)
-        digest = digest_of(plain)
+        plain = replace_surrogates(text)
+        digest = make_digest(plain)
         known = self._known.get(digest)
         if known is None:
             masked, changed = self.mask(plain)
-            self._fresh[digest] = packed(masked.encode())
+            self._fresh[digest] = compress_data(masked.encode())
             known = self._known[digest] = "masked" if changed else "plain"
         return digest, known == "masked"
 
     def mask(self, text: str) -> tuple[str, bool]:
         """Return a text as a log would show it, and whether that is another one."""
-        masked = mask_secrets(redacted(text), secrets=False, emails=self._emails).text
+        masked = mask_secrets(redact_text(text), secrets=False, emails=self._emails).text
         return masked, masked != text
 
 
 @dataclass
-class Shelf:
+class SharedTexts:
     """The shared texts of one recording."""
 
     recorder: Recorder
@@ -249,22 +255,28 @@ class Shelf:
         return str(self.numbers.setdefault(digest, len(self.numbers)))
 
 
-class TapedAnswers:
+class TapedAnswerer:
     """Answers that are recorded."""
 
     def __init__(self, answerer: Answerer, recorder: Recorder, model: str) -> None:
         self._answerer, self._recorder, self._model = answerer, recorder, model
 
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+    async def answer(
+        self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
+    ) -> AnswerResult:
         """Return an answer, or silence with its reason. Raises no `InternError`."""
         begun = self._recorder.forgets
-        tape = Tape(at=self._recorder.clock.now(), conversation=conversation, context=context, addressed=addressed)
-        tape.result = await taped(self._answerer, tape, self._model).answer(conversation, context, addressed=addressed)
-        self._recorder.record(partial(self._recorder.answer, tape), begun)
+        tape = AnswerTape(
+            at=self._recorder.clock.now(), conversation=conversation, context=context, addressed=addressed
+        )
+        tape.result = await attach_tape(self._answerer, tape, self._model).answer(
+            conversation, context, addressed=addressed
+        )
+        self._recorder.record(partial(self._recorder.build_answer_recording, tape), begun)
         return tape.result
 
 
-class _TapedLearning:
+class _TapedLearningModel:
     """A model whose calls are recorded one by one. Where many wait to be stored, the next call waits for that."""
 
     def __init__(self, model: Model, recorder: Recorder, name: str) -> None:
@@ -272,16 +284,16 @@ class _TapedLearning:
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """Ask the model. Raises the ModelError family."""
-        recorder, begun, subject = self._recorder, self._recorder.forgets, _subject_of(given)
+        recorder, begun, subject = self._recorder, self._recorder.forgets, _find_subject(given)
         await recorder.make_room()
 
-        def note(made: Made) -> None:
-            recorder.record(partial(recorder.call, made, subject, recorder.clock.now()), begun)
+        def note(made: FinishedCall) -> None:
+            recorder.record(partial(recorder.build_call_recording, made, subject, recorder.clock.now()), begun)
 
-        return await TapedModel(self._model, self._name, note).ask(prompt, given, images=images)
+        return await RecordingModel(self._model, self._name, note).ask(prompt, given, images=images)
 
 
-def _subject_of(given: Any) -> str:
+def _find_subject(given: Any) -> str:
     """Return what a call is about: a source, a pair, a conversation, a message, or a topic."""
     around = get_contextvars()
     named = (getattr(given, "source_id", ""), *(around.get(name) for name in ("qa_id", "conversation_id", "trace_id")))

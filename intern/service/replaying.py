@@ -11,31 +11,31 @@ import msgspec
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
-from intern.answering.recording import Answered, RecordedModel, Replay
+from intern.answering.recording import AnswerRecording, AnswerReplayer, ReplayingModel
 from intern.answering.workflow import Answerer
 from intern.core.errors import ConfigError, InternError
 from intern.core.ids import MessageId, SourceId
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Citation
-from intern.core.progress import tell
-from intern.core.records import Hit
+from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Citation
+from intern.core.progress import report_progress
+from intern.core.records import PassageHit
 from intern.core.tasks import run_each
-from intern.core.text.masking import encoded
+from intern.core.text.masking import encode_json
 from intern.models.prompt import Model
-from intern.models.recording import Call
-from intern.models.templates import Templates
+from intern.models.recording import RecordedCall
+from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
-from intern.service.recorder import ANSWER, Noted
+from intern.service.recorder import ANSWER, StandaloneCall
 from intern.stores.archive import Archive
 from intern.stores.database import Database
-from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.recordings import Recorded, RecordingStore
+from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.sqlite.recordings import RecordingStore, StoredRecording
 from intern.stores.sqlite.traces import FeedbackStore, Votes
 
 _AT_ONCE = 8  # answers that are worked out again together; an endpoint's own limits hold, too
 _FORGOTTEN = "texts of it were forgotten"
 
 
-class Line(Struct, frozen=True):
+class RecordedMessage(Struct, frozen=True):
     """A message of the conversation."""
 
     speaker: str
@@ -43,7 +43,7 @@ class Line(Struct, frozen=True):
     text: str
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class CallDetails(Struct, frozen=True, kw_only=True):
     """A call of a model."""
 
     prompt: str
@@ -60,7 +60,7 @@ class Said(Struct, frozen=True, kw_only=True):
     error: str
 
 
-class Why(Struct, frozen=True, kw_only=True):
+class RecordingDetails(Struct, frozen=True, kw_only=True):
     """A recording, to be read."""
 
     kind: str
@@ -70,19 +70,19 @@ class Why(Struct, frozen=True, kw_only=True):
     outcome: str
     unfit: str
     """Why it cannot be replayed; empty if it can."""
-    heard: tuple[Line, ...] = ()
+    heard: tuple[RecordedMessage, ...] = ()
     addressed: bool = False
     entries: int = 0
     """Of the index."""
     searched: str | None = None
     """What the search was asked; None where nothing was searched."""
-    hits: tuple[Hit, ...] | None = ()
+    hits: tuple[PassageHit, ...] | None = ()
     """The passages that the search proposed; None where it failed."""
     learned: tuple[SourceId, ...] = ()
     """Nuggets and facts that fitted."""
     read: tuple[SourceId, ...] = ()
     unreadable: Mapping[SourceId, str] = {}
-    said: tuple[Said, ...] = ()
+    said: tuple[CallDetails, ...] = ()
     checks: Mapping[str, Mapping[str, Any]] = {}
     """What each step decided, and its figures."""
     error: str = ""
@@ -91,7 +91,7 @@ class Why(Struct, frozen=True, kw_only=True):
     citations: tuple[Citation, ...] = ()
 
 
-class Again(Struct, frozen=True, kw_only=True):
+class ReplayedRecording(Struct, frozen=True, kw_only=True):
     """A recording that was replayed."""
 
     kind: str
@@ -121,25 +121,25 @@ class Again(Struct, frozen=True, kw_only=True):
 class Recordings:
     """All that was recorded. Methods raise KnowledgeError."""
 
-    def __init__(self, db: Database, archive: Archive, knowledge: Knowledge) -> None:
+    def __init__(self, db: Database, archive: Archive, knowledge: KnowledgeStore) -> None:
         self._store, self._feedback = RecordingStore(db), FeedbackStore(db)
         self._archive, self._knowledge = archive, knowledge
 
-    async def why(self, name: str) -> tuple[Why, ...]:
+    async def explain(self, name: str) -> tuple[RecordingDetails, ...]:
         """Return what was recorded about a question, a reply, a pair or a source, oldest first.
 
         Raises ConfigError where there is nothing.
         """
-        return tuple([await self._told(each) for each in await self._of(name)])
+        return tuple([await self._build_details(each) for each in await self._find_recorded(name)])
 
-    async def of_question(self, question_id: MessageId) -> Why | None:
+    async def find_for_question(self, question_id: MessageId) -> RecordingDetails | None:
         """Return the newest recording of an answer, or of the silence, to a question."""
-        found = [each for each in await self._store.of(question_id) if each.kind == ANSWER]
-        return await self._told(found[-1]) if found else None
+        found = [each for each in await self._store.find_recordings(question_id) if each.kind == ANSWER]
+        return await self._build_details(found[-1]) if found else None
 
-    async def newest(self, limit: int) -> tuple[Why, ...]:
+    async def list_newest(self, limit: int) -> tuple[RecordingDetails, ...]:
         """Return the newest recordings, newest first."""
-        return tuple([await self._told(each) for each in await self._store.newest(limit)])
+        return tuple([await self._build_details(each) for each in await self._store.list_newest(limit)])
 
     async def replay(
         self,
@@ -147,34 +147,36 @@ class Recordings:
         *,
         answerer: Answerer,
         learning: Model,
-        templates: Templates,
+        templates: PromptTemplates,
         offline: bool,
         only: str = "",
-    ) -> tuple[Again, ...]:
+    ) -> tuple[ReplayedRecording, ...]:
         """Work out again what was recorded about a name, or all answers since a time; oldest first.
 
         Recorded replies serve where the prompt is the same, and, where a model is named by `only`, of that model; other
         prompts are asked anew, unless `offline`. Raises ConfigError where there is nothing.
         """
         if isinstance(wanted, str):
-            found = await self._of(wanted)
+            found = await self._find_recorded(wanted)
         else:
-            found = await self._store.since(wanted.isoformat(), ANSWER)
+            found = await self._store.list_since(wanted.isoformat(), ANSWER)
             if not found:
                 raise ConfigError(f"no answer was recorded since {wanted:%Y-%m-%d %H:%M} UTC")
-        replay = Replay(answerer=answerer, templates=templates, model=None if offline else answerer.model, only=only)
+        replay = AnswerReplayer(
+            answerer=answerer, templates=templates, model=None if offline else answerer.model, only=only
+        )
 
-        async def again(recorded: Recorded) -> Again:
+        async def replay_one(recorded: StoredRecording) -> ReplayedRecording:
             if recorded.kind == ANSWER:
-                return await self._answered_again(recorded, replay)
-            texts = await self._store.texts(recorded)
-            return await _asked_again(recorded, texts, templates, None if offline else learning, only)
+                return await self._replay_answer(recorded, replay)
+            texts = await self._store.read_texts(recorded)
+            return await _replay_call(recorded, texts, templates, None if offline else learning, only)
 
-        return await _each(found, again)
+        return await _replay_all(found, replay_one)
 
-    async def _of(self, name: str) -> tuple[Recorded, ...]:
+    async def _find_recorded(self, name: str) -> tuple[StoredRecording, ...]:
         # A link to a message ends with its id; a page's source id holds an address, too.
-        found = await self._store.of(name.rpartition("/")[2] if "/channels/" in name else name)
+        found = await self._store.find_recordings(name.rpartition("/")[2] if "/channels/" in name else name)
         if not found:
             raise ConfigError(
                 f"nothing is recorded of {name[:80]!a}: name a message, its link, a captured pair or a source of the"
@@ -182,71 +184,71 @@ class Recordings:
             )
         return found
 
-    async def _told(self, recorded: Recorded) -> Why:
-        texts = await self._store.texts(recorded)
+    async def _build_details(self, recorded: StoredRecording) -> RecordingDetails:
+        texts = await self._store.read_texts(recorded)
         head = {name: getattr(recorded, name) for name in ("kind", "subject", "at", "outcome", "unfit")}
         if recorded.kind != ANSWER:
-            return Why(**head, said=(_said(recorded.read(Noted).call, texts),))
-        answered = recorded.read(Answered)
+            return RecordingDetails(**head, said=(_build_call_details(recorded.unpack(StandaloneCall).call, texts),))
+        answered = recorded.unpack(AnswerRecording)
         debug = answered.result.debug or {}
         steps = {step: cast("dict[str, Any]", fields) for step, fields in debug.items() if isinstance(fields, dict)}
         search = next(iter(answered.searched), None)
         hits = () if search is None else search.hits
         nuggets = chain.from_iterable(each.learned.nuggets for each in answered.recalled)
         facts = chain.from_iterable(each.learned.facts for each in answered.recalled)
-        return Why(
+        return RecordingDetails(
             **head,
-            heard=tuple(_lines(answered)),
+            heard=tuple(_read_messages(answered)),
             addressed=answered.addressed,
             entries=answered.entries,
             searched=None if search is None else search.query,
-            hits=None if hits is None else tuple(hit.whole(texts) for hit in hits),
+            hits=None if hits is None else tuple(hit.restore(texts) for hit in hits),
             learned=(*(nugget.source_id for nugget in nuggets), *(fact.source_id for fact in facts)),
             read=tuple(each.source_id for each in answered.sources),
             unreadable=answered.unreadable,
-            said=tuple(_said(call, texts) for call in answered.calls),
+            said=tuple(_build_call_details(call, texts) for call in answered.calls),
             checks=steps,
             error=str(debug.get("error", "")),
             reply=answered.result.reply_text,
             citations=answered.result.citations,
         )
 
-    async def _answered_again(self, recorded: Recorded, replay: Replay) -> Again:
-        answered = recorded.read(Answered)
+    async def _replay_answer(self, recorded: StoredRecording, replay: AnswerReplayer) -> ReplayedRecording:
+        answered = recorded.unpack(AnswerRecording)
         asked = answered.conversation.messages[answered.conversation.asked]
-        again = Again(
+        again = ReplayedRecording(
             kind=recorded.kind,
             subject=recorded.subject,
             at=recorded.at,
             question="\n".join(message.text for message in asked),
-            then=_outcome(answered.result),
+            then=_format_outcome(answered.result),
             now="",
             answered_then=answered.result.should_reply,
             answered_now=False,
             is_same=False,
             unfit=recorded.unfit,
         )
-        texts = await self._store.texts(recorded)
+        texts = await self._store.read_texts(recorded)
         if recorded.unfit or len(texts) < len(recorded.texts):
             return structs.replace(again, unfit=recorded.unfit or _FORGOTTEN)
-        replayed = await replay.again(answered, texts)
+        replayed = await replay.replay(answered, texts)
         if replay.model is not None and replayed.result.reason in COULD_NOT_LOOK:
             return structs.replace(again, unfit=f"it could not look ({replayed.result.reason})")
         return structs.replace(
             again,
             # Without the reply to a changed prompt, there is no answer, and no silence either.
-            now="" if replayed.changed and replay.model is None else _outcome(replayed.result),
+            now="" if replayed.changed and replay.model is None else _format_outcome(replayed.result),
             answered_now=replayed.result.should_reply,
             is_same=replayed.is_same,
             changed=replayed.changed,
             calls=replayed.calls,
-            votes=await self._feedback.of(MessageId(recorded.subject)) if recorded.subject else Votes(),
-            team=await run_sync(self._team_answer, MessageId(recorded.subject)),
+            votes=await self._feedback.read_votes(MessageId(recorded.subject)) if recorded.subject else Votes(),
+            team=await run_sync(self._find_team_answer, MessageId(recorded.subject)),
         )
 
-    def _team_answer(self, question_id: MessageId) -> str | None:
-        for conversation_id in self._archive.conversations_of(question_id):
-            pair = self._archive.latest_of(conversation_id)
+    def _find_team_answer(self, question_id: MessageId) -> str | None:
+        for conversation_id in self._archive.find_conversations(question_id):
+            pair = self._archive.latest_capture(conversation_id)
             if pair is None or question_id not in pair.message_ids or len(pair.turns) != len(pair.message_ids):
                 continue
             after = pair.message_ids.index(question_id)
@@ -260,36 +262,38 @@ class Recordings:
         return None
 
 
-async def _each(found: Sequence[Recorded], again: Callable[[Recorded], Awaitable[Again]]) -> tuple[Again, ...]:
+async def _replay_all(
+    found: Sequence[StoredRecording], again: Callable[[StoredRecording], Awaitable[ReplayedRecording]]
+) -> tuple[ReplayedRecording, ...]:
     done = count(1)
 
-    async def work(recorded: Recorded) -> Again:
+    async def work(recorded: StoredRecording) -> ReplayedRecording:
         replayed = await again(recorded)
-        tell("Replaying {total} recordings", next(done), len(found))
+        report_progress("Replaying {total} recordings", next(done), len(found))
         return replayed
 
     return tuple(await run_each(work, found, _AT_ONCE))
 
 
-async def _asked_again(
-    recorded: Recorded, texts: Mapping[str, str], templates: Templates, model: Model | None, only: str
-) -> Again:
+async def _replay_call(
+    recorded: StoredRecording, texts: Mapping[str, str], templates: PromptTemplates, model: Model | None, only: str
+) -> ReplayedRecording:
     """Ask the same of today's template of a prompt."""
-    noted = recorded.read(Noted)
+    noted = recorded.unpack(StandaloneCall)
     call, unfit, now = noted.call, recorded.unfit, ""
-    replies = RecordedModel([call] if only in {"", call.model} else [], texts, templates, model)
+    replies = ReplayingModel([call] if only in {"", call.model} else [], texts, templates, model)
     prompt = next((each for each in PROMPTS if each.name == call.prompt), None)
     try:
         if prompt is None:
             unfit = f"there is no prompt {call.prompt} any more"
         elif not unfit:
             given = msgspec.convert(noted.material, prompt.takes)
-            now = encoded(await replies.ask(prompt, given)).decode()
+            now = encode_json(await replies.ask(prompt, given)).decode()
     except msgspec.ValidationError as error:
         unfit = f"the prompt takes something else by now ({error})"
     except InternError as error:
         unfit = "" if replies.changed and model is None else str(error)
-    return Again(
+    return ReplayedRecording(
         kind=recorded.kind,
         subject=recorded.subject,
         at=recorded.at,
@@ -303,21 +307,23 @@ async def _asked_again(
     )
 
 
-def _outcome(result: AIResult) -> str:
+def _format_outcome(result: AnswerResult) -> str:
     return result.reply_text or "" if result.should_reply else f"[{result.reason}]"
 
 
-def _lines(answered: Answered) -> Iterable[Line]:
+def _read_messages(answered: AnswerRecording) -> Iterable[RecordedMessage]:
     messages = answered.conversation.messages
     asker = messages[-1].author_id if messages else None
     for message in messages:
         speaker = "bot" if message.role == "assistant" else "asker" if message.author_id == asker else "member"
         files = (f"[attached: {file.filename}]" for file in message.attachments)
-        yield Line(speaker, "\n".join(filter(None, (message.text, *files))) or "(not kept: recorder.context is off)")
+        yield RecordedMessage(
+            speaker, "\n".join(filter(None, (message.text, *files))) or "(not kept: recorder.context is off)"
+        )
 
 
-def _said(call: Call, texts: Mapping[str, str]) -> Said:
-    return Said(
+def _build_call_details(call: RecordedCall, texts: Mapping[str, str]) -> CallDetails:
+    return CallDetails(
         prompt=call.prompt,
         model=call.model,
         tokens=call.tokens,

@@ -19,24 +19,40 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId, SourceId, TopicName
-from intern.core.records import CapturedPair, Decision, Filed, Forgotten, Moved, Removed, TopicBlock, Withdrawn
-from intern.learning.forgetting import traces_of
-from intern.learning.prompts import block_of, left_of
+from intern.core.records import (
+    CapturedPair,
+    Decision,
+    MessagesForgotten,
+    MessagesWithdrawn,
+    PairFiled,
+    PairMoved,
+    PairRemoved,
+    TopicBlock,
+)
+from intern.learning.forgetting import collect_identifying_texts
+from intern.learning.prompts import build_block, strip_withdrawn
 from intern.service.projection import FILES_OF, TextFiles
 from intern.service.stores import ARCHIVE
 from intern.settings.loading import Paths
 from intern.sources.refresh import describe_provisionally
 from intern.stores.archive import Archive, parse_decisions
-from intern.stores.blocks import BlockWarning, Parsed, bare, parse_blocks, qa_id_of, time_of
+from intern.stores.blocks import (
+    BlockWarning,
+    TopicFileContent,
+    bare_message_id,
+    make_qa_id,
+    parse_topic_file,
+    qa_id_time,
+)
 from intern.stores.database import Database
-from intern.stores.files import FileLayer, unreadable
+from intern.stores.files import FileLayer, unreadable_error
 from intern.stores.library import CachedSource, Index, IndexCache, content_hash, is_slug, topic_id
 from intern.stores.sqlite.changes import next_position
-from intern.stores.sqlite.extractions import move_to
-from intern.stores.sqlite.knowledge import Change, Knowledge, note_written
+from intern.stores.sqlite.extractions import save_position
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore, record_projected_files
 
 
-class Restored(Struct, frozen=True, kw_only=True):
+class RestoreResult(Struct, frozen=True, kw_only=True):
     """What was read from a folder."""
 
     pairs: int
@@ -48,30 +64,30 @@ class Restored(Struct, frozen=True, kw_only=True):
     """What was passed over."""
 
 
-async def restore(db: Database, paths: Paths, folder: Paths, clock: Clock, *, follower: str) -> Restored:
+async def restore(db: Database, paths: Paths, folder: Paths, clock: Clock, *, follower: str) -> RestoreResult:
     """Make the knowledge of an empty database from the text files of a folder, be it its own; ask no model.
 
     All of it is one transaction: killed before, asking again does it. The `follower` of the decisions has seen them all
     then: what they tell of costs no call. Raises ConfigError where the database, or the archive beside it, is not
     empty, and KnowledgeError.
     """
-    knowledge = await run_sync(partial(Knowledge, db, clock=clock))
-    if await run_sync(lambda: knowledge.after(0, 1) or knowledge.names()):
+    knowledge = await run_sync(partial(KnowledgeStore, db, clock=clock))
+    if await run_sync(lambda: knowledge.decisions_after(0, 1) or knowledge.topic_names()):
         raise ConfigError(f"{db.place} holds decisions or topics already; move it away to have it made anew")
     if folder.raw != paths.raw:
         await run_sync(copy_archive, folder.raw, paths.raw)
     archive = await run_sync(partial(Archive, paths.raw, clock=clock))
-    files = TextFiles(knowledge, paths, traces=partial(traces_of, archive, knowledge.is_withdrawn))
-    read = await run_sync(_read, folder, paths, files.layer)
+    files = TextFiles(knowledge, paths, traces=partial(collect_identifying_texts, archive, knowledge.is_withdrawn))
+    read = await run_sync(_read_folder, folder, paths, files.layer)
     whole = [name for name, parsed in read.topics.items() if not parsed.warnings]
     # What is in this folder and was not read, or not all of it, may be a person's: it is kept beside.
-    ours = await run_sync(files.found, whole) if folder.topics == paths.topics else {}
+    ours = await run_sync(files.read_file_states, whole) if folder.topics == paths.topics else {}
 
-    def work(change: Change) -> Restored:
-        note_written(change.db, ours)
+    def work(change: KnowledgeChange) -> RestoreResult:
+        record_projected_files(change.db, ours)
         restored = _restore(change, read, archive, clock.now())
-        move_to(change.db, follower, str(next_position(change.db)))
-        move_to(change.db, ARCHIVE, "")
+        save_position(change.db, follower, str(next_position(change.db)))
+        save_position(change.db, ARCHIVE, "")
         return restored
 
     restored = await knowledge.change(work)
@@ -96,26 +112,28 @@ def copy_archive(source: Path, to: Path) -> None:
         raise KnowledgeError(f"{source} cannot be copied to {to} ({error}); check rights and disk") from error
 
 
-class _Read(NamedTuple):
+class _FolderContents(NamedTuple):
     """What the text files of a folder say."""
 
     decisions: list[Decision]
     complete: bool
     """No line of the decisions is lost, but for a torn last one, which was acknowledged to none."""
-    topics: Mapping[TopicName, Parsed]
+    topics: Mapping[TopicName, TopicFileContent]
     sources: Mapping[Index, Mapping[SourceId, CachedSource]]
     damaged: tuple[BlockWarning, ...]
 
 
-def _read(folder: Paths, own: Paths, layer: FileLayer) -> _Read:
+def _read_folder(folder: Paths, own: Paths, layer: FileLayer) -> _FolderContents:
     """Read the text files of a folder; what was withdrawn or forgotten here is so, however old that folder is."""
     data = layer.read(folder.decisions) or b""
     decisions, damaged = parse_decisions(data, folder.decisions.name)
     known = set(decisions)
     here = parse_decisions(layer.read(own.decisions) or b"", "")[0]
-    decisions += [each for each in here if isinstance(each, Withdrawn | Forgotten) and each not in known]
-    topics = {name: parse_blocks(text, file=f"{name}.txt") for name, text in _topics_in(folder.topics)}
-    return _Read(
+    decisions += [
+        each for each in here if isinstance(each, MessagesWithdrawn | MessagesForgotten) and each not in known
+    ]
+    topics = {name: parse_topic_file(text, file=f"{name}.txt") for name, text in _read_topic_files(folder.topics)}
+    return _FolderContents(
         decisions,
         all(each.line > data.count(b"\n") for each in damaged),
         topics,
@@ -124,42 +142,49 @@ def _read(folder: Paths, own: Paths, layer: FileLayer) -> _Read:
     )
 
 
-def _restore(change: Change, read: _Read, archive: Archive, now: datetime) -> Restored:
+def _restore(change: KnowledgeChange, read: _FolderContents, archive: Archive, now: datetime) -> RestoreResult:
     decisions, damaged = read.decisions, read.damaged
     change.decide(*decisions)
-    gone = {bare(each) for said in decisions if isinstance(said, Withdrawn | Forgotten) for each in said.message_ids}
-    last = {time_of(each.qa_id): each for each in decisions if isinstance(each, Filed)}
-    decided = {time_of(each.qa_id) for each in decisions if not isinstance(each, Withdrawn | Forgotten)}
-    placed = _placed(decisions)
+    gone = {
+        bare_message_id(each)
+        for said in decisions
+        if isinstance(said, MessagesWithdrawn | MessagesForgotten)
+        for each in said.message_ids
+    }
+    last = {qa_id_time(each.qa_id): each for each in decisions if isinstance(each, PairFiled)}
+    decided = {
+        qa_id_time(each.qa_id) for each in decisions if not isinstance(each, MessagesWithdrawn | MessagesForgotten)
+    }
+    placed = _place_pairs(decisions)
     blocks: dict[datetime, TopicBlock] = {}
     for name, parsed in read.topics.items():
         blocks |= {block.timestamp: block for block in parsed.blocks}
         placed |= {block.timestamp: name for block in parsed.blocks if block.timestamp not in decided}
     unsure: list[str] = []
     for time, name in sorted(placed.items()):
-        block, pair = blocks.get(time), archive.get(qa_id_of(time))
+        block, pair = blocks.get(time), archive.get(make_qa_id(time))
         # A lost line may have taken the pair or a message out, also of the archive: then only what both hold stands.
         if not read.complete and (block is None or pair is None):
             if block is not None:
                 unsure.append(f"{name}.txt: {block.qa_id} is not in the archive; a damaged decision may have erased it")
             continue
         own_words = time in last and last[time].reason == _ADOPTED and (read.complete or not _is_longer(block, pair))
-        left = _standing(block, pair, gone, own_words=own_words)
+        left = _current_block(block, pair, gone, own_words=own_words)
         if left is not None:
-            change.put(name, left)
+            change.file_blocks(name, left)
             if time not in decided:
-                change.decide(Filed(qa_id=left.qa_id, topic=name, at=now, reason="it stood in its topic"))
+                change.decide(PairFiled(qa_id=left.qa_id, topic=name, at=now, reason="it stood in its topic"))
     for index, sources in read.sources.items():
-        change.put_sources(index, sources)
+        change.update_sources(index, sources)
     team = read.sources["team"]
-    names = {each.topic for each in decisions if isinstance(each, Filed | Moved)} | {*change.names()}
+    names = {each.topic for each in decisions if isinstance(each, PairFiled | PairMoved)} | {*change.topic_names()}
     # A description may be of an earlier text, with messages that are gone by now.
-    outdated = [name for name in names if not _is_described(team.get(topic_id(name)), change.data(name))]
+    outdated = [name for name in names if not _is_described(team.get(topic_id(name)), change.read_topic_file(name))]
     describe_provisionally(change, outdated, now)
-    return Restored(
+    return RestoreResult(
         pairs=len(archive),
         decisions=len(decisions),
-        topics=len(change.names()),
+        topics=len(change.topic_names()),
         sources=sum(map(len, read.sources.values())),
         damaged=tuple(map(str, (*damaged, *unsure, *archive.damaged))),
     )
@@ -174,31 +199,31 @@ def _is_described(entry: CachedSource | None, data: bytes) -> bool:
     return entry is not None and not entry.summary_pending and entry.content_hash == content_hash(data.decode())
 
 
-def _placed(decisions: list[Decision]) -> dict[datetime, TopicName]:
+def _place_pairs(decisions: list[Decision]) -> dict[datetime, TopicName]:
     """Return the topic of each pair that stands, by the decisions: a killed process may have left older files."""
     placed: dict[datetime, TopicName] = {}
     for said in decisions:
-        if isinstance(said, Withdrawn | Forgotten):
+        if isinstance(said, MessagesWithdrawn | MessagesForgotten):
             continue
-        placed.pop(time_of(said.qa_id), None)
-        if isinstance(said, Filed | Moved):
-            placed[time_of(said.qa_id)] = said.topic
-        for removed in said.removed if isinstance(said, Filed) else ():
-            placed.pop(time_of(removed), None)
+        placed.pop(qa_id_time(said.qa_id), None)
+        if isinstance(said, PairFiled | PairMoved):
+            placed[qa_id_time(said.qa_id)] = said.topic
+        for removed in said.removed if isinstance(said, PairFiled) else ():
+            placed.pop(qa_id_time(removed), None)
     return placed
 
 
-def _standing(
+def _current_block(
     block: TopicBlock | None, pair: CapturedPair | None, gone: AbstractSet[str], *, own_words: bool
 ) -> TopicBlock | None:
     """Return a pair as the archive has it: its file may be older than a withdrawal. A person's words stay."""
-    if pair is None or (block is not None and own_words and gone.isdisjoint(map(bare, pair.message_ids))):
+    if pair is None or (block is not None and own_words and gone.isdisjoint(map(bare_message_id, pair.message_ids))):
         return block
-    left = left_of(pair, lambda each: bare(each) in gone)
-    return None if left is None else block_of(left)
+    left = strip_withdrawn(pair, lambda each: bare_message_id(each) in gone)
+    return None if left is None else build_block(left)
 
 
-def _topics_in(folder: Path) -> Iterator[tuple[TopicName, bytes]]:
+def _read_topic_files(folder: Path) -> Iterator[tuple[TopicName, bytes]]:
     """Yield the topic files; hidden and foreign files, folders and links are none."""
     try:
         entries = sorted(folder.iterdir()) if folder.exists() else []
@@ -206,10 +231,10 @@ def _topics_in(folder: Path) -> Iterator[tuple[TopicName, bytes]]:
             if entry.suffix == ".txt" and is_slug(entry.stem) and entry.is_file() and not entry.is_symlink():
                 yield TopicName(entry.stem), entry.read_bytes()
     except OSError as error:
-        raise unreadable(folder, error) from error
+        raise unreadable_error(folder, error) from error
 
 
-async def export(knowledge: Knowledge, copy: Callable[[Path], None], to: Paths) -> tuple[str, ...]:
+async def export(knowledge: KnowledgeStore, copy: Callable[[Path], None], to: Paths) -> tuple[str, ...]:
     """Write all text files and the archive into a folder that is empty or not there; return their names.
 
     Raises ConfigError where the folder holds something, and KnowledgeError.
@@ -225,7 +250,7 @@ async def export(knowledge: Knowledge, copy: Callable[[Path], None], to: Paths) 
     )
 
 
-class Adopted(Struct, frozen=True, kw_only=True):
+class TopicAdoption(Struct, frozen=True, kw_only=True):
     """What was taken in from a topic file that a person edited."""
 
     topic: TopicName
@@ -240,15 +265,15 @@ _ADOPTED = "a person edited the topic"
 
 
 def adopt(
-    change: Change, *, name: TopicName, path: Path, data: bytes, knowledge: Knowledge, archive: Archive
-) -> Adopted:
+    change: KnowledgeChange, *, name: TopicName, path: Path, data: bytes, knowledge: KnowledgeStore, archive: Archive
+) -> TopicAdoption:
     """Take in an edited topic, as a decision of the team. Blocks.
 
     A pair that was filed after the edit, which cannot know of it, stays. Raises ConfigError where the edit has what
     cannot be taken in, and KnowledgeError.
     """
     now, edited_at = knowledge.clock.now(), datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    blocks, damaged = parse_blocks(data, file=path.name)
+    blocks, damaged = parse_topic_file(data, file=path.name)
     if damaged:
         raise ConfigError(f"{damaged[0]}; mend the file {path}, then adopt it again")
     pairs = {block.qa_id: archive.get(block.qa_id) for block in blocks}
@@ -258,22 +283,22 @@ def adopt(
     lasting = {
         qa_id
         for qa_id, pair in pairs.items()
-        if pair and change.topic_of(qa_id) and not any(map(knowledge.is_withdrawn, pair.message_ids))
+        if pair and change.find_topic(qa_id) and not any(map(knowledge.is_withdrawn, pair.message_ids))
     }
-    before = {block.qa_id: block for block in change.read(name)}
+    before = {block.qa_id: block for block in change.read_topic(name)}
     changed = [block for block in blocks if block.qa_id in lasting and before.get(block.qa_id) != block]
     removed = [
         qa_id
         for qa_id in before
-        if qa_id not in pairs and (decided := knowledge.of(qa_id)) is not None and decided.at <= edited_at
+        if qa_id not in pairs and (decided := knowledge.last_decision(qa_id)) is not None and decided.at <= edited_at
     ]
-    change.remove(removed)
-    change.put(name, *changed)
+    change.remove_blocks(removed)
+    change.file_blocks(name, *changed)
     change.decide(
-        *(Removed(qa_id=qa_id, at=now, reason=_ADOPTED) for qa_id in removed),
-        *(Filed(qa_id=block.qa_id, topic=name, at=now, reason=_ADOPTED) for block in changed),
+        *(PairRemoved(qa_id=qa_id, at=now, reason=_ADOPTED) for qa_id in removed),
+        *(PairFiled(qa_id=block.qa_id, topic=name, at=now, reason=_ADOPTED) for block in changed),
     )
-    return Adopted(
+    return TopicAdoption(
         topic=name,
         changed=tuple(block.qa_id for block in changed),
         removed=tuple(removed),

@@ -16,17 +16,17 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName
-from intern.core.records import CapturedPair, Parked, SearchFilter, TopicBlock, Turn, question_of
-from intern.core.text.words import likeness, word_set
-from intern.facts.segments import without_withdrawn
-from intern.learning.prompts import answer_of, left_of
-from intern.learning.review import check_waits, pair_of
-from intern.search.finding import Finder
-from intern.service.browsing import Piece, compared, text_of
+from intern.core.records import CapturedPair, PairParked, SearchFilter, TopicBlock, Turn, extract_question
+from intern.core.text.words import stem_set, text_similarity
+from intern.facts.segments import remove_withdrawn
+from intern.learning.prompts import strip_withdrawn, team_text
+from intern.learning.review import check_awaits_review, get_pair
+from intern.search.finding import HybridSearch
+from intern.service.browsing import DiffPiece, diff_texts, format_conversation
 from intern.service.databases import open_database
-from intern.service.stores import Stores, link_to
+from intern.service.stores import Stores, build_message_link
 from intern.settings.loading import Settings
-from intern.stores.sqlite.work import Retry, retry_of
+from intern.stores.sqlite.work import Retry, find_retry
 
 _CARDS = 12  # on a page: each may hold a whole conversation
 _ROWS = 50
@@ -53,13 +53,13 @@ class WaitingCapture(Struct, frozen=True, kw_only=True):
     """Its conversation is in that topic already, so it will be filed there."""
     older: tuple[QAId, ...]
     """Earlier versions of the conversation that wait, too."""
-    replaces: tuple[Piece, ...]
+    replaces: tuple[DiffPiece, ...]
     """The difference to the version of the conversation that is in the topic now; empty where there is none."""
     close: tuple[TopicBlock, ...]
     """Blocks of the topic that say something similar. The model may remove older ones of these."""
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class ReviewPage(Struct, frozen=True, kw_only=True):
     """Some captures that wait, by topic, and how many there are in all."""
 
     groups: tuple[tuple[TopicName | None, tuple[WaitingCapture, ...]], ...]
@@ -71,7 +71,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """Whether captures wait at all (`kb.review`)."""
 
 
-class EditedCapture(Struct, frozen=True, kw_only=True):
+class EditableCapture(Struct, frozen=True, kw_only=True):
     """A capture to edit, message by message."""
 
     capture: WaitingCapture
@@ -84,7 +84,7 @@ class EditedCapture(Struct, frozen=True, kw_only=True):
 class ParkedCapture(Struct, frozen=True, kw_only=True):
     """A pair that could not be filed."""
 
-    parked: Parked
+    parked: PairParked
     retry: Retry
     question: str
     link: str
@@ -98,22 +98,22 @@ class ParkedCaptures(Struct, frozen=True, kw_only=True):
     offset: int
 
 
-class Reviewing:
+class ReviewQueue:
     """Reads what waits for the team. Raises KnowledgeError where a store cannot be read."""
 
     def __init__(self, stores: Stores) -> None:
         self._settings, self._stores = stores.settings, stores
         self._archive, self._knowledge = stores.archive, stores.knowledge
-        self._finder = Finder(stores.search)
+        self._finder = HybridSearch(stores.search)
         self._conversations: dict[QAId, ConversationId] = {}
         """Of captures that were looked at, for the archive holds these on disk."""
 
-    async def waiting(self, offset: int = 0) -> Waiting:
+    async def list_waiting(self, offset: int = 0) -> ReviewPage:
         """List conversations that wait, oldest first; those on a page stand by topic."""
-        waiting = await run_sync(self._newest)
-        shown = [await self._seen(*each) for each in waiting[offset : offset + _CARDS]]
+        waiting = await run_sync(self._newest_versions)
+        shown = [await self._load_waiting(*each) for each in waiting[offset : offset + _CARDS]]
         topics = dict.fromkeys(sorted((each.topic for each in shown), key=lambda topic: (topic is None, topic or "")))
-        return Waiting(
+        return ReviewPage(
             groups=tuple((topic, tuple(each for each in shown if each.topic == topic)) for topic in topics),
             total=len(waiting),
             offset=offset,
@@ -121,88 +121,93 @@ class Reviewing:
             review=self._settings.kb.review,
         )
 
-    async def topics(self) -> dict[QAId, TopicName | None]:
+    async def suggest_topics(self) -> dict[QAId, TopicName | None]:
         """Return the topic of each conversation that waits, by its newest version."""
-        return {newest: (await self._seen(newest, older)).topic for newest, older in await run_sync(self._newest)}
+        return {
+            newest: (await self._load_waiting(newest, older)).topic
+            for newest, older in await run_sync(self._newest_versions)
+        }
 
-    async def capture(self, qa_id: QAId) -> EditedCapture:
+    async def load_capture(self, qa_id: QAId) -> EditableCapture:
         """Return one capture that waits, to edit it. Raises ConfigError where there is none of that id."""
-        pair = await run_sync(pair_of, qa_id, self._archive)
-        check_waits(pair.qa_id, self._knowledge)
-        older = next((older for each, older in await run_sync(self._newest) if each == pair.qa_id), None)
+        pair = await run_sync(get_pair, qa_id, self._archive)
+        check_awaits_review(pair.qa_id, self._knowledge)
+        older = next((older for each, older in await run_sync(self._newest_versions) if each == pair.qa_id), None)
         if older is None:
             raise ConfigError(f"{qa_id} has a newer version, which waits, too; review that one")
-        left = without_withdrawn(pair, self._knowledge.is_withdrawn)
+        left = remove_withdrawn(pair, self._knowledge.is_withdrawn)
         fits = len(left.turns) == len(left.message_ids)
-        seen = await self._seen(pair.qa_id, older)
-        likely = (seen.topic,) if seen.is_settled and seen.topic else await self._likely(pair)
-        return EditedCapture(
+        seen = await self._load_waiting(pair.qa_id, older)
+        likely = (seen.topic,) if seen.is_settled and seen.topic else await self._find_likely_topics(pair)
+        return EditableCapture(
             capture=seen, messages=tuple(zip(left.message_ids, left.turns, strict=True)) if fits else (), topics=likely
         )
 
-    def with_older(self, qa_ids: Sequence[QAId]) -> tuple[QAId, ...]:
+    def add_older_versions(self, qa_ids: Sequence[QAId]) -> tuple[QAId, ...]:
         """Return captures and the earlier versions of them that wait, too. Blocks."""
-        older = dict(self._newest())
+        older = dict(self._newest_versions())
         return tuple(chain.from_iterable((each, *older.get(each, ())) for each in qa_ids))
 
-    async def parked(self, offset: int = 0) -> ParkedCaptures:
+    async def list_parked(self, offset: int = 0) -> ParkedCaptures:
         """List pairs that could not be filed, the newest first."""
-        retries = await self._stores.attempts.retries()
-        parked = sorted(self._knowledge.parked(), key=lambda each: each.at, reverse=True)
+        retries = await self._stores.attempts.read_retries()
+        parked = sorted(self._knowledge.list_parked(), key=lambda each: each.at, reverse=True)
 
         def read() -> tuple[ParkedCapture, ...]:
-            return tuple(self._parked(each, retry_of(each, retries)) for each in parked[offset : offset + _ROWS])
+            return tuple(
+                self._build_parked_capture(each, find_retry(each, retries)) for each in parked[offset : offset + _ROWS]
+            )
 
         return ParkedCaptures(rows=await run_sync(read), total=len(parked), offset=offset)
 
-    async def _seen(self, qa_id: QAId, older: tuple[QAId, ...]) -> WaitingCapture:
-        pair = await run_sync(pair_of, qa_id, self._archive)
-        known = await run_sync(self._knowledge.of_conversation, pair.conversation_id)
-        likely = () if known else await self._likely(pair)
-        return await run_sync(self._captured, pair, older, known[-1] if known else None, likely)
+    async def _load_waiting(self, qa_id: QAId, older: tuple[QAId, ...]) -> WaitingCapture:
+        pair = await run_sync(get_pair, qa_id, self._archive)
+        known = await run_sync(self._knowledge.find_conversation_pairs, pair.conversation_id)
+        likely = () if known else await self._find_likely_topics(pair)
+        return await run_sync(self._build_waiting_capture, pair, older, known[-1] if known else None, likely)
 
-    async def _likely(self, pair: CapturedPair) -> tuple[TopicName, ...]:
+    async def _find_likely_topics(self, pair: CapturedPair) -> tuple[TopicName, ...]:
         """Return the topics whose questions have most words of this one, the best first."""
         wanted = SearchFilter(kinds=("source",), type="topic")
-        found = await self._finder.propose(pair.question, wanted, _PROPOSED)
+        found = await self._finder.find_without_terms(pair.question, wanted, _PROPOSED)
         names = [TopicName(each.document.path.removesuffix(".txt")) for each in found]
-        return await run_sync(self._fitting, word_set(pair.question), names)
+        return await run_sync(self._filter_fitting_topics, stem_set(pair.question), names)
 
     # From here on: worker threads.
 
-    def _newest(self) -> list[tuple[QAId, tuple[QAId, ...]]]:
+    def _newest_versions(self) -> list[tuple[QAId, tuple[QAId, ...]]]:
         """Return the newest waiting version of each conversation, oldest first, and the ids of the older ones."""
         versions: dict[ConversationId, tuple[QAId, ...]] = {}
-        for each in self._knowledge.awaiting():
-            if (conversation := self._conversation_of(each.qa_id)) is not None:
+        for each in self._knowledge.list_awaiting_review():
+            if (conversation := self._find_conversation(each.qa_id)) is not None:
                 versions[conversation] = (*versions.pop(conversation, ()), each.qa_id)
         return [(newest, tuple(older)) for *older, newest in versions.values()]
 
-    def _conversation_of(self, qa_id: QAId) -> ConversationId | None:
+    def _find_conversation(self, qa_id: QAId) -> ConversationId | None:
         if qa_id not in self._conversations and (pair := self._archive.get(qa_id)) is not None:
             self._conversations[qa_id] = pair.conversation_id
         return self._conversations.get(qa_id)
 
-    def _fitting(self, words: AbstractSet[str], names: Sequence[TopicName]) -> tuple[TopicName, ...]:
+    def _filter_fitting_topics(self, words: AbstractSet[str], names: Sequence[TopicName]) -> tuple[TopicName, ...]:
         """Keep the topics that fit: rules join a topic in much the same way."""
 
-        def shared(name: TopicName) -> int:
-            questions = (question_of(block.turns) for block in self._knowledge.read(name)[-_LATEST:])
-            return len(words & word_set("\n".join((name, *questions))))
+        def count_shared_words(name: TopicName) -> int:
+            questions = (extract_question(block.turns) for block in self._knowledge.read_topic(name)[-_LATEST:])
+            return len(words & stem_set("\n".join((name, *questions))))
 
-        return tuple(each for each in names if shared(each) >= max(_LIKELY_WORDS, _LIKELY * len(words)))
+        return tuple(each for each in names if count_shared_words(each) >= max(_LIKELY_WORDS, _LIKELY * len(words)))
 
-    def _captured(
+    def _build_waiting_capture(
         self,
         pair: CapturedPair,
         older: tuple[QAId, ...],
         known: tuple[TopicName, QAId] | None,
         likely: Sequence[TopicName],
     ) -> WaitingCapture:
-        left = left_of(pair, self._knowledge.is_withdrawn)
+        left = strip_withdrawn(pair, self._knowledge.is_withdrawn)
         topic = known[0] if known else next(iter(likely), None)
-        blocks = self._knowledge.read(topic)[-_LATEST:] if topic else ()
-        before = next((text_of(each.turns) for each in blocks if known and each.qa_id == known[1]), "")
+        blocks = self._knowledge.read_topic(topic)[-_LATEST:] if topic else ()
+        before = next((format_conversation(each.turns) for each in blocks if known and each.qa_id == known[1]), "")
         others = [each for each in blocks if each.conversation_id != pair.conversation_id]
         close = [each for each in others if left is not None and _is_close(each, left)]
         return WaitingCapture(
@@ -213,28 +218,28 @@ class Reviewing:
             topic=topic,
             is_settled=known is not None,
             older=older,
-            replaces=compared(before, text_of(left.turns)) if before and left else (),
+            replaces=diff_texts(before, format_conversation(left.turns)) if before and left else (),
             close=tuple(close[-_MOST_CLOSE:]),
         )
 
-    def _parked(self, parked: Parked, retry: Retry) -> ParkedCapture:
+    def _build_parked_capture(self, parked: PairParked, retry: Retry) -> ParkedCapture:
         pair = self._archive.get(parked.qa_id)
-        left = pair and left_of(pair, self._knowledge.is_withdrawn)
+        left = pair and strip_withdrawn(pair, self._knowledge.is_withdrawn)
         return ParkedCapture(
             parked=parked, retry=retry, question=left.question if left else "", link=self._link(pair) if pair else ""
         )
 
     def _link(self, pair: CapturedPair) -> str:
         last = pair.message_ids[-1] if pair.message_ids else None
-        return link_to(self._settings, pair.guild_id, pair.channel_id, last)
+        return build_message_link(self._settings, pair.guild_id, pair.channel_id, last)
 
 
-async def topics_of_waiting(settings: Settings, clock: Clock) -> dict[QAId, TopicName | None]:
+async def read_waiting_topics(settings: Settings, clock: Clock) -> dict[QAId, TopicName | None]:
     """Return the topic of each conversation that waits, as the page shows it. Raises KnowledgeError."""
     async with await open_database(settings) as db:
-        return await Reviewing(await run_sync(partial(Stores, settings, db, clock, holds=False))).topics()
+        return await ReviewQueue(await run_sync(partial(Stores, settings, db, clock, holds=False))).suggest_topics()
 
 
 def _is_close(block: TopicBlock, pair: CapturedPair) -> bool:
-    shared = likeness(answer_of(block.turns), answer_of(pair.turns))
-    return max(shared, likeness(question_of(block.turns), pair.question)) >= _CLOSE
+    shared = text_similarity(team_text(block.turns), team_text(pair.turns))
+    return max(shared, text_similarity(extract_question(block.turns), pair.question)) >= _CLOSE

@@ -15,32 +15,39 @@ from anyio.to_thread import run_sync
 from msgspec import Struct, convert
 from msgspec.structs import asdict, replace
 
-from intern.answering.learned import LearnedSources
+from intern.answering.learned import LearnedSourceFinder
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError, ModelError, SourceError
 from intern.core.ids import SourceId, TopicName
 from intern.core.log import get_logger
-from intern.core.records import Hit, IndexEntry, SearchDocument, SearchFilter, SearchKind, SourceText
-from intern.documents.sandboxed import processes_kept
+from intern.core.records import IndexEntry, PassageHit, SearchDocument, SearchFilter, SearchKind, SourceText
+from intern.documents.sandboxed import keep_processes
 from intern.models.prompt import Model
-from intern.search.finding import Embedder, Finder, Found, LeastLikeness
+from intern.search.finding import Embedder, HybridSearch, SearchHit, SimilarityThresholds
 from intern.service.databases import is_made, open_database
 from intern.service.embedding import embedding_model
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
-from intern.sources.addresses import Policy
-from intern.sources.catalogue import Catalogue, Covered, Embedding, covered_text, covered_topic, keep_searchable
+from intern.sources.addresses import DialPolicy
+from intern.sources.catalogue import (
+    Catalogue,
+    EmbeddingUpdater,
+    SourceContent,
+    divide_document,
+    divide_topic,
+    update_search_index,
+)
 from intern.sources.discovery import is_stale
 from intern.sources.fetching import PageFetcher
-from intern.sources.files import SourceFolder, noteworthy
+from intern.sources.files import SourceFolder, drop_hidden_files
 from intern.sources.library import Library, PageCopies
 from intern.sources.pages import IN_SETTINGS, OpenWeb, refresh_pages
-from intern.sources.refresh import Refreshed, describe_provisionally, refresh_sources, refresh_topics
-from intern.sources.scanning import Scanner, UnreadError, names_of, read_file
+from intern.sources.refresh import RefreshReport, describe_provisionally, refresh_sources, refresh_topics
+from intern.sources.scanning import FileUnreadableError, Scanner, read_file, shorten_paths
 from intern.stores.archive import Archive
 from intern.stores.library import CachedFile, CachedSource, is_source_id, topic_id
-from intern.stores.sqlite.documents import Documents
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.documents import DocumentStore
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
@@ -60,16 +67,16 @@ class DiscoveredSources:
         self._store, self._scan_paths = store, settings.discovery.scan_paths
         self._named: Mapping[SourceId, SourceId] = {}
         self._secrets = settings.secrets
-        self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
+        self._scanner = Scanner(settings.discovery, never=list_ignored_paths(settings))
 
     async def entries(self) -> tuple[IndexEntry, ...]:
         """List the files that could be summarised. Raises KnowledgeError."""
-        documents = [each for each in await self._store.documents("file") if each.status == "ok"]
-        await self._name(documents)
+        documents = [each for each in await self._store.list_documents("file") if each.status == "ok"]
+        await self._update_names(documents)
         told = ((self._named[each.source_id], f"{each.title}: {each.meta.get('summary')}") for each in documents)
         return tuple(IndexEntry(*each) for each in told)
 
-    async def named(self, source_ids: Sequence[SourceId]) -> list[SourceId]:
+    async def replace_file_ids(self, source_ids: Sequence[SourceId]) -> list[SourceId]:
         """Replace the ids of discovered files by those used here. Raises KnowledgeError."""
         if any(each.startswith("file:") and each not in self._named for each in source_ids):
             await self.entries()
@@ -82,49 +89,49 @@ class DiscoveredSources:
         if source_id not in self._named.values():
             await self.entries()
         stored = [known for known, named in self._named.items() if named == source_id]
-        for document in await self._store.documents("file", stored) if stored else ():
-            return await run_sync(self._text, source_id, document)
+        for document in await self._store.list_documents("file", stored) if stored else ():
+            return await run_sync(self._read_text, source_id, document)
         raise SourceError(f"{source_id!a} was not discovered")
 
-    async def _name(self, documents: Sequence[SearchDocument]) -> None:
-        names = await run_sync(names_of, [each.path for each in documents], self._scan_paths)
+    async def _update_names(self, documents: Sequence[SearchDocument]) -> None:
+        names = await run_sync(shorten_paths, [each.path for each in documents], self._scan_paths)
         self._named = {each.source_id: SourceId(f"file:{names[each.path]}") for each in documents}
 
-    def _text(self, source_id: SourceId, document: SearchDocument) -> SourceText:
+    def _read_text(self, source_id: SourceId, document: SearchDocument) -> SourceText:
         try:
-            found = self._scanner.look(document.path)
+            found = self._scanner.check_file(document.path)
         except OSError as error:
             raise SourceError(f"{document.path} cannot be looked at ({error.strerror})") from error
         if found is None:
             raise SourceError(f"{document.path} could not be read: it is gone")
         try:
             text = read_file(document.path, self._secrets).text
-        except UnreadError as error:
+        except FileUnreadableError as error:
             raise SourceError(f"{document.path} could not be read: {error}") from error
         return SourceText(source_id=source_id, text=text, title=document.title)
 
 
-class Ranking:
+class PassageRanking:
     """A search in all that answers may draw on."""
 
-    def __init__(self, settings: Settings, finder: Finder, discovered: DiscoveredSources | None = None) -> None:
+    def __init__(self, settings: Settings, finder: HybridSearch, discovered: DiscoveredSources | None = None) -> None:
         self._finder, self._discovered = finder, discovered
         self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
 
-    async def hits(self, text: str, limit: int, /) -> list[Hit]:
+    async def find_hits(self, text: str, limit: int, /) -> list[PassageHit]:
         """Return the best passages, best first. Raises KnowledgeError."""
         # However little they are like it: a model decides whether they answer, even without a common word.
-        found = await self._finder.hits(text, limit, self._kinds, least=LeastLikeness())
+        found = await self._finder.find_passages(text, limit, self._kinds, least=SimilarityThresholds())
         if self._discovered is None:
             return found
-        names = await self._discovered.named([each.source_id for each in found])
+        names = await self._discovered.replace_file_ids([each.source_id for each in found])
         return [replace(each, source_id=name) for each, name in zip(found, names, strict=True)]
 
 
-def library_of(
+def open_library(
     settings: Settings,
     archive: Archive,
-    knowledge: Knowledge,
+    knowledge: KnowledgeStore,
     *,
     search: SqliteSearchStore | None,
     embedder: Embedder | None,
@@ -135,11 +142,11 @@ def library_of(
     paths, site = settings.paths, settings.discord.site
     ranking = discovered = learned = None
     if search is not None:
-        finder = Finder(search, embedder)
+        finder = HybridSearch(search, embedder)
         discovered = DiscoveredSources(settings, search) if settings.discovery.answer else None
-        ranking = Ranking(settings, finder, discovered)
+        ranking = PassageRanking(settings, finder, discovered)
         sure = settings.facts.min_confidence
-        learned = LearnedSources(
+        learned = LearnedSourceFinder(
             search.db, search, finder, archive=archive, decisions=knowledge, clock=clock, min_confidence=sure, site=site
         )
     return Library(
@@ -148,7 +155,7 @@ def library_of(
         topics=knowledge,
         archive=archive,
         pages=PageCopies(paths.web_cache),
-        rank=ranking.hits if ranking else None,
+        rank=ranking.find_hits if ranking else None,
         more=discovered,
         distilled=learned,
         site=site,
@@ -191,7 +198,7 @@ class SearchResult(Struct, frozen=True, kw_only=True):
     """The file was written to since, and could not be looked at again just now."""
 
 
-class Outdated(Struct, frozen=True):
+class OutdatedResults(Struct, frozen=True):
     """The results that are no longer as they were indexed."""
 
     sources: frozenset[SourceId] = frozenset()
@@ -225,11 +232,11 @@ def documents_changed(settings: Settings, catalogue: Catalogue, left_out: Collec
 class Freshness:
     """Compares results with the disk. Blocks; raises nothing: a file that cannot be read counts as unchanged."""
 
-    def __init__(self, settings: Settings, knowledge: Knowledge) -> None:
+    def __init__(self, settings: Settings, knowledge: KnowledgeStore) -> None:
         self._sources, self._knowledge = settings.paths.sources, knowledge
-        self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
+        self._scanner = Scanner(settings.discovery, never=list_ignored_paths(settings))
 
-    def outdated(self, found: Iterable[Found]) -> Outdated:
+    def find_outdated(self, found: Iterable[SearchHit]) -> OutdatedResults:
         """Find what changed since, or is gone."""
         sources: set[SourceId] = set()
         files: set[SourceId] = set()
@@ -244,16 +251,16 @@ class Freshness:
             elif not is_stale(document, mtime):
                 continue
             (files if document.kind == "file" else sources).add(document.source_id)
-        return Outdated(frozenset(sources), frozenset(files), frozenset(gone))
+        return OutdatedResults(frozenset(sources), frozenset(files), frozenset(gone))
 
     def _mtime(self, document: SearchDocument) -> float | None:
         """None where it is gone. Raises OSError."""
         if document.kind == "file":
-            file = self._scanner.look(document.path)
+            file = self._scanner.check_file(document.path)
             return None if file is None else file.mtime
         if document.type == "topic":
             name = TopicName(document.path.removesuffix(".txt"))
-            known = self._knowledge.versions(name).get(name)
+            known = self._knowledge.topic_versions(name).get(name)
             return None if known is None else known[1]
         if document.type != "document":
             # A page: its own time for looking again comes.
@@ -266,7 +273,7 @@ class Freshness:
             return None
 
 
-def result_of(found: Found, outdated: Outdated) -> SearchResult:
+def build_search_result(found: SearchHit, outdated: OutdatedResults) -> SearchResult:
     """Make the result for a found document."""
     document, meta = found.document, found.document.meta
     figures = {"score": round(found.score, 4), "bm25": round(found.bm25, 4)}
@@ -285,13 +292,13 @@ def result_of(found: Found, outdated: Outdated) -> SearchResult:
 async def check_server(wanted: SearchFilter | None, settings: Settings, search: SqliteSearchStore) -> None:
     """Raise ConfigError where a search is for a server that is neither configured nor the origin of anything."""
     if wanted is not None and wanted.guild_id is not None:
-        known = {*settings.discord.guild_ids, *await search.guilds()}
+        known = {*settings.discord.guild_ids, *await search.read_guild_ids()}
         if wanted.guild_id not in known:
             named = ", ".join(sorted(known)) or "there is none"
             raise ConfigError(f"{wanted.guild_id!a} is no known server: {named}")
 
 
-def never_discovered(settings: Settings) -> tuple[Path, ...]:
+def list_ignored_paths(settings: Settings) -> tuple[Path, ...]:
     """Return the paths that discovery ignores: the archive may have to be forgotten, and sources are indexed anyway."""
     paths = settings.paths
     files = (paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
@@ -305,11 +312,11 @@ class Indexing:
         self._settings, self._stores, self._model = stores.settings, stores, model
         self.open_web: OpenWeb = partial(PageFetcher, stores.settings.web)
         """Fetches pages; tests put their own here."""
-        self.policy = Policy()
+        self.policy = DialPolicy()
         """Says which; None: the usual one."""
         self._kb_catalogue = Catalogue(stores.knowledge, "kb")
         self.team_catalogue = Catalogue(stores.knowledge, "team")
-        self.embedding = None if embedder is None else Embedding(stores.search, embedder)
+        self.embedding = None if embedder is None else EmbeddingUpdater(stores.search, embedder)
         both, archive = (self._kb_catalogue, self.team_catalogue), stores.archive
         sources, topics = stores.sources, stores.knowledge
         self._library = Library(indices=both, sources=sources, topics=topics, archive=archive, pages=stores.pages)
@@ -318,18 +325,18 @@ class Indexing:
         self._fetching = Lock()
         self._words = Lock()
 
-    async def refresh(self, *, describe: bool = True) -> Refreshed:
+    async def refresh(self, *, describe: bool = True) -> RefreshReport:
         """Bring both indices up to date with topics and files; without `describe`, no model is asked."""
         async with self.turn:
             topics = await self._refresh_topics(describe=describe)
             folder, options = self._stores.sources, self._settings.indexing
-            with processes_kept():
+            with keep_processes():
                 sources = await refresh_sources(self._model, folder, self._kb_catalogue, options, describe=describe)
             await self._keep_searchable()
-            await self._stores.left_out.keep("document", noteworthy(sources.skipped))
-        return joined(topics, sources)
+            await self._stores.left_out.save("document", drop_hidden_files(sources.skipped))
+        return merge_refreshes(topics, sources)
 
-    async def refresh_pages(self) -> Refreshed:
+    async def refresh_pages(self) -> RefreshReport:
         """Bring the index up to date with the listed pages. A big site takes minutes, so it has its own lock."""
         settings, paths = self._settings, self._settings.paths
         async with self._fetching:
@@ -348,42 +355,42 @@ class Indexing:
             # Pages that could not be fetched are listed, each with its error; a line without an address is not.
             places = (f"{paths.links.name}:", f"{IN_SETTINGS}:")
             lines = [each for each in refreshed.skipped if each.rel_path.startswith(places)]
-            await self._stores.left_out.keep("link", lines)
+            await self._stores.left_out.save("link", lines)
         if refreshed.changed or refreshed.removed or refreshed.pending:
             async with self.turn:
                 await self._keep_searchable()
         return refreshed
 
-    async def embed(self, within: float = math.inf) -> None:
+    async def make_vectors(self, within: float = math.inf) -> None:
         """Make missing vectors, `within` so many seconds. Raises KnowledgeError."""
         if self.embedding is None:
             return
         try:
-            await self.embedding.all(within)
+            await self.embedding.update_all(within)
         except ModelError as error:
             _log.warning("documents_not_embedded", reason=str(error))
-        await self._stores.settle_vectors()
+        await self._stores.sync_vector_engine()
 
-    async def embed_after_words(self) -> None:
+    async def make_vectors_after_words(self) -> None:
         """Make all missing vectors, but none while words are indexed. Raises KnowledgeError, and ModelError."""
         while self.embedding is not None:
             async with self._words:
                 pass
-            if not await self.embedding.some():
+            if not await self.embedding.update_batch():
                 return
 
-    async def topics_changed(self, *, describe: bool = True) -> None:
+    async def index_changed_topics(self, *, describe: bool = True) -> None:
         """Describe the topics that changed, and let them be found; without `describe`, no model is asked."""
         async with self.turn:
             await self._refresh_topics(describe=describe)
             await self._keep_searchable()
 
-    async def cleared(self, topics: AbstractSet[TopicName]) -> None:
+    async def clear_topics(self, topics: AbstractSet[TopicName]) -> None:
         """Describe these topics anew by rules, and let nothing lead to what stood in them; in the `turn`."""
         now = self._stores.clock.now()
         await self._stores.knowledge.change(lambda change: describe_provisionally(change, topics, now))
         # What stands in them now can be found again once they are described.
-        await self._stores.search.drop([topic_id(name) for name in sorted(topics)])
+        await self._stores.search.delete_sources([topic_id(name) for name in sorted(topics)])
 
     async def take_over_vectors(self, other: Settings) -> None:
         """Use the vectors that another folder's database has of the same documents, where there are such."""
@@ -394,7 +401,7 @@ class Indexing:
             if not await run_sync(is_made, other):
                 return
             async with await open_database(other) as db:
-                await self.embedding.take_over(Documents(db).embedded(model))
+                await self.embedding.import_vectors(DocumentStore(db).read_embedded(model))
         except KnowledgeError as error:
             _log.warning("vectors_not_taken_over", reason=str(error))
 
@@ -403,26 +410,26 @@ class Indexing:
         for catalogue in (self._kb_catalogue, self.team_catalogue):
             listed.update(await run_sync(catalogue.sources))
         async with self._words:
-            with processes_kept():
-                await keep_searchable(self._stores.search, listed, self._covered)
+            with keep_processes():
+                await update_search_index(self._stores.search, listed, self._load_covered)
         if self.embedding is not None:
             self.embedding.wake()
 
-    async def _covered(self, source_id: SourceId) -> Covered:
+    async def _load_covered(self, source_id: SourceId) -> SourceContent:
         if not source_id.startswith("team:"):
             source = await self._library.load(source_id)
-            return await run_sync(covered_text, source.title, source.text)
+            return await run_sync(divide_document, source.title, source.text)
         name = TopicName(source_id.partition(":")[2].removesuffix(".txt"))
-        return covered_topic(name.replace("-", " "), await run_sync(self._stores.knowledge.read, name))
+        return divide_topic(name.replace("-", " "), await run_sync(self._stores.knowledge.read_topic, name))
 
-    async def _refresh_topics(self, *, describe: bool = True) -> Refreshed:
+    async def _refresh_topics(self, *, describe: bool = True) -> RefreshReport:
         knowledge, options = self._stores.knowledge, self._settings.indexing
         return await refresh_topics(self._model, knowledge, self.team_catalogue, options, describe=describe)
 
 
-def joined(*refreshed: Refreshed) -> Refreshed:
+def merge_refreshes(*refreshed: RefreshReport) -> RefreshReport:
     """All of these refreshes in one."""
-    return Refreshed(
+    return RefreshReport(
         changed=tuple(chain.from_iterable(each.changed for each in refreshed)),
         removed=tuple(chain.from_iterable(each.removed for each in refreshed)),
         pending=tuple(chain.from_iterable(each.pending for each in refreshed)),

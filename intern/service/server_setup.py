@@ -8,16 +8,16 @@ from typing import Any, Final
 from anyio.to_thread import run_sync
 
 from intern.answering.replying import Wordings
-from intern.chat.phrases import ENGLISH, in_language
+from intern.chat.phrases import ENGLISH, select_language
 from intern.chat.platform import Outlet
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ConfigError
-from intern.core.flow import GuildJoined, ServerCommand, SetupCommand, Wanted
+from intern.core.flow import GuildJoined, ServerCommand, SetupChanges, SetupCommand
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.core.text.language import SPOKEN
-from intern.service.communities import Registry
-from intern.service.status import Status, sources_at_rest, status_of
+from intern.service.communities import CommunityRegistry
+from intern.service.status import FolderStatus, open_source_statuses, read_status
 from intern.settings.communities import Chosen
 from intern.settings.loading import Settings
 
@@ -35,7 +35,7 @@ _MODES: Final = {
 class ServerSetup:
     """Carries out the commands for the server of one community. Calling it does so, and returns the reply."""
 
-    def __init__(self, registry: Registry, community: str, clock: Clock) -> None:
+    def __init__(self, registry: CommunityRegistry, community: str, clock: Clock) -> None:
         self._registry, self._name, self._clock = registry, community, clock
 
     async def __call__(self, command: ServerCommand) -> str:
@@ -43,31 +43,35 @@ class ServerSetup:
         if isinstance(command, SetupCommand):
             return await self._set_up(command.wanted, command.interaction.guild_id)
         settings = await self._registry.settings(self._name)
-        status = await run_sync(lambda: status_of(settings, clock=self._clock))
-        sources = await run_sync(lambda: sources_at_rest(settings, clock=self._clock))
+        status = await run_sync(lambda: read_status(settings, clock=self._clock))
+        sources = await run_sync(lambda: open_source_statuses(settings, clock=self._clock))
         pages = [each for each in sources if each.source_id.startswith("kb:")]
         troubles = [f"`{each.path}`: {each.last_error}" for each in sources if each.last_error]
         return "\n".join(
-            [*_stands(status, settings, len(pages)), *_some("cannot be read", troubles), *_missing(settings)]
+            [
+                *_format_status(status, settings, len(pages)),
+                *_format_lines("cannot be read", troubles),
+                *_format_missing(settings),
+            ]
         )
 
-    async def _set_up(self, wanted: Wanted, guild_id: GuildId | None) -> str:
+    async def _set_up(self, wanted: SetupChanges, guild_id: GuildId | None) -> str:
         if wanted.team_role is not None and str(wanted.team_role) == guild_id:  # the id of the role that everyone has
             return "Nothing was changed. The team cannot be everyone: then there would be no member to answer."
         try:
-            if wanted != Wanted():
-                await self._registry.choose(self._name, lambda chosen: _changed(chosen, wanted))
+            if wanted != SetupChanges():
+                await self._registry.choose(self._name, lambda chosen: _apply_setup(chosen, wanted))
         except ConfigError as error:
             return f"Nothing was changed. {error}"
         settings = await self._registry.settings(self._name)
-        return "\n".join([*_chosen(settings), *_missing(settings)])
+        return "\n".join([*_format_setup(settings), *_format_missing(settings)])
 
 
-def _changed(chosen: Chosen, wanted: Wanted) -> Chosen:
+def _apply_setup(chosen: Chosen, wanted: SetupChanges) -> Chosen:
     """Return what a server chose, with what is wanted. Raises ConfigError."""
     tables: dict[str, dict[str, Any]] = {section: dict(values) for section, values in chosen.items()}
     discord, kb = tables.setdefault("discord", {}), tables.setdefault("kb", {})
-    _move(discord, "team_role_ids", add=wanted.team_role, remove=wanted.remove_team_role)
+    _update_list(discord, "team_role_ids", add=wanted.team_role, remove=wanted.remove_team_role)
     if wanted.channel and not wanted.mode:
         raise ConfigError("A channel needs a mode: name both `channel` and `mode`.")
     if wanted.channel:
@@ -76,7 +80,7 @@ def _changed(chosen: Chosen, wanted: Wanted) -> Chosen:
         discord["channels"] = [*rules, *own]
     elif wanted.mode and wanted.mode != "default":
         discord["default_mode"] = wanted.mode
-    _move(kb, "links", add=wanted.document or None, remove=wanted.remove_document or None)
+    _update_list(kb, "links", add=wanted.document or None, remove=wanted.remove_document or None)
     if wanted.language:
         discord["language"] = wanted.language
     if wanted.review is not None:
@@ -84,7 +88,7 @@ def _changed(chosen: Chosen, wanted: Wanted) -> Chosen:
     return {section: values for section, values in tables.items() if values}
 
 
-def _move(table: dict[str, Any], key: str, *, add: str | None, remove: str | None) -> None:
+def _update_list(table: dict[str, Any], key: str, *, add: str | None, remove: str | None) -> None:
     there = list(table.get(key, ()))
     if remove is not None and remove not in there:
         raise ConfigError(f"`{remove[:200]}` is not set, so it cannot be removed.")
@@ -93,32 +97,32 @@ def _move(table: dict[str, Any], key: str, *, add: str | None, remove: str | Non
         table[key] = [*kept, *([] if add is None else [add])]
 
 
-def _chosen(settings: Settings) -> Iterator[str]:
+def _format_setup(settings: Settings) -> Iterator[str]:
     discord, links = settings.discord, settings.kb.links
     yield "**Set up for this server**"
     yield f"- team: {', '.join(f'<@&{each}>' for each in discord.team_role_ids) or 'no role'}"
     yield f"- in channels: {_MODES[discord.default_mode]}"
-    yield from _some("but", [f"<#{rule.id}>: {_MODES[rule.mode]}" for rule in discord.channels])
+    yield from _format_lines("but", [f"<#{rule.id}>: {_MODES[rule.mode]}" for rule in discord.channels])
     most = f" of {settings.hosting.sources}" if settings.hosting.sources else ""
     yield f"- documents: {len(links)}{most}"
-    yield from _some("page", [f"`{link}`" for link in links])
+    yield from _format_lines("page", [f"`{link}`" for link in links])
     yield f"- language: {discord.language}"
     yield f"- review: {'on: I learn what the team approved with a ✅' if settings.kb.review else 'off'}"
 
 
-def _missing(settings: Settings) -> Iterator[str]:
+def _format_missing(settings: Settings) -> Iterator[str]:
     if not settings.discord.team_role_ids:
         yield "Missing: a team role. Until then I learn from no reply: `/intern setup team_role:`"
     if not settings.kb.links:
         yield "Missing: documents. Until then I answer from your team's replies only: `/intern setup document:`"
 
 
-def _stands(status: Status, settings: Settings, sources: int) -> Iterator[str]:
+def _format_status(status: FolderStatus, settings: Settings, sources: int) -> Iterator[str]:
     counts, most = status.counts_today, settings.hosting.questions_per_day
     silent = counts.get("questions_silent", 0)
     yield "**Today (UTC)**"
     yield f"- {counts.get('questions_answered', 0)} questions answered, {silent} without an answer"
-    if refused := _refused(counts):
+    if refused := _count_refused(counts):
         yield f"- {refused} questions beyond the limits" + (f" ({most} a day for this server)" if most else "")
     if settings.llm.daily_cost_budget and status.cost_today >= settings.llm.daily_cost_budget:
         yield "- the budget of the day is used up; it starts anew at 00:00 UTC"
@@ -126,11 +130,11 @@ def _stands(status: Status, settings: Settings, sources: int) -> Iterator[str]:
     yield f"**Known**: {status.topics} topics from {status.archived} replies of the team, {sources} documents and pages"
 
 
-def _refused(counts: Mapping[str, int]) -> int:
+def _count_refused(counts: Mapping[str, int]) -> int:
     return sum(counts.get(f"questions_{each}", 0) for each in ("over_limit", "over_day_limit"))
 
 
-def _some(what: str, lines: list[str]) -> Iterator[str]:
+def _format_lines(what: str, lines: list[str]) -> Iterator[str]:
     yield from (f"  - {what} {line}" for line in lines[:_MOST_SHOWN])
     if len(lines) > _MOST_SHOWN:
         yield f"  - and {len(lines) - _MOST_SHOWN} more"
@@ -142,13 +146,13 @@ def first_choice(joined: GuildJoined) -> Chosen:
     return {"discord": {"language": language}} if language in SPOKEN - {ENGLISH} else {}
 
 
-async def greet(joined: GuildJoined, outlet: Outlet, wordings: Wordings) -> None:
+async def greet_server(joined: GuildJoined, outlet: Outlet, wordings: Wordings) -> None:
     """Greet a server in the channel that Discord names for it, once, if the bot may write there."""
     if joined.greets_in is None:
         _log.info("server_not_greeted", guild_id=joined.guild_id, reason="it has no system channel")
         return
     language = first_choice(joined).get("discord", {}).get("language")
     try:
-        await outlet.send(joined.greets_in, in_language(wordings, language).welcome, f"w{joined.guild_id}")
+        await outlet.send(joined.greets_in, select_language(wordings, language).welcome, f"w{joined.guild_id}")
     except ChatError as error:
         _log.info("server_not_greeted", guild_id=joined.guild_id, reason=str(error))

@@ -17,20 +17,20 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
-from intern.core.ids import QAId, SourceId, position_of
-from intern.core.records import Parked
-from intern.service.calibration import calibrated_in
-from intern.service.databases import archive_of, at_rest, is_hosted
-from intern.service.embedding import embedding_model, vector_copy_of
+from intern.core.ids import QAId, SourceId, parse_position
+from intern.core.records import PairParked
+from intern.service.calibration import read_calibration_status
+from intern.service.databases import is_hosted, open_archive, open_read_only
+from intern.service.embedding import embedding_model, open_vector_copy
 from intern.service.hidden_files import find_edited_files
 from intern.settings.loading import Paths, Settings
-from intern.stores.blocks import whole_id
+from intern.stores.blocks import normalize_qa_id
 from intern.stores.database import Database
 from intern.stores.library import NEEDS_SCRIPTS, RENDERED, CachedFile, CachedPage, CachedSource, Index
-from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.maintenance import Figures, discovered_in, figures_of, left_out_in
+from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.sqlite.maintenance import DatabaseFigures, read_discovered_files, read_figures, read_skipped_sources
 from intern.stores.sqlite.traces import Votes
-from intern.stores.sqlite.work import Retry, retries_of, retry_of
+from intern.stores.sqlite.work import Retry, find_retry, parse_retries
 
 SHED = "questions_shed"
 """The name that questions without room are counted by; see `intern.actors.events`."""
@@ -59,7 +59,7 @@ class PendingImages(Struct, frozen=True, kw_only=True):
     """Why the oldest one waits."""
 
 
-class Attended(Struct, frozen=True, kw_only=True):
+class ServerReadProgress(Struct, frozen=True, kw_only=True):
     """How far a server was read."""
 
     guild_id: str
@@ -73,7 +73,7 @@ class Attended(Struct, frozen=True, kw_only=True):
     newest_age_seconds: float
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class FolderStatus(Struct, frozen=True, kw_only=True):
     """All that the folder tells."""
 
     data_dir: str
@@ -123,7 +123,7 @@ class Status(Struct, frozen=True, kw_only=True):
     cost_budget: float
     """`llm.daily_cost_budget`; 0: none."""
     currency: str
-    marks: tuple[Attended, ...]
+    marks: tuple[ServerReadProgress, ...]
     documents: int
     """What can be searched."""
     embeddings: str | None
@@ -136,65 +136,69 @@ class Status(Struct, frozen=True, kw_only=True):
     """Documents that are still to be copied or deleted there."""
 
 
-def status_of(settings: Settings, *, clock: Clock) -> Status:
+def read_status(settings: Settings, *, clock: Clock) -> FolderStatus:
     """Read the folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
-    pid, running = holder_of(settings.home)
+    pid, running = find_lock_holder(settings.home)
     # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
-    db = at_rest(settings)
-    knowledge, copy = Knowledge(db), vector_copy_of(settings, db)
+    db = open_read_only(settings)
+    knowledge, copy = KnowledgeStore(db), open_vector_copy(settings, db)
     cursor = knowledge.cursor()
     floor = QAId(settings.kb.qa_raw_last_processed_id)
-    passed_over = whole_id(floor) if floor else ""
-    archive = archive_of(settings, db, clock=clock)
-    archived, damaged = archive.scan()
+    passed_over = normalize_qa_id(floor) if floor else ""
+    archive = open_archive(settings, db, clock=clock)
+    archived, damaged = archive.scan_ids()
     counted = {each for each in archived if each > passed_over}
-    until, undecided = whole_id(cursor) if cursor else "", knowledge.undecided(counted)
-    figures = figures_of(db)
-    today, counts, retries = clock.now().date().isoformat(), figures.counts, retries_of(figures.retries)
+    until, undecided = normalize_qa_id(cursor) if cursor else "", knowledge.find_undecided(counted)
+    figures = read_figures(db)
+    today, counts, retries = clock.now().date().isoformat(), figures.counts, parse_retries(figures.retries)
     votes = dict(figures.votes)
-    return Status(
+    return FolderStatus(
         data_dir=str(settings.data.dir),
         running=running or is_hosted(settings),
         pid=pid,
         archived=len(archived),
-        topics=len(knowledge.names()),
-        damaged=(*lost_folders(settings.paths, knowledge, moves=settings.moves), *map(str, damaged)),
+        topics=len(knowledge.topic_names()),
+        damaged=(*find_lost_folders(settings.paths, knowledge, moves=settings.moves), *map(str, damaged)),
         waiting=sum(each > until for each in undecided),
         undecided=sum(each <= until for each in undecided),
-        parked=tuple(_parked(each, retries) for each in knowledge.parked() if whole_id(each.qa_id) in counted),
-        awaiting_review=len(knowledge.awaiting()),
-        due=len(knowledge.due()),
+        parked=tuple(
+            _build_parked_pair(each, retries)
+            for each in knowledge.list_parked()
+            if normalize_qa_id(each.qa_id) in counted
+        ),
+        awaiting_review=len(knowledge.list_awaiting_review()),
+        due=len(knowledge.list_due()),
         feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
-        calibration=db.look(partial(calibrated_in, settings=settings)).problem,
+        calibration=db.read_blocking(partial(read_calibration_status, settings=settings)).problem,
         shed_today=sum(number for day, name, number in counts if (day, name) == (today, SHED)),
         shed=sum(number for _, name, number in counts if name == SHED),
-        masked=_masked(counts),
+        masked=_sum_masked_secrets(counts),
         secret_facts=figures.secret_facts,
         counts_today={name: number for day, name, number in counts if day == today},
         outdated_answers=figures.outdated_answers,
         pending_posts=figures.pending_posts,
-        pending_images=_pending(figures.pending_images, clock),
+        pending_images=_read_pending_images(figures.pending_images, clock),
         waiting_jobs=figures.waiting_jobs,
         tokens_today=sum(tokens for day, tokens, _ in figures.spent if day == today),
         token_budget=settings.llm.daily_token_budget,
         cost_today=sum(cost for day, _, cost in figures.spent if day == today),
         cost_budget=settings.llm.daily_cost_budget,
         currency=settings.llm.currency,
-        marks=tuple(_attended(row, clock) for row in figures.attended),
+        marks=tuple(_build_read_progress(row, clock) for row in figures.attended),
         embeddings=embedding_model(settings),
         documents=figures.documents,
-        unembedded=unembedded(settings, figures),
+        unembedded=count_without_vectors(settings, figures),
         engine="" if copy is None else copy.engine.name,
-        engine_behind=0 if copy is None else db.look(copy.behind),
+        engine_behind=0 if copy is None else db.read_blocking(copy.count_behind),
     )
 
 
-def _parked(parked: Parked, retries: Mapping[QAId, Retry]) -> ParkedPair:
-    retry = retry_of(parked, retries)
+def _build_parked_pair(parked: PairParked, retries: Mapping[QAId, Retry]) -> ParkedPair:
+    retry = find_retry(parked, retries)
     return ParkedPair(qa_id=parked.qa_id, reason=parked.reason, tries=retry.tries, next_at=retry.next_at)
 
 
-def _pending(rows: Sequence[Sequence[Any]], clock: Clock) -> PendingImages | None:
+def _read_pending_images(rows: Sequence[Sequence[Any]], clock: Clock) -> PendingImages | None:
     if not rows:
         return None
     since, reason = rows[0]
@@ -205,7 +209,7 @@ def _pending(rows: Sequence[Sequence[Any]], clock: Clock) -> PendingImages | Non
     return PendingImages(captures=len(rows), oldest_seconds=age, reason=str(reason))
 
 
-def _masked(counts: Iterable[Sequence[Any]]) -> dict[str, int]:
+def _sum_masked_secrets(counts: Iterable[Sequence[Any]]) -> dict[str, int]:
     kinds: Counter[str] = Counter()
     for _, name, number in counts:
         if name.startswith(MASKED):
@@ -213,10 +217,10 @@ def _masked(counts: Iterable[Sequence[Any]]) -> dict[str, int]:
     return dict(kinds)
 
 
-def _attended(row: Sequence[Any], clock: Clock) -> Attended:
+def _build_read_progress(row: Sequence[Any], clock: Clock) -> ServerReadProgress:
     guild_id, until, ahead, furthest = row
-    now, moment, newest = clock.now(), position_of(str(until)).time, position_of(str(furthest)).time
-    return Attended(
+    now, moment, newest = clock.now(), parse_position(str(until)).time, parse_position(str(furthest)).time
+    return ServerReadProgress(
         guild_id=guild_id,
         until=moment,
         age_seconds=(now - moment).total_seconds(),
@@ -226,13 +230,13 @@ def _attended(row: Sequence[Any], clock: Clock) -> Attended:
     )
 
 
-def unembedded(settings: Settings, figures: Figures) -> int:
+def count_without_vectors(settings: Settings, figures: DatabaseFigures) -> int:
     """Return how many documents have no vector of the model that is searched; 0 where there is none."""
     model = embedding_model(settings)
     return 0 if model is None else figures.documents - dict(figures.vectors).get(model, 0)
 
 
-def lost_folders(paths: Paths, knowledge: Knowledge, *, moves: bool = False) -> Iterator[str]:
+def find_lost_folders(paths: Paths, knowledge: KnowledgeStore, *, moves: bool = False) -> Iterator[str]:
     """Tell that the archive is not there, though decisions tell of it, and of what a person edited. Blocks."""
     if knowledge.cursor() is not None and not moves and not paths.raw.exists():
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
@@ -242,7 +246,7 @@ def lost_folders(paths: Paths, knowledge: Knowledge, *, moves: bool = False) -> 
         yield f"{name} was edited by hand, which changes nothing; the edit is kept as {edited}: {adopt}delete it"
 
 
-def holder_of(data_dir: Path) -> tuple[int | None, bool]:
+def find_lock_holder(data_dir: Path) -> tuple[int | None, bool]:
     """Return the process that holds the folder, and whether one does. Reads the lock's file, to disturb no process.
 
     Only where a process died and left its id behind, the lock is tried, for an instant.
@@ -315,7 +319,7 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
         return now - timedelta(seconds=self.age_seconds)
 
 
-def sources_of(settings: Settings, knowledge: Knowledge, *, clock: Clock) -> tuple[SourceStatus, ...]:
+def read_source_statuses(settings: Settings, knowledge: KnowledgeStore, *, clock: Clock) -> tuple[SourceStatus, ...]:
     """Every source, by id, and then what was left out when the bot or `intern index` looked last. Blocks.
 
     A process that has `knowledge` gives its own: to open it reads every decision. Raises KnowledgeError for what is
@@ -330,23 +334,23 @@ def sources_of(settings: Settings, knowledge: Knowledge, *, clock: Clock) -> tup
     for index, folder in indices:
         sources = Catalogue(knowledge, index).sources()
         # Topics are in the database: no file can be away.
-        away = _why_away(folder) if sources and index == "kb" else None
+        away = _find_folder_error(folder) if sources and index == "kb" else None
         for source_id, source in sorted(sources.items()):
-            listed.append(_listed(source_id, source, folder, now, every, away=away))
-    return (*listed, *_discovered(settings, knowledge.db, now), *_left_out(settings, knowledge.db, now))
+            listed.append(_build_source_status(source_id, source, folder, now, every, away=away))
+    return (*listed, *_read_discovered(settings, knowledge.db, now), *_read_left_out(settings, knowledge.db, now))
 
 
-def sources_at_rest(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
+def open_source_statuses(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
     """Return the sources for a process that has nothing open. Blocks; raises KnowledgeError."""
-    return sources_of(settings, Knowledge(at_rest(settings)), clock=clock)
+    return read_source_statuses(settings, KnowledgeStore(open_read_only(settings)), clock=clock)
 
 
-def _listed(
+def _build_source_status(
     source_id: SourceId, source: CachedSource, folder: Path, now: datetime, every: float, *, away: str | None
 ) -> SourceStatus:
     kind = "topic" if source_id.startswith("team:") else "document" if isinstance(source, CachedFile) else "page"
     next_check = source.next_check_at if isinstance(source, CachedPage) else None
-    state, last_error = _state_of(source, None if kind == "topic" else folder, away)
+    state, last_error = _find_state(source, None if kind == "topic" else folder, away)
     return SourceStatus(
         source_id=source_id,
         type=kind,
@@ -361,7 +365,7 @@ def _listed(
     )
 
 
-def _state_of(source: CachedSource, folder: Path | None, away: str | None) -> tuple[State, str | None]:
+def _find_state(source: CachedSource, folder: Path | None, away: str | None) -> tuple[State, str | None]:
     """Its state, and what went wrong. `away`: why the folder of its file, if it has one, cannot be looked at."""
     if isinstance(source, CachedPage):
         from intern.sources.library import page_state
@@ -383,7 +387,7 @@ def _state_of(source: CachedSource, folder: Path | None, away: str | None) -> tu
     return "pending" if source.summary_pending else "ok", None
 
 
-def _why_away(folder: Path) -> str | None:
+def _find_folder_error(folder: Path) -> str | None:
     """Why a folder cannot be looked at; None where it can."""
     try:
         os.listdir(folder)  # noqa: PTH208
@@ -392,12 +396,12 @@ def _why_away(folder: Path) -> str | None:
     return None
 
 
-def _discovered(settings: Settings, db: Database, now: datetime) -> Iterator[SourceStatus]:
-    from intern.service.searching import never_discovered
+def _read_discovered(settings: Settings, db: Database, now: datetime) -> Iterator[SourceStatus]:
+    from intern.service.searching import list_ignored_paths
     from intern.sources.scanning import Scanner, is_below
 
-    away = Scanner(settings.discovery, never=never_discovered(settings)).troubles()
-    for source_id, kind, status, path, meta in discovered_in(db):
+    away = Scanner(settings.discovery, never=list_ignored_paths(settings)).find_unreadable_paths()
+    for source_id, kind, status, path, meta in read_discovered_files(db):
         known: dict[str, Any] = msgspec.json.decode(meta, type=dict[str, Any])
         state: State = "ok" if status == "ok" else "failed"
         last_error = None if status == "ok" else str(known.get("reason") or status)
@@ -410,16 +414,16 @@ def _discovered(settings: Settings, db: Database, now: datetime) -> Iterator[Sou
             type=kind,
             path=path,
             state=state,
-            age_seconds=(now - _moment(known.get("indexed_at"), now)).total_seconds(),
+            age_seconds=(now - _parse_time(known.get("indexed_at"), now)).total_seconds(),
             last_error=last_error,
             check_every_seconds=settings.discovery.interval_seconds if settings.discovery.scan_paths else None,
         )
 
 
-def _left_out(settings: Settings, db: Database, now: datetime) -> Iterator[SourceStatus]:
+def _read_left_out(settings: Settings, db: Database, now: datetime) -> Iterator[SourceStatus]:
     from intern.sources.pages import IN_SETTINGS
 
-    for each in left_out_in(db):
+    for each in read_skipped_sources(db):
         folder = settings.paths.sources if each.kind == "document" else settings.paths.links.parent
         yield SourceStatus(
             source_id=SourceId(f"kb:{each.place}" if each.kind == "document" else each.place),
@@ -432,7 +436,7 @@ def _left_out(settings: Settings, db: Database, now: datetime) -> Iterator[Sourc
         )
 
 
-def _moment(text: object, otherwise: datetime) -> datetime:
+def _parse_time(text: object, otherwise: datetime) -> datetime:
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:

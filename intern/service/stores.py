@@ -18,34 +18,34 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ChannelId, GuildId, MessageId, QAId
-from intern.core.memory import Room
-from intern.core.records import Decision, Forgotten, Withdrawn
-from intern.learning.forgetting import traces_of
-from intern.models.templates import Templates
-from intern.service.databases import archive_of, at_rest
-from intern.service.embedding import vector_copy_of
+from intern.core.memory import CacheBudget
+from intern.core.records import Decision, MessagesForgotten, MessagesWithdrawn
+from intern.learning.forgetting import collect_identifying_texts
+from intern.models.templates import PromptTemplates
+from intern.service.databases import open_archive, open_read_only
+from intern.service.embedding import open_vector_copy
 from intern.service.hidden_files import hidden_files
-from intern.service.models import templates_of
+from intern.service.models import load_templates
 from intern.service.projection import TextFiles
 from intern.service.recorder import Recorder
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
 from intern.sources.library import PageCopies, message_link
-from intern.stores.blocks import time_of
+from intern.stores.blocks import qa_id_time
 from intern.stores.database import Database
 from intern.stores.files import FileLayer
 from intern.stores.sqlite.chat import NameStore, RoleStore
-from intern.stores.sqlite.database import whole_of
-from intern.stores.sqlite.extractions import move_to, read_to
+from intern.stores.sqlite.database import database_files
+from intern.stores.sqlite.extractions import read_position, save_position
 from intern.stores.sqlite.judgements import JudgementStore
-from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.maintenance import LeftOutStore, Remains, copied, problems
-from intern.stores.sqlite.outbox import CitedStore, Outbox
-from intern.stores.sqlite.questions import Questions
+from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.sqlite.maintenance import PersonalDataStore, SkippedSourceStore, copy_database, find_problems
+from intern.stores.sqlite.outbox import CitationStore, Outbox
+from intern.stores.sqlite.questions import QuestionStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.traces import Counts
+from intern.stores.sqlite.traces import DailyCounts
 from intern.stores.sqlite.usage import ReplyStore
-from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
+from intern.stores.sqlite.work import AttemptStore, JobQueue, PendingCaptures
 
 ARCHIVE = "archive"
 """Whose position only says that the archive is this database's own."""
@@ -57,17 +57,17 @@ def write_whole(file: Path, data: bytes) -> None:
     FileLayer().write_atomically(file, data)
 
 
-def search_of(settings: Settings, db: Database, room: Room | None = None) -> SqliteSearchStore:
+def open_search(settings: Settings, db: Database, room: CacheBudget | None = None) -> SqliteSearchStore:
     """Open the search, with the vector engine that the settings name, and with the room that vectors share."""
-    copy = vector_copy_of(settings, db)
+    copy = open_vector_copy(settings, db)
     if copy is not None:
         db.close_with(copy.engine.aclose)
-    return SqliteSearchStore(db, settings.paths.search, copy, room or Room(10**6 * settings.search.megabytes))
+    return SqliteSearchStore(db, settings.paths.search, copy, room or CacheBudget(10**6 * settings.search.megabytes))
 
 
-async def engine_told(settings: Settings) -> tuple[Sequence[str], str]:
+async def probe_vector_engine(settings: Settings) -> tuple[Sequence[str], str]:
     """Ask the vector engine, where there is one. Return a line about it, or why it did not answer."""
-    copy = vector_copy_of(settings, at_rest(settings))
+    copy = open_vector_copy(settings, open_read_only(settings))
     if copy is None:
         return (), ""
     async with aclosing(copy.engine) as engine:
@@ -78,14 +78,16 @@ async def engine_told(settings: Settings) -> tuple[Sequence[str], str]:
     return (f"the vector engine answers ({engine.where}); it holds {held} of {there} vectors",), ""
 
 
-def link_to(settings: Settings, server: GuildId | None, channel: ChannelId | None, message: MessageId | None) -> str:
+def build_message_link(
+    settings: Settings, server: GuildId | None, channel: ChannelId | None, message: MessageId | None
+) -> str:
     """Return the link to a message; empty where it is unknown. It may not be known which of our servers it is on."""
     servers = settings.discord.guild_ids
     known = server or (servers[0] if len(servers) == 1 else None)
     return message_link(known, channel, message, settings.discord.site) or ""
 
 
-OpenTemplates = Callable[[Settings], Templates]
+OpenTemplates = Callable[[Settings], PromptTemplates]
 
 
 class Stores:
@@ -99,8 +101,8 @@ class Stores:
         files: FileLayer | None = None,
         *,
         holds: bool = True,
-        templates: OpenTemplates = templates_of,
-        room: Room | None = None,
+        templates: OpenTemplates = load_templates,
+        room: CacheBudget | None = None,
     ) -> None:
         """Open the stores, and finish what a killed process left half done, if this process `holds` the folder. Blocks.
 
@@ -108,15 +110,15 @@ class Stores:
         """
         self.settings, self.db, self.clock = settings, db, clock
         paths = settings.paths
-        self.archive = archive_of(settings, db, clock=clock, files=files)
-        newest = self.archive.newest()  # reads it, in this thread
+        self.archive = open_archive(settings, db, clock=clock, files=files)
+        newest = self.archive.newest_time()  # reads it, in this thread
         if holds:
             _check_passed_over(settings, max(clock.now(), newest or clock.now()))
-            _sweep(paths)
-        self.knowledge = Knowledge(db, clock=clock)
+            _remove_unfinished_files(paths)
+        self.knowledge = KnowledgeStore(db, clock=clock)
         if (cursor := self.knowledge.cursor()) is not None:
-            self.archive.rise_above(cursor)
-        traces = partial(traces_of, self.archive, self.knowledge.is_withdrawn)
+            self.archive.reserve_ids_up_to(cursor)
+        traces = partial(collect_identifying_texts, self.archive, self.knowledge.is_withdrawn)
         self.files = TextFiles(self.knowledge, paths, files, traces=traces, kept=not settings.moves)
         if holds and not settings.moves:
             _check_not_lost(paths, self.knowledge, self.files)
@@ -125,25 +127,25 @@ class Stores:
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self.pages = PageCopies(paths.web_cache, files)
         self.posts = Outbox(db, clock=clock, emails=settings.kb.mask_emails)
-        self.cited, self.replies = CitedStore(db, clock=clock), ReplyStore(db, clock=clock)
-        self.jobs = Jobs(db)
-        self.attempts = Attempts(db)
+        self.cited, self.replies = CitationStore(db, clock=clock), ReplyStore(db, clock=clock)
+        self.jobs = JobQueue(db)
+        self.attempts = AttemptStore(db)
         self.pending = PendingCaptures(
-            db, clock=clock, conversations_of=self.archive.conversations_of, mask=settings.kb.masked
+            db, clock=clock, conversations_of=self.archive.find_conversations, mask=settings.kb.mask_text
         )
-        self.counts = Counts(db, clock=clock)
+        self.counts = DailyCounts(db, clock=clock)
         self.judgements = JudgementStore(db, clock=clock)
-        self.remains = Remains(db)
-        self.left_out = LeftOutStore(db, clock=clock)
+        self.remains = PersonalDataStore(db)
+        self.left_out = SkippedSourceStore(db, clock=clock)
         self.names = NameStore(db)
         self.roles = RoleStore(db, clock=clock)
-        self.questions = Questions(db, clock=clock, emails=settings.kb.mask_emails)
-        self.search = search_of(settings, db, room)
+        self.questions = QuestionStore(db, clock=clock, emails=settings.kb.mask_emails)
+        self.search = open_search(settings, db, room)
         opened = partial(templates, settings)
         self.recorder = Recorder(db, settings.recorder, opened, clock=clock, emails=settings.kb.mask_emails)
         self._version: object = None
 
-    async def settle_vectors(self) -> str:
+    async def sync_vector_engine(self) -> str:
         """Bring the vector engine up to date; return why that was not possible, or nothing."""
         try:
             with fail_after(_COPIED_WITHIN):
@@ -153,51 +155,53 @@ class Stores:
             return str(error) or f"it takes longer than {_COPIED_WITHIN:g} seconds"
         return ""
 
-    def renew(self) -> None:
+    def reload_if_changed(self) -> None:
         """Read archive and decisions again if another process changed them. Blocks."""
-        before, self._version = self._version, (self.knowledge.position(), self.archive.sizes())
+        before, self._version = self._version, (self.knowledge.position(), self.archive.file_stamps())
         if self._version != before:
-            self.archive.read_again()
-            self.knowledge.read_again()
+            self.archive.reload()
+            self.knowledge.reload()
 
-    async def begin(self) -> None:
+    async def claim_archive(self) -> None:
         """Have the database know, before the first pair is archived, that the archive is its own."""
         if not len(self.archive):
-            await self.knowledge.db.write(lambda db: move_to(db, ARCHIVE, ""))
+            await self.knowledge.db.write(lambda db: save_position(db, ARCHIVE, ""))
 
-    async def check_own(self) -> None:
+    async def check_archive_owner(self) -> None:
         """Check that the archive is this database's own, for a bot would file another's anew. Raises KnowledgeError."""
-        own = await self.knowledge.db.read(lambda db: read_to(db, ARCHIVE))
-        if len(self.archive) and own is None and not await run_sync(self.knowledge.after, 0, 1):
-            raise _lost(self.knowledge.db.place, self.settings.paths)
+        own = await self.knowledge.db.read(lambda db: read_position(db, ARCHIVE))
+        if len(self.archive) and own is None and not await run_sync(self.knowledge.decisions_after, 0, 1):
+            raise _build_lost_error(self.knowledge.db.place, self.settings.paths)
 
-    def archived_until(self) -> QAId | None:
+    def find_last_decided(self) -> QAId | None:
         """Return the newest pair that was decided, or that the operator wants ignored."""
         known = [each for each in (self.knowledge.cursor(), self.passed_over) if each is not None]
-        return max(known, key=time_of, default=None)
+        return max(known, key=qa_id_time, default=None)
 
 
-def _check_not_lost(paths: Paths, knowledge: Knowledge, files: TextFiles) -> None:
+def _check_not_lost(paths: Paths, knowledge: KnowledgeStore, files: TextFiles) -> None:
     """Check that the text files tell of no database that knew more, above all of what is forgotten.
 
     It is so where a database was lost, or an older one put back. Raises KnowledgeError.
     """
     foreign = files.foreign_decisions()
-    if not knowledge.after(0, 1):
+    if not knowledge.decisions_after(0, 1):
         if foreign or any(paths.topics.glob("[!.]*.txt")):
-            raise _lost(knowledge.db.place, paths)
-    elif foreign and _gone(foreign) - _gone(knowledge.all()):
+            raise _build_lost_error(knowledge.db.place, paths)
+    elif foreign and _collect_forgotten(foreign) - _collect_forgotten(knowledge.read_decisions()):
         raise KnowledgeError(
             f"{knowledge.db.place} is older than {paths.decisions}, and does not know all that is forgotten: put a"
             f" newer backup in its place, or move it away and run: intern restore {paths.data}"
         )
 
 
-def _gone(decisions: Iterable[Decision]) -> set[tuple[object, ...]]:
-    return {(each.at, each.message_ids) for each in decisions if isinstance(each, Withdrawn | Forgotten)}
+def _collect_forgotten(decisions: Iterable[Decision]) -> set[tuple[object, ...]]:
+    return {
+        (each.at, each.message_ids) for each in decisions if isinstance(each, MessagesWithdrawn | MessagesForgotten)
+    }
 
 
-def _lost(place: str, paths: Paths) -> KnowledgeError:
+def _build_lost_error(place: str, paths: Paths) -> KnowledgeError:
     return KnowledgeError(
         f"{place} does not know the archive in {paths.raw} or the decisions beside it: put the database's"
         f" backup in its place, or run: intern restore {paths.data}"
@@ -207,7 +211,7 @@ def _lost(place: str, paths: Paths) -> KnowledgeError:
 def _check_passed_over(settings: Settings, latest: datetime) -> None:
     """Check that the setting ignores only pairs that are archived. Raises ConfigError."""
     cursor = settings.kb.qa_raw_last_processed_id
-    if cursor and time_of(QAId(cursor)) > latest:
+    if cursor and qa_id_time(QAId(cursor)) > latest:
         raise ConfigError(
             f"kb.qa_raw_last_processed_id: {cursor} lies in the future, and nothing that new is archived, so all that"
             f" is captured until then would be passed over unseen; set it to an id that `intern archive` lists, or to"
@@ -215,7 +219,7 @@ def _check_passed_over(settings: Settings, latest: datetime) -> None:
         )
 
 
-def _sweep(paths: Paths) -> None:
+def _remove_unfinished_files(paths: Paths) -> None:
     """Clear away what a killed process had begun to write: it may hold what was withdrawn or forgotten since."""
     try:
         for left_behind in hidden_files(paths, "tmp"):
@@ -227,7 +231,7 @@ def _sweep(paths: Paths) -> None:
         ) from error
 
 
-class BackedUp(Struct, frozen=True, kw_only=True):
+class BackupResult(Struct, frozen=True, kw_only=True):
     """What was written."""
 
     path: str
@@ -236,7 +240,7 @@ class BackedUp(Struct, frozen=True, kw_only=True):
     """Files and folders that belong to a backup, and that this does not hold."""
 
 
-def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackedUp:
+def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackupResult:
     """Copy the database to a file, with `force` in place of another. Blocks, reads beside a bot at work.
 
     Raises ConfigError where the file must not or cannot be written there, and KnowledgeError where the database cannot
@@ -244,8 +248,8 @@ def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackedUp:
     """
     if settings.data.url:
         raise ConfigError(
-            f"{at_rest(settings).place} is backed up by its own tools, such as pg_dump; copy {settings.data.dir} after"
-            " that: what is archived later is read again"
+            f"{open_read_only(settings).place} is backed up by its own tools, such as pg_dump; copy {settings.data.dir}"
+            " after that: what is archived later is read again"
         )
     source = settings.paths.database
     if not source.exists():
@@ -254,7 +258,7 @@ def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackedUp:
         )
     if to.is_dir():
         raise ConfigError(f"{to} is a folder; name a file in it, as in {to / 'intern-backup.db'}")
-    if to.resolve() in {each.resolve() for each in whole_of(source)} or (to.exists() and to.samefile(source)):
+    if to.resolve() in {each.resolve() for each in database_files(source)} or (to.exists() and to.samefile(source)):
         raise ConfigError(f"{to} is the database itself; choose another file")
     if to.exists() and not force:
         raise ConfigError(f"{to} is there already; choose another name, or --force to write over it")
@@ -262,33 +266,33 @@ def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackedUp:
     try:
         if not to.parent.is_dir():
             raise ConfigError(f"there is no folder {to.parent}; make it, or choose another one")
-        _has_room(source, to.parent)
-        copied(source, beside)
-        if wrong := problems(beside, _MOST_TOLD):
+        _check_room(source, to.parent)
+        copy_database(source, beside)
+        if wrong := find_problems(beside, _MOST_TOLD):
             raise KnowledgeError(
                 f"{source} is damaged, so its copy was not kept ({'; '.join(wrong)}); run `intern doctor`, and go back "
                 "to an older backup"
             )
-        _put_in_place(beside, to)
+        _move_in_place(beside, to)
     except OSError as error:
         raise ConfigError(f"{to} cannot be written ({error.strerror}); check the rights of its folder") from error
     finally:
-        for each in whole_of(beside):
+        for each in database_files(beside):
             each.unlink(missing_ok=True)
-    return BackedUp(path=str(to), bytes=to.stat().st_size, beside=tuple(map(str, _beside(settings))))
+    return BackupResult(path=str(to), bytes=to.stat().st_size, beside=tuple(map(str, _list_companions(settings))))
 
 
 _MOST_TOLD = 3  # of what is wrong
 
 
-def _has_room(source: Path, folder: Path) -> None:
+def _check_room(source: Path, folder: Path) -> None:
     log = source.with_name(source.name + "-wal")
     needed = source.stat().st_size + (log.stat().st_size if log.exists() else 0)
     if shutil.disk_usage(folder).free < needed:
         raise KnowledgeError(f"there is no room in {folder}: about {needed // 1_000_000 + 1} MB are needed")
 
 
-def _put_in_place(beside: Path, to: Path) -> None:
+def _move_in_place(beside: Path, to: Path) -> None:
     # Only the owner may read what the database holds.
     beside.chmod(0o600)
     with beside.open("rb+") as file:
@@ -297,7 +301,7 @@ def _put_in_place(beside: Path, to: Path) -> None:
     FileLayer().sync_folder(to.parent)
 
 
-def _beside(settings: Settings) -> list[Path]:
+def _list_companions(settings: Settings) -> list[Path]:
     """List what a backup needs beside the database: existing paths, without those inside of others."""
     paths = settings.paths
     found = [path for path in (paths.data, paths.raw, paths.topics, paths.sources, paths.links) if path.exists()]

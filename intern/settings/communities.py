@@ -14,8 +14,16 @@ from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
 from intern.core.text.patterns import regex
 from intern.models.options import LlmOptions
-from intern.settings.loading import OF_ONE_SERVER, DataSection, KbSection, Settings, problems, shape, with_ids_as_text
-from intern.settings.reading import PREFIX, explained, lay_variable
+from intern.settings.loading import (
+    OF_ONE_SERVER,
+    DataSection,
+    KbSection,
+    Settings,
+    convert_ids_to_text,
+    find_problems,
+    settings_schema,
+)
+from intern.settings.reading import PREFIX, apply_variable, explain_error
 
 Chosen: TypeAlias = Mapping[str, Mapping[str, Any]]
 """A part of the settings, in the shape of the file."""
@@ -47,7 +55,7 @@ class Community(Struct, frozen=True, kw_only=True):
     """Its own settings, in the shape of the file."""
 
 
-class OwnSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CommunitySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one community."""
 
     name: str
@@ -71,7 +79,7 @@ def _check_one_shard(community: Community, defaults: Settings) -> None:
         )
 
 
-def settings_of(community: Community, defaults: Settings) -> Settings:
+def build_community_settings(community: Community, defaults: Settings) -> Settings:
     """Lay what a community chose over the settings of the process. Raises ConfigError that names the key.
 
     It has a folder of its own below the process's. No path of the process is its own: two would write to one archive.
@@ -93,27 +101,30 @@ def settings_of(community: Community, defaults: Settings) -> Settings:
     if defaults.llm_kb is not None:
         sections["llm_kb"] = replace(defaults.llm_kb, **community.chosen.get("llm", {}))
     try:
-        settings = msgspec.convert({**sections, "name": name}, OwnSettings)
+        settings = msgspec.convert({**sections, "name": name}, CommunitySettings)
     except msgspec.ValidationError as error:
         # Without its cause, which may repeat the value.
-        key, what = explained(error, shape())
+        key, what = explain_error(error, settings_schema())
         raise ConfigError(f"community {name}: {key}: {what}") from None
     if most := settings.hosting.sources:
         settings = replace(settings, kb=replace(settings.kb, links=settings.kb.links[:most]))
     if limit := settings.hosting.cost_per_day:
-        llm, llm_kb = _bounded(settings.llm, limit), settings.llm_kb and _bounded(settings.llm_kb, limit)
+        llm, llm_kb = (
+            _limit_daily_cost(settings.llm, limit),
+            settings.llm_kb and _limit_daily_cost(settings.llm_kb, limit),
+        )
         settings = replace(settings, llm=llm, llm_kb=llm_kb)
     # It serves the servers that it names, unlike the process.
-    for key, problem in problems(replace(settings, hosting=replace(settings.hosting, enabled=False))):
+    for key, problem in find_problems(replace(settings, hosting=replace(settings.hosting, enabled=False))):
         raise ConfigError(f"community {name}: {key} {problem}")
     return settings
 
 
-def _bounded(options: LlmOptions, limit: float) -> LlmOptions:
+def _limit_daily_cost(options: LlmOptions, limit: float) -> LlmOptions:
     return replace(options, daily_cost_budget=min(options.daily_cost_budget or limit, limit))
 
 
-def chosen_with(chosen: Chosen, key: str, value: str | None) -> Chosen:
+def change_chosen_value(chosen: Chosen, key: str, value: str | None) -> Chosen:
     """Return what a community chose, with a value as the environment would have it, or without the key.
 
     Raises ConfigError for an unknown key; `settings_of` judges the value.
@@ -126,5 +137,5 @@ def chosen_with(chosen: Chosen, key: str, value: str | None) -> Chosen:
     if value is None:
         tables.get(section, {}).pop(name, None)
         return {each: values for each, values in tables.items() if values}
-    lay_variable(tables, f"{PREFIX}{section}__{name}".upper(), value, repr(value[:80]), shape())
-    return cast("Chosen", with_ids_as_text(tables))
+    apply_variable(tables, f"{PREFIX}{section}__{name}".upper(), value, repr(value[:80]), settings_schema())
+    return cast("Chosen", convert_ids_to_text(tables))

@@ -27,9 +27,18 @@ from intern.facts.visibility import FactOptions
 from intern.learning.prompts import LearningOptions
 from intern.models.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions
 from intern.platforms.discord.options import NO_ACCOUNT, NO_SERVERS, DiscordOptions, HostingOptions
-from intern.settings.reading import Raw, Shape, explained, is_list, is_table, merge, read, tables_of
+from intern.settings.reading import (
+    RawSettings,
+    SettingsSchema,
+    collect_field_types,
+    explain_error,
+    is_list,
+    is_table,
+    merge_tables,
+    read_raw_settings,
+)
 from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
-from intern.stores.blocks import time_of
+from intern.stores.blocks import qa_id_time
 from intern.stores.database import DEFAULT_COMMUNITY
 from intern.stores.options import RecorderOptions, SearchOptions
 
@@ -77,7 +86,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def is_server(place: str) -> bool:
+def is_database_url(place: str) -> bool:
     """Return whether this is the address of a database server, and not the name of a file."""
     return place.startswith(("postgresql://", "postgres://"))
 
@@ -119,7 +128,7 @@ class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scan_interval_seconds: Annotated[float, Meta(ge=1)] = 600.0
     """Each scan walks through the whole folder."""
 
-    def masked(self, text: str) -> str:
+    def mask_text(self, text: str) -> str:
         """Return what may be kept of a text."""
         return mask_secrets(text, secrets=self.mask_secrets, emails=self.mask_emails).text
 
@@ -209,8 +218,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def warnings(self) -> tuple[str, ...]:
         """Settings that do not do what they seem to do, such as prices that name no model in use."""
         found: dict[str, str] = {}
-        for key, options in _models(self).items():
-            if options.prices and options.unknown_price:
+        for key, options in _models_in_use(self).items():
+            if options.prices and options.has_unknown_price:
                 found.setdefault(options.model, key)
         steps, free = self.ai.steps, "its calls are counted as free"
         return (
@@ -222,7 +231,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def priced(self) -> bool:
         """Whether the models that write have a price."""
         prices = self.llm.prices or self.kb_model.prices
-        return bool(prices) and not (self.llm.unknown_price or self.kb_model.unknown_price)
+        return bool(prices) and not (self.llm.has_unknown_price or self.kb_model.has_unknown_price)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -301,38 +310,38 @@ def load_settings(
     `overrides` has the shape of the file and wins over everything (command-line options). Raises ConfigError that
     names the key, the place and what was expected, never a value.
     """
-    raw = read(config, environ, shape())
-    merge(raw.values, overrides or {})
+    raw = read_raw_settings(config, environ, settings_schema())
+    merge_tables(raw.values, overrides or {})
     return _decode(raw)
 
 
 @cache
-def shape() -> Shape:
+def settings_schema() -> SettingsSchema:
     """Return all tables and keys."""
-    tables = tables_of(Settings)
+    tables = collect_field_types(Settings)
     del tables["llm_kb"]
     # [llm.kb] is the one table inside a table.
     tables["llm"] = {**tables["llm"], "kb": dict(tables["llm"])}
-    return Shape(tables)
+    return SettingsSchema(tables)
 
 
-def _decode(raw: Raw) -> Settings:
-    def wrong(key: str, what: str) -> ConfigError:
-        return ConfigError(f"{raw.origin_of(key)}: {key or 'the file'}: {what}")
+def _decode(raw: RawSettings) -> Settings:
+    def make_error(key: str, what: str) -> ConfigError:
+        return ConfigError(f"{raw.find_origin(key)}: {key or 'the file'}: {what}")
 
     values = raw.values
-    for key, value in _values(values):
-        if problem := _problem(value):
-            raise wrong(key, problem)
+    for key, value in _iterate_values(values):
+        if problem := _value_problem(value):
+            raise make_error(key, problem)
     llm = dict(values.get("llm", {}))
     if "kb" in llm:
         over = llm.pop("kb")
         values = {**values, "llm": llm, "llm_kb": {**llm, **over}}
     try:
-        settings = msgspec.convert(with_ids_as_text(values), Settings, dec_hook=_decode_special)
+        settings = msgspec.convert(convert_ids_to_text(values), Settings, dec_hook=_decode_special)
     except msgspec.ValidationError as error:
         # From None, here and elsewhere: a chained error may repeat the value.
-        raise wrong(*explained(error, shape())) from None
+        raise make_error(*explain_error(error, settings_schema())) from None
     addresses = {
         "llm.base_url": settings.llm.base_url,
         "llm.kb.base_url": settings.kb_model.base_url,
@@ -341,12 +350,12 @@ def _decode(raw: Raw) -> Settings:
     }
     for key, address in addresses.items():
         if _USER.search(address):
-            raise wrong(key, "must hold no user and no password; a key belongs into api_key")
+            raise make_error(key, "must hold no user and no password; a key belongs into api_key")
     if not _is_id(settings.kb.qa_raw_last_processed_id):
         what = "is no id of the archive; expected one like qa_20260201_031056.228000"
-        raise wrong("kb.qa_raw_last_processed_id", what)
-    for key, problem in problems(settings):
-        raise wrong(key, problem)
+        raise make_error("kb.qa_raw_last_processed_id", what)
+    for key, problem in find_problems(settings):
+        raise make_error(key, problem)
     # An [llm.kb] that changes nothing is the same model, and shares its limits.
     return msgspec.structs.replace(settings, llm_kb=None) if settings.llm_kb == settings.llm else settings
 
@@ -354,20 +363,20 @@ def _decode(raw: Raw) -> Settings:
 _LOCAL_MODELS = {"", "english", "multilingual"}
 
 
-def _models(settings: Settings) -> dict[str, LlmOptions]:
+def _models_in_use(settings: Settings) -> dict[str, LlmOptions]:
     """Return every model in use, by its table."""
     models = {"llm": settings.llm, "llm.kb": settings.kb_model}
     if settings.embeddings.provider == "endpoint":
-        models["embeddings"] = settings.embeddings.over(settings.llm)
+        models["embeddings"] = settings.embeddings.merge_with_llm(settings.llm)
     return models
 
 
-def problems(settings: Settings) -> Iterator[tuple[str, str]]:
+def find_problems(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield settings that contradict each other, each with its key."""
     if problem := settings.page.problem:
         yield "page.token", problem
-    yield from _of_hosting(settings)
-    if settings.data.url and not is_server(settings.data.url.reveal()):
+    yield from _check_hosting(settings)
+    if settings.data.url and not is_database_url(settings.data.url.reveal()):
         yield "data.url", "expected an address of PostgreSQL, as in postgresql://USER:PASSWORD@HOST:5432/DATABASE"
     embeddings = settings.embeddings
     if embeddings.provider in {"", "local"} and not (embeddings.model in _LOCAL_MODELS or embeddings.is_own):
@@ -376,16 +385,16 @@ def problems(settings: Settings) -> Iterator[tuple[str, str]]:
     search = settings.search
     if search.vectors != "local" and not search.url.startswith(("http://", "https://")):
         yield "search.url", f"must be the address of {search.vectors}, as in http://127.0.0.1:{_PORTS[search.vectors]}"
-    models = _models(settings)
+    models = _models_in_use(settings)
     for key, options in models.items():
-        if options.unpriced:
+        if options.is_budget_unpriced:
             amounts = "input" if key == "embeddings" else "input and output"
             what = f"counts only what has a price: set [[llm.prices]] for the model of [{key}], with {amounts}"
             yield f"{key}.daily_cost_budget", what
     for key in ("llm", "llm.kb"):
         if models[key].kind == "endpoint":
-            yield from _half_priced(key, models[key], inherited=models[key].prices == settings.llm.prices)
-            yield from _too_small(key, models[key])
+            yield from _check_output_price(key, models[key], inherited=models[key].prices == settings.llm.prices)
+            yield from _check_budgets(key, models[key])
 
 
 OF_ONE_SERVER: Mapping[str, Any] = {
@@ -395,7 +404,7 @@ OF_ONE_SERVER: Mapping[str, Any] = {
 """The settings of `[discord]` that mean something on one server only, or give rights there; each is empty."""
 
 
-def _of_hosting(settings: Settings) -> Iterator[tuple[str, str]]:
+def _check_hosting(settings: Settings) -> Iterator[tuple[str, str]]:
     for name in OF_ONE_SERVER if settings.hosting.enabled else ():
         if getattr(settings.discord, name):
             what = "must be empty with hosting.enabled: each server that invites the bot has its own settings"
@@ -404,14 +413,14 @@ def _of_hosting(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "hosting.cost_per_day", "counts only what has a price: set [[llm.prices]] for each model that writes"
 
 
-def _half_priced(key: str, options: LlmOptions, *, inherited: bool) -> Iterator[tuple[str, str]]:
+def _check_output_price(key: str, options: LlmOptions, *, inherited: bool) -> Iterator[tuple[str, str]]:
     """Refuse a price without `output` for a model that writes: costs would look too small, and budgets too large."""
     if options.price.output is None:
         prices = "llm.prices" if inherited else f"{key}.prices"
         yield prices, f"has no output for the model of [{key}]: set it, to 0 where replies are free"
 
 
-def _too_small(key: str, options: LlmOptions) -> Iterator[tuple[str, str]]:
+def _check_budgets(key: str, options: LlmOptions) -> Iterator[tuple[str, str]]:
     """Refuse budgets that are too small even for a day's first call: waiting for tomorrow would not help."""
     why = (
         f"a call is let in only if its prompt and the longest reply ({key}.max_tokens) fit, and capture and indexing "
@@ -422,24 +431,24 @@ def _too_small(key: str, options: LlmOptions) -> Iterator[tuple[str, str]]:
     if tokens and int(tokens * BACKGROUND_SHARE) <= options.max_tokens:
         least = math.ceil((options.max_tokens + 1) / BACKGROUND_SHARE)
         yield f"{key}.daily_token_budget", f"expected 0 (no limit), or at least {least}: {why}"
-    if cost and cost * BACKGROUND_SHARE < (reply := options.price.of(0, options.max_tokens)):
+    if cost and cost * BACKGROUND_SHARE < (reply := options.price.compute_cost(0, options.max_tokens)):
         least_cost = reply / BACKGROUND_SHARE
         yield f"{key}.daily_cost_budget", f"expected 0 (no limit), or more than {least_cost:.4g}: {why}"
 
 
-def _values(raw: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def _iterate_values(raw: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every value with its key; of a list, each item."""
     if is_table(raw):
         for name, below in raw.items():
-            yield from _values(below, f"{key}.{name}" if key else name)
+            yield from _iterate_values(below, f"{key}.{name}" if key else name)
     elif is_list(raw):
         for item in raw:
-            yield from _values(item, key)
+            yield from _iterate_values(item, key)
     else:
         yield key, raw
 
 
-def _problem(value: Any) -> str:
+def _value_problem(value: Any) -> str:
     """Return why no setting may have this value; empty if one may."""
     if isinstance(value, float) and not math.isfinite(value):
         return "expected a finite number"
@@ -457,21 +466,21 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def with_ids_as_text(raw: Any) -> Any:
+def convert_ids_to_text(raw: Any) -> Any:
     """Turn ids that were written as numbers into strings."""
     if is_list(raw):
-        return [with_ids_as_text(item) for item in raw]
+        return [convert_ids_to_text(item) for item in raw]
     if not is_table(raw):
         return raw
-    return {key: _id_as_text(key, value) for key, value in raw.items()}
+    return {key: _convert_id(key, value) for key, value in raw.items()}
 
 
-def _id_as_text(key: str, value: Any) -> Any:
+def _convert_id(key: str, value: Any) -> Any:
     if key.endswith("_ids") and is_list(value):
         return [str(each) if type(each) is int else each for each in value]
     if key == "id" or key.endswith("_role_id"):
         return str(value) if type(value) is int else value
-    return with_ids_as_text(value)
+    return convert_ids_to_text(value)
 
 
 def _decode_special(kind: type, value: Any) -> Any:
@@ -495,6 +504,6 @@ _VISIBLE = regex(r"[!-~]*")
 def _is_id(qa_id: str) -> bool:
     """Return whether an id is empty or one of the archive."""
     try:
-        return not qa_id or bool(time_of(QAId(qa_id)))
+        return not qa_id or bool(qa_id_time(QAId(qa_id)))
     except ValueError:
         return False

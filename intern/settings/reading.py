@@ -44,7 +44,7 @@ _CALLED_HERE = {
 """The specifications' names of settings, in lower case as variables of the environment are."""
 
 
-class Raw(NamedTuple):
+class RawSettings(NamedTuple):
     """All keys that were set."""
 
     values: dict[str, Any]
@@ -53,64 +53,64 @@ class Raw(NamedTuple):
     place: str
     """The place to name for keys that were not set."""
 
-    def origin_of(self, key: str) -> str:
+    def find_origin(self, key: str) -> str:
         """Return where a key, or the list that contains it, was set; else `place`."""
         while key and key not in self.origin:
             key = key.rpartition(".")[0]
         return self.origin.get(key, self.place)
 
 
-def read(config: Path | None, environ: Mapping[str, str] | None, shape: Shape) -> Raw:
+def read_raw_settings(config: Path | None, environ: Mapping[str, str] | None, shape: SettingsSchema) -> RawSettings:
     """Read the file and the environment. Raises ConfigError, which names key and place but never a value."""
-    environment = _environment(environ)
+    environment = _read_environment(environ)
     path = _config_path(config, environment.values)
-    raw = _read(path) if path else {}
+    raw = _read_toml(path) if path else {}
     place = str(path) if path else "the defaults"
     shape.refuse_unknown(raw, place)
-    origin = dict.fromkeys(_keys(raw), place)
+    origin = dict.fromkeys(_iterate_keys(raw), place)
     for name, value in environment.values.items():
         if name.startswith(PREFIX):
-            there = environment.place(name)
-            origin[lay_variable(raw, name, value, there, shape)] = there
-    return Raw(raw, origin, place)
+            there = environment.describe_origin(name)
+            origin[apply_variable(raw, name, value, there, shape)] = there
+    return RawSettings(raw, origin, place)
 
 
-class Shape:
+class SettingsSchema:
     """All tables and keys."""
 
     def __init__(self, tables: Mapping[str, Any]) -> None:
         """Take for each key its type, or a table of its own."""
         self._tables = tables
 
-    def hint(self, steps: list[str]) -> Any:
+    def find_type(self, steps: list[str]) -> Any:
         """Return the type of a key, or its table; None if there is no such key."""
         hint: Any = self._tables
         for step in steps:
             hint = hint.get(step) if is_table(hint) else None
         return hint
 
-    def choices(self, key: str) -> tuple[str, ...]:
+    def list_choices(self, key: str) -> tuple[str, ...]:
         """Return the words that a key allows; it may stand in a list's tables."""
         *above, last = key.split(".")
-        hint = self.hint([*above, last])
-        return get_args(_items(self.hint(above)).get(last) if hint is None else hint)
+        hint = self.find_type([*above, last])
+        return get_args(_list_item_types(self.find_type(above)).get(last) if hint is None else hint)
 
     def refuse_unknown(self, raw: _Table, place: str, known: _Table | None = None, above: str = "") -> None:
         """Raise ConfigError for the first key that no setting has."""
         known = self._tables if known is None else known
         for key, value in raw.items():
             if key not in known:
-                raise ConfigError(f"{place}: {self.unknown(above + key)}")
+                raise ConfigError(f"{place}: {self.explain_unknown(above + key)}")
             below = known[key]
             if is_table(below):
                 if not is_table(value):
                     raise ConfigError(f"{place}: {above}{key} must be a table: write [{above}{key}]")
                 self.refuse_unknown(value, place, below, f"{above}{key}.")
-            elif (inside := _items(below)) and is_list(value):
+            elif (inside := _list_item_types(below)) and is_list(value):
                 for item in filter(is_table, value):
                     self.refuse_unknown(item, place, inside, f"{above}{key}.")
 
-    def unknown(self, key: str) -> str:
+    def explain_unknown(self, key: str) -> str:
         """Return an error text for an unknown key, with the most similar one."""
         if ours := _CALLED_HERE.get(key.lower()):
             return f"there is no setting {key}; here it is {ours}"
@@ -119,7 +119,7 @@ class Shape:
                 f"there is no setting {key}; prompts are templates here: `intern prompts` lists them, "
                 "and prompts.dir names the folder of yours"
             )
-        names = list(_names(self._tables))
+        names = list(_iterate_names(self._tables))
         # The right word in the wrong table is the likeliest mistake.
         elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
         if "." not in key:
@@ -143,17 +143,17 @@ _GOT = {**_TYPES, "array": "a list", "list": "a list", "dict": "a table", **_TIM
 _BOUNDS = {">=": "of at least", "<=": "of at most", ">": "greater than", "<": "less than"}
 
 
-def explained(error: msgspec.ValidationError, shape: Shape) -> tuple[str, str]:
+def explain_error(error: msgspec.ValidationError, shape: SettingsSchema) -> tuple[str, str]:
     """Return the key and the expected value, in TOML's words and without the value that was set."""
     parts = _ERROR.fullmatch(str(error))
     assert parts is not None, "anything matches"
     what = parts["what"]
     key = re.sub(r"\[\d+\]", "", parts["where"] or "").replace("llm_kb", "llm.kb")
     first, _, rest = what.partition(" ")
-    if shape.hint([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
+    if shape.find_type([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
         return f"{key}.{first}", rest
     if what.startswith("Invalid enum value"):  # it goes on with the value
-        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in shape.choices(key))
+        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in shape.list_choices(key))
     found = _TYPE.fullmatch(what)
     if found is None:
         return key, what[:1].lower() + what[1:]
@@ -164,12 +164,12 @@ def explained(error: msgspec.ValidationError, shape: Shape) -> tuple[str, str]:
     return key, expected + (f", got {_GOT.get(found['got'], found['got'])}" if found["got"] else "")
 
 
-def tables_of(kind: type[Struct]) -> dict[str, Any]:
+def collect_field_types(kind: type[Struct]) -> dict[str, Any]:
     """Return for each field its type, or a table of its own."""
     hints = get_type_hints(kind)
     # Its own before those that it inherits: the first one is named as an example.
     fields = {name: hints[name] for name in (*kind.__annotations__, *kind.__struct_fields__)}
-    return {name: tables_of(hint) if _is_struct(hint) else hint for name, hint in fields.items()}
+    return {name: collect_field_types(hint) if _is_struct(hint) else hint for name, hint in fields.items()}
 
 
 def is_table(value: Any) -> TypeGuard[dict[str, Any]]:
@@ -182,11 +182,11 @@ def is_list(value: Any) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
-def merge(raw: dict[str, Any], over: Mapping[str, Any]) -> None:
+def merge_tables(raw: dict[str, Any], over: Mapping[str, Any]) -> None:
     """Lay one tree of tables over another."""
     for key, value in over.items():
         if is_table(value):
-            merge(raw.setdefault(key, {}), value)
+            merge_tables(raw.setdefault(key, {}), value)
         else:
             raw[key] = value
 
@@ -196,21 +196,21 @@ class _Environment(NamedTuple):
     from_file: Collection[str]
     """Names that only `.env` sets."""
 
-    def place(self, name: str) -> str:
+    def describe_origin(self, name: str) -> str:
         return f"{name} in {_DOTENV}" if name in self.from_file else f"the environment variable {name}"
 
 
-def _environment(environ: Mapping[str, str] | None) -> _Environment:
+def _read_environment(environ: Mapping[str, str] | None) -> _Environment:
     if environ is not None:
         return _Environment(environ, ())
-    text = _dotenv_text()
+    text = _read_dotenv()
     for binding in parse_stream(StringIO(text)):
         _refuse_broken(binding)
     in_file = {name: value for name, value in dotenv_values(stream=StringIO(text)).items() if value is not None}
     return _Environment({**in_file, **os.environ}, in_file.keys() - os.environ.keys())
 
 
-def _dotenv_text() -> str:
+def _read_dotenv() -> str:
     """Return the text of `.env`, a file or a pipe; empty if it is missing or anything else."""
     path = Path(_DOTENV)
     try:
@@ -247,7 +247,7 @@ def _config_path(config: Path | None, environment: Mapping[str, str]) -> Path | 
     return Path(CONFIG_FILE) if os.path.lexists(CONFIG_FILE) else None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomli.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except FileNotFoundError:
@@ -261,44 +261,44 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not valid TOML: {error}") from None
 
 
-def _items(hint: Any) -> Mapping[str, Any]:
+def _list_item_types(hint: Any) -> Mapping[str, Any]:
     """Return the fields of the tables in a list of tables; empty for any other type."""
     kind, *_ = get_args(hint) or (None,)
-    return tables_of(kind) if get_origin(hint) is tuple and _is_struct(kind) else {}
+    return collect_field_types(kind) if get_origin(hint) is tuple and _is_struct(kind) else {}
 
 
 def _is_struct(kind: Any) -> TypeGuard[type[Struct]]:
     return isinstance(kind, type) and issubclass(kind, Struct)
 
 
-def _keys(raw: Mapping[str, Any], above: str = "") -> Iterator[str]:
+def _iterate_keys(raw: Mapping[str, Any], above: str = "") -> Iterator[str]:
     for key, value in raw.items():
         if is_table(value):
-            yield from _keys(value, f"{above}{key}.")
+            yield from _iterate_keys(value, f"{above}{key}.")
         else:
             yield above + key
 
 
-def _names(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
+def _iterate_names(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
     """Yield every table and key."""
     for name, below in shape.items():
         yield above + name
-        inside = below if is_table(below) else _items(below)
-        yield from _names(inside, f"{above}{name}.")
+        inside = below if is_table(below) else _list_item_types(below)
+        yield from _iterate_names(inside, f"{above}{name}.")
 
 
-def lay_variable(raw: dict[str, Any], name: str, value: str, place: str, shape: Shape) -> str:
+def apply_variable(raw: dict[str, Any], name: str, value: str, place: str, shape: SettingsSchema) -> str:
     """Set the key that a variable names; return the key."""
     steps = name.removeprefix(PREFIX).lower().split("__")
-    key, hint = ".".join(steps), shape.hint(steps)
+    key, hint = ".".join(steps), shape.find_type(steps)
     if hint is None:
-        raise ConfigError(f"{place}: {shape.unknown(key)}")
+        raise ConfigError(f"{place}: {shape.explain_unknown(key)}")
     if is_table(hint):
         raise ConfigError(f"{place}: {key} is a table; name one key of it, as in {name}__{next(iter(hint)).upper()}")
     table = raw
     for step in steps[:-1]:
         table = table.setdefault(step, {})
-    table[steps[-1]] = value if _is_text(hint) else _toml_value(key, value, place)
+    table[steps[-1]] = value if _is_text(hint) else _parse_toml_value(key, value, place)
     return key
 
 
@@ -307,7 +307,7 @@ def _is_text(hint: Any) -> bool:
     return getattr(hint, "__supertype__", hint) in {str, Secret, Path} or get_origin(hint) is Literal
 
 
-def _toml_value(key: str, value: str, place: str) -> Any:
+def _parse_toml_value(key: str, value: str, place: str) -> Any:
     try:
         parsed = tomli.loads(f"value = {value}")
     except tomli.TOMLDecodeError:

@@ -51,7 +51,7 @@ _LABEL = regex(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER = regex(r"[0-9]+|0x[0-9a-f]*")
 
 
-class Policy:
+class DialPolicy:
     """The addresses that may be dialled: public ones on `PORTS`, and for tests the pairs in `also`."""
 
     def __init__(self, *, also: Collection[tuple[str, int]] = ()) -> None:
@@ -61,7 +61,7 @@ class Policy:
         """Return whether a connection is allowed."""
         return (address, port) in self._also or (port in PORTS and is_public(address))
 
-    def url(self, text: str, *, base: httpx.URL | None = None) -> httpx.URL:
+    def parse_url(self, text: str, *, base: httpx.URL | None = None) -> httpx.URL:
         """Parse an address; one relative to `base` is resolved. Raises PageRefusedError."""
         if len(text) > LONGEST_URL:
             raise PageRefusedError(f"the address is longer than {LONGEST_URL} characters")
@@ -77,11 +77,11 @@ class Policy:
             raise PageRefusedError("the address does not begin with http:// or https://")
         if url.userinfo or (spelt and "@" in spelt[1]):
             raise PageRefusedError("the address holds a user name")
-        self._check(host, port_of(url))
+        self._check_host(host, effective_port(url))
         return url
 
-    def _check(self, host: str, port: int) -> None:
-        address = literal(host)
+    def _check_host(self, host: str, port: int) -> None:
+        address = parse_ip_literal(host)
         if port not in PORTS and port not in {port for _, port in self._also}:
             raise PageRefusedError(f"pages are not served on port {port}")
         if address is not None:
@@ -97,13 +97,13 @@ class Policy:
             raise PageRefusedError(f"{host} is an odd spelling of a number")
 
 
-def port_of(url: httpx.URL) -> int:
+def effective_port(url: httpx.URL) -> int:
     """Return the port of an address, or else the one of its scheme."""
     usual = 443 if url.scheme == "https" else 80
     return usual if url.port is None else url.port
 
 
-def literal(host: str) -> Address | None:
+def parse_ip_literal(host: str) -> Address | None:
     """Return a host as an IP address, in the standard spelling; None for names and other spellings."""
     try:
         return ip_address(host.removeprefix("[").removesuffix("]"))
@@ -124,7 +124,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a name, best first. Raises OSError if it has none."""
 
 
-async def resolved(host: str, port: int) -> Sequence[str]:
+async def resolve_host(host: str, port: int) -> Sequence[str]:
     """Ask the system's resolver."""
     found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(place[4][0]) for place in found]
@@ -134,17 +134,17 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     """The dialler of a connection pool. It dials only addresses that the policy allows."""
 
     def __init__(
-        self, policy: Policy, *, resolve: Resolve = resolved, dial: httpcore.AsyncNetworkBackend | None = None
+        self, policy: DialPolicy, *, resolve: Resolve = resolve_host, dial: httpcore.AsyncNetworkBackend | None = None
     ) -> None:
         """Take `dial`, which makes the connections; a test may record them."""
         self._policy = policy
         self._resolve = resolve
         self._dial = dial or cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
-    async def vetted(self, host: str, port: int) -> Sequence[Address]:
+    async def resolve_checked(self, host: str, port: int) -> Sequence[Address]:
         """Return the addresses of a host if all may be dialled. Raises PageRefusedError and PageUnavailableError."""
-        address = literal(host)
-        found = [address] if address is not None else await self._looked_up(host, port)
+        address = parse_ip_literal(host)
+        found = [address] if address is not None else await self._resolve_addresses(host, port)
         for each in found:
             if not self._policy.allows(each, port):
                 # One is enough: a public host has no business in a private network.
@@ -160,7 +160,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Connect to the first of the host's addresses that answers."""
-        addresses = (await self.vetted(host, port))[:_MOST_ADDRESSES]
+        addresses = (await self.resolve_checked(host, port))[:_MOST_ADDRESSES]
         share = None if timeout is None else timeout / len(addresses)
         failure: Exception = PageUnavailableError(f"{host} has no address")
         for address in addresses:
@@ -170,7 +170,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
                 failure = error
         raise failure
 
-    async def _looked_up(self, host: str, port: int) -> Sequence[Address]:
+    async def _resolve_addresses(self, host: str, port: int) -> Sequence[Address]:
         try:
             found = await self._resolve(host, port)
             addresses = list(dict.fromkeys(map(ip_address, found)))

@@ -28,23 +28,23 @@ from intern.core.clock import Wakeup
 from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError, SourceError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.progress import tell
+from intern.core.progress import report_progress
 from intern.core.records import IndexEntry, SearchDocument, SourceType, TopicBlock
-from intern.core.text.passages import PASSAGE, heading_below, passages
-from intern.search.finding import Embedder, Remembered
-from intern.sources.descriptions import question_of
+from intern.core.text.passages import PASSAGE, join_headings, split_passages
+from intern.search.finding import CachingEmbedder, Embedder
+from intern.sources.descriptions import first_question
 from intern.stores.library import (
     CachedFile,
     CachedPage,
     CachedSource,
     CachedTopic,
+    DescriptionAttempts,
     Index,
-    Tries,
-    folded,
+    flatten_description,
     is_source_id,
     is_url,
 )
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
@@ -55,7 +55,7 @@ T = TypeVar("T")
 class Catalogue:
     """One index (of the sources, or of the team's topics), as the database has it. Reads block."""
 
-    def __init__(self, knowledge: Knowledge, index: Index) -> None:
+    def __init__(self, knowledge: KnowledgeStore, index: Index) -> None:
         self.clock = knowledge.clock
         self._knowledge = knowledge
         self._index: Index = index
@@ -64,19 +64,21 @@ class Catalogue:
 
     def sources(self) -> Mapping[SourceId, CachedSource]:
         """Return the result of the last indexing, files before pages, each sorted by id. Raises KnowledgeError."""
-        return self._look()[0]
+        return self._read_changes()[0]
 
     def entries(self) -> Mapping[SourceId, IndexEntry]:
         """Return the entries of the index. Unchanged entries are the same objects as before. Raises KnowledgeError."""
-        return self._look()[1]
+        return self._read_changes()[1]
 
-    def _look(self) -> tuple[Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]]:
+    def _read_changes(self) -> tuple[Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]]:
         position, sources, entries = self._known
-        position, changed = self._knowledge.sources_after(self._index, position)
+        position, changed = self._knowledge.read_source_changes(self._index, position)
         if changed:
             told = {each: source.summary_text if source else "" for each, source in changed.items()}
-            listed = {each: IndexEntry(each, folded(text)) if text else None for each, text in told.items()}
-            sources, entries = _with(sources, changed), _with(entries, listed)
+            listed = {
+                each: IndexEntry(each, flatten_description(text)) if text else None for each, text in told.items()
+            }
+            sources, entries = _merge_changes(sources, changed), _merge_changes(entries, listed)
             self._known = (position, sources, entries)
         return sources, entries
 
@@ -89,10 +91,10 @@ class Catalogue:
         for source_id in put.keys() - fit:
             _log.warning("index_entry_refused", source_id=ascii(source_id), index=self._index)
         if fit or drop:
-            await self._knowledge.change(lambda change: change.put_sources(self._index, fit, drop))
+            await self._knowledge.change(lambda change: change.update_sources(self._index, fit, drop))
 
 
-def _with(known: Mapping[SourceId, T], changed: Mapping[SourceId, T | None]) -> dict[SourceId, T]:
+def _merge_changes(known: Mapping[SourceId, T], changed: Mapping[SourceId, T | None]) -> dict[SourceId, T]:
     """Return what is known with what changed: files before pages, each sorted by id."""
     now = {**known, **changed}
     # Few change at a time, and most of these are known.
@@ -109,7 +111,7 @@ _unasked: ContextVar[bool] = ContextVar("intern_indexing_unasked", default=False
 
 
 @contextmanager
-def unasked() -> Generator[None]:
+def respect_pauses() -> Generator[None]:
     """Mark a refresh that no person asked for: it respects the pauses. Otherwise, every summary is tried now."""
     token = _unasked.set(True)
     try:
@@ -118,7 +120,7 @@ def unasked() -> Generator[None]:
         _unasked.reset(token)
 
 
-def rests(source: CachedSource, now: datetime) -> bool:
+def is_paused(source: CachedSource, now: datetime) -> bool:
     """Return whether the pause of this text is not over."""
     next_at = source.tries.next_at if source.tries else None
     if not (_unasked.get() and source.summary_pending and next_at):
@@ -127,20 +129,20 @@ def rests(source: CachedSource, now: datetime) -> bool:
     return now < next_at <= now + PAUSES[-1]
 
 
-def not_described(entry: CachedSource, error: ModelError, now: datetime) -> CachedSource:
+def apply_description_failure(entry: CachedSource, error: ModelError, now: datetime) -> CachedSource:
     """Return the entry after a failed try to describe its text."""
-    before = entry.tries or Tries()
+    before = entry.tries or DescriptionAttempts()
     if isinstance(error, ModelReplyError | ModelRefusedError):
         failed, unheard = before.failed + 1, 0
         pause = PAUSES[min(failed, len(PAUSES)) - 1]
     else:
         failed, unheard = before.failed, before.unheard + 1
         pause = OUTAGE_PAUSES[min(unheard, len(OUTAGE_PAUSES)) - 1]
-    tries = Tries(failed=failed, unheard=unheard, next_at=now + pause)
+    tries = DescriptionAttempts(failed=failed, unheard=unheard, next_at=now + pause)
     return replace(entry, last_error=str(error) or type(error).__name__, tries=tries)
 
 
-def described(entry: CachedSource, description: str, now: datetime) -> CachedSource:
+def apply_description(entry: CachedSource, description: str, now: datetime) -> CachedSource:
     """Return the entry with a model's description of its present text."""
     # The error of a page that could not be fetched stays.
     unfetched = entry.fetch_status if isinstance(entry, CachedPage) and entry.failures else None
@@ -165,7 +167,7 @@ _VERSION = "1"
 _UNREAD = "!"
 
 
-class Covered(NamedTuple):
+class SourceContent(NamedTuple):
     """The content of a source: its title, and sections with their heading paths."""
 
     title: str
@@ -173,23 +175,23 @@ class Covered(NamedTuple):
     at: datetime | None = None
 
 
-Read = Callable[[SourceId], Awaitable[Covered]]
+Read = Callable[[SourceId], Awaitable[SourceContent]]
 """Reads the content of a listed source. Raises SourceError."""
 
 
-def covered_text(title: str, text: str) -> Covered:
+def divide_document(title: str, text: str) -> SourceContent:
     """Divide a document into its passages, each below the title of the document and its own headings."""
-    pieces = passages(text, PASSAGE)
-    return Covered(title, [(heading_below(title, piece.heading), piece.text) for piece in pieces])
+    pieces = split_passages(text, PASSAGE)
+    return SourceContent(title, [(join_headings(title, piece.heading), piece.text) for piece in pieces])
 
 
-def covered_topic(title: str, blocks: Sequence[TopicBlock]) -> Covered:
+def divide_topic(title: str, blocks: Sequence[TopicBlock]) -> SourceContent:
     """Divide a topic into its conversations: their words, without ids and dates."""
-    parts = [(question_of(block.turns), "\n".join(turn.text for turn in block.turns)) for block in blocks]
-    return Covered(title, parts, max((block.answered_at or block.timestamp for block in blocks), default=None))
+    parts = [(first_question(block.turns), "\n".join(turn.text for turn in block.turns)) for block in blocks]
+    return SourceContent(title, parts, max((block.answered_at or block.timestamp for block in blocks), default=None))
 
 
-async def keep_searchable(store: SqliteSearchStore, listed: Mapping[SourceId, CachedSource], read: Read) -> int:
+async def update_search_index(store: SqliteSearchStore, listed: Mapping[SourceId, CachedSource], read: Read) -> int:
     """Update the documents of all listed sources; return how many sources changed. Raises KnowledgeError."""
     # A source without a description (a page that is gone, or was never fetched) is in no index either.
     listed = {source_id: source for source_id, source in listed.items() if source.summary_text}
@@ -201,21 +203,21 @@ async def keep_searchable(store: SqliteSearchStore, listed: Mapping[SourceId, Ca
         return sorted(known.keys() - listed.keys()), stale
 
     gone, stale = await to_thread.run_sync(compare)
-    await store.drop(gone)
+    await store.delete_sources(gone)
     changed = len(gone)
     async with store.widen_cache() if len(stale) > _CHUNK else nullcontext():
         for start in range(0, len(stale), _CHUNK):
-            tell("Indexing the words of {total} sources", start, len(stale))
+            report_progress("Indexing the words of {total} sources", start, len(stale))
             some = stale[start : start + _CHUNK]
-            made = [await _documents(each, listed[each], read, known.get(each)) for each in some]
+            made = [await _build_documents(each, listed[each], read, known.get(each)) for each in some]
             changed += sum(map(bool, made))
-            await store.put(list(chain.from_iterable(made)))
+            await store.replace_documents(list(chain.from_iterable(made)))
         if changed > max(_CHUNK, len(listed) * _MANY):
             await store.optimize()
     return changed
 
 
-async def _documents(
+async def _build_documents(
     source_id: SourceId, source: CachedSource, read: Read, known: str | None
 ) -> tuple[SearchDocument, ...]:
     """Make the documents of a source: its description, and each part of its text. Empty if there is nothing new."""
@@ -227,14 +229,14 @@ async def _documents(
         if known == stamp + _UNREAD:
             return ()
         _log.debug("source_searchable_by_description", source_id=source_id, reason=str(error))
-        covered, stamp = Covered("", ()), stamp + _UNREAD
+        covered, stamp = SourceContent("", ()), stamp + _UNREAD
     path = source_id.partition(":")[2]
     is_topic = isinstance(source, CachedTopic)
     mtime = source.version / 1e9 if isinstance(source, CachedFile) and not is_topic else None
     at = covered.at or (source.last_indexed_at if mtime is None else datetime.fromtimestamp(mtime, UTC))
     kind: SourceType = "topic" if is_topic else "page" if mtime is None else "document"
 
-    def document(n: int, title: str, text: str) -> SearchDocument:
+    def build_document(n: int, title: str, text: str) -> SearchDocument:
         return SearchDocument(
             id=f"{source_id}#{n}",
             source_id=source_id,
@@ -257,7 +259,7 @@ async def _documents(
         )
 
     parts = [(covered.title, source.summary_text), *covered.parts]
-    return tuple(document(n, title, text) for n, (title, text) in enumerate(parts))
+    return tuple(build_document(n, title, text) for n, (title, text) in enumerate(parts))
 
 
 def _stamp(source: CachedSource) -> str:
@@ -273,7 +275,7 @@ _SOME = 128
 _REMEMBERED = 4096
 
 
-class Embedding(Wakeup):
+class EmbeddingUpdater(Wakeup):
     """The vectors of documents. Concurrent callers take turns.
 
     Of identical texts one is embedded, where no more than 4,096 others come between.
@@ -282,65 +284,65 @@ class Embedding(Wakeup):
     def __init__(self, store: SqliteSearchStore, embedder: Embedder) -> None:
         super().__init__()
         self._store = store
-        self._embedder = Remembered(embedder, _REMEMBERED)
+        self._embedder = CachingEmbedder(embedder, _REMEMBERED)
         self._turn = Lock()
         self._done = 0
         # What the model will not take: asked again only once it changes, or after a restart.
         self._refused: set[bytes] = set()
 
-    async def some(self) -> int:
+    async def update_batch(self) -> int:
         """Embed a batch, and return how many documents got a vector or were refused one; 0 when none is left.
 
         Raises KnowledgeError, and ModelError while the model gives no vectors.
         """
         async with self._turn:
-            found = await self._store.unembedded(self._embedder.model, _SOME + len(self._refused))
-            documents = [document for document in found if _mark(document) not in self._refused][:_SOME]
+            found = await self._store.find_unembedded(self._embedder.model, _SOME + len(self._refused))
+            documents = [document for document in found if _digest_document(document) not in self._refused][:_SOME]
             if documents:
                 if not self._done:
-                    await self._tell(0)
-                await self._embed(documents)
-                await self._tell(len(documents))
+                    await self._report_progress(0)
+                await self._compute_vectors(documents)
+                await self._report_progress(len(documents))
             else:
                 self._done = 0
                 self._embedder.forget()
             return len(documents)
 
-    async def all(self, within: float = math.inf) -> None:
+    async def update_all(self, within: float = math.inf) -> None:
         """Embed documents until none is left or `within` seconds have passed. Raises as `some` does."""
         until = current_time() + within
-        while await self.some() and current_time() < until:
+        while await self.update_batch() and current_time() < until:
             pass
 
-    async def missing(self) -> int:
+    async def count_missing(self) -> int:
         """Return how many documents have no vector yet. Raises KnowledgeError."""
-        return max(await self._store.missing(self._embedder.model) - len(self._refused), 0)
+        return max(await self._store.count_unembedded(self._embedder.model) - len(self._refused), 0)
 
-    async def take_over(self, others: AsyncIterable[Sequence[tuple[SearchDocument, bytes]]]) -> None:
+    async def import_vectors(self, others: AsyncIterable[Sequence[tuple[SearchDocument, bytes]]]) -> None:
         """Use vectors that were made elsewhere by the same model, for documents that are the same here."""
         async for some in others:
-            await self._store.put_vectors(self._embedder.model, some)
+            await self._store.store_vectors(self._embedder.model, some)
 
-    async def _tell(self, more: int) -> None:
+    async def _report_progress(self, more: int) -> None:
         self._done += more
-        tell("Embedding {total} passages", self._done, self._done + await self.missing())
+        report_progress("Embedding {total} passages", self._done, self._done + await self.count_missing())
 
-    async def _embed(self, documents: Sequence[SearchDocument]) -> None:
+    async def _compute_vectors(self, documents: Sequence[SearchDocument]) -> None:
         try:
-            vectors = await self._embedder.embed([embedded_text(document) for document in documents])
+            vectors = await self._embedder.compute_vectors([embedding_text(document) for document in documents])
         except (ModelRefusedError, ModelReplyError) as error:
             # One text among them is at fault; the others need not wait for it.
             if half := len(documents) // 2:
-                await self._embed(documents[:half])
-                await self._embed(documents[half:])
+                await self._compute_vectors(documents[:half])
+                await self._compute_vectors(documents[half:])
                 return
-            self._refused.add(_mark(documents[0]))
+            self._refused.add(_digest_document(documents[0]))
             _log.warning("document_not_embedded", source_id=documents[0].source_id, reason=str(error))
             return
-        await self._store.put_vectors(self._embedder.model, list(zip(documents, vectors, strict=True)))
+        await self._store.store_vectors(self._embedder.model, list(zip(documents, vectors, strict=True)))
 
 
-def embedded_text(document: SearchDocument) -> str:
+def embedding_text(document: SearchDocument) -> str:
     """Return the text that a document's vector is made of: its title and its text.
 
     A colon joins title and text, as in a chat: it finds 17% more chat turns than a line break.
@@ -348,6 +350,6 @@ def embedded_text(document: SearchDocument) -> str:
     return f"{document.title}: {document.text}" if document.title and document.text else document.title or document.text
 
 
-def _mark(document: SearchDocument) -> bytes:
-    text = f"{document.id}\0{embedded_text(document)}"
+def _digest_document(document: SearchDocument) -> bytes:
+    text = f"{document.id}\0{embedding_text(document)}"
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()

@@ -19,16 +19,16 @@ import tomli
 from msgspec import Meta, Struct
 
 from intern.core.records import TopicBlock, Turn
-from intern.core.text.passages import GAP, spans_of
+from intern.core.text.passages import GAP, find_blocks
 from intern.core.text.patterns import regex
-from intern.core.text.words import key_terms, word_set, words
+from intern.core.text.words import find_key_terms, stem_set, stem_words
 from intern.models.prompt import Prompt
 
 # A conversation cut to less says nothing.
 _LEAST_BLOCK = 160
 
 
-def source_material(text: str, max_chars: int) -> str:
+def source_excerpt(text: str, max_chars: int) -> str:
     """Return the text, or three quarters from its head and one from its tail, cut at lines if there are any."""
     if len(text) <= max_chars:
         return text
@@ -37,27 +37,27 @@ def source_material(text: str, max_chars: int) -> str:
     return f"{head.rpartition(chr(10))[0] or head}{GAP}{tail.partition(chr(10))[2] or tail}"
 
 
-def topic_material(blocks: Sequence[TopicBlock], max_chars: int) -> str:
+def topic_excerpt(blocks: Sequence[TopicBlock], max_chars: int) -> str:
     """Return the conversations, a line for each turn and an empty line after each, without ids and dates.
 
     If that is too long: each question and the beginning of its answer; of very many, some evenly spread.
     """
-    whole = "\n\n".join("\n".join(map(_line, block.turns)) for block in blocks)
+    whole = "\n\n".join("\n".join(map(_format_turn, block.turns)) for block in blocks)
     if len(whole) <= max_chars:
         return whole
     most = max(max_chars // _LEAST_BLOCK, 1)
     # The newest always, the others evenly spread.
     shown = blocks if len(blocks) <= most else [blocks[-1 - n * len(blocks) // most] for n in reversed(range(most))]
     room = max_chars // len(shown)
-    return "\n\n".join(_brief(block, room - len("\n\n")) for block in shown)
+    return "\n\n".join(_shorten_block(block, room - len("\n\n")) for block in shown)
 
 
-def question_of(turns: Sequence[Turn]) -> str:
+def first_question(turns: Sequence[Turn]) -> str:
     """Return the first turn of a user; the first turn if no user spoke."""
     return next((turn.text for turn in turns if turn.speaker == "User"), turns[0].text if turns else "")
 
 
-def shortened(text: str, max_chars: int) -> str:
+def shorten_to_line(text: str, max_chars: int) -> str:
     """Return the text on one line, cut at a word if it is longer than `max_chars`."""
     line = " ".join(text.split())
     if len(line) <= max_chars:
@@ -66,14 +66,14 @@ def shortened(text: str, max_chars: int) -> str:
     return f"{kept.rpartition(' ')[0] or kept}…"[: max(max_chars, 0)]
 
 
-def _line(turn: Turn) -> str:
+def _format_turn(turn: Turn) -> str:
     return f"{turn.speaker}: {' '.join(turn.text.split())}"
 
 
-def _brief(block: TopicBlock, room: int) -> str:
-    question = shortened(f"User: {question_of(block.turns)}", room // 2)
+def _shorten_block(block: TopicBlock, room: int) -> str:
+    question = shorten_to_line(f"User: {first_question(block.turns)}", room // 2)
     answer = " ".join(turn.text for turn in block.turns if turn.speaker == "Team")
-    return "\n".join(line for line in (question, shortened(f"Team: {answer}", room - len(question) - 1)) if line)
+    return "\n".join(line for line in (question, shorten_to_line(f"Team: {answer}", room - len(question) - 1)) if line)
 
 
 class SummarizeIn(Struct, frozen=True, kw_only=True):
@@ -123,17 +123,17 @@ _BEGINNING = 4000
 def describe_source(text: str) -> str:
     """Return a document's first heading and first paragraph."""
     begun = text[:_BEGINNING]
-    spans = [*spans_of(begun)]
+    spans = [*find_blocks(begun)]
     heading = next((span.path[0] for span in spans if span.kind == "heading"), "")
     first = next((begun[span.start : span.end] for span in spans if span.kind != "heading"), "")
     lead = ". ".join(part for part in (heading, first) if part)
-    return shortened(lead or begun, _LENGTH) or BLANK
+    return shorten_to_line(lead or begun, _LENGTH) or BLANK
 
 
 def describe_topic(blocks: Sequence[TopicBlock]) -> str:
     """Return a topic's first question."""
-    asked = (question_of(block.turns).strip() for block in blocks)
-    return shortened(next((question for question in asked if question), ""), _LENGTH) or BLANK
+    asked = (first_question(block.turns).strip() for block in blocks)
+    return shorten_to_line(next((question for question in asked if question), ""), _LENGTH) or BLANK
 
 
 _FILE_LEAD = 241
@@ -149,32 +149,34 @@ _MATERIAL = 4000
 
 def summarize_source(given: SummarizeIn) -> SummarizeOut:
     """Describe a document by its beginning, its headings, and its key terms."""
-    headings = [span.path[-1] for span in spans_of(given.text) if span.kind == "heading"]
-    lead = shortened(describe_source(given.text), _LEAD)
-    covers = _listed((heading for heading in headings if heading and heading not in lead), _LIST)
-    return SummarizeOut(description=_with_terms([lead, f"Covers: {covers}." if covers else ""], given.text))
+    headings = [span.path[-1] for span in find_blocks(given.text) if span.kind == "heading"]
+    lead = shorten_to_line(describe_source(given.text), _LEAD)
+    covers = _join_fitting((heading for heading in headings if heading and heading not in lead), _LIST)
+    return SummarizeOut(description=_append_key_terms([lead, f"Covers: {covers}." if covers else ""], given.text))
 
 
 def summarize_topic(given: SummarizeIn) -> SummarizeOut:
     """Describe a topic by its questions, newest first, and the key terms of questions and answers."""
     conversations = given.text.split("\n\n")
-    asked = [_first(conversation, "User: ") for conversation in conversations]
-    questions = _listed((shortened(question, _QUESTION) for question in reversed(asked) if question), _QUESTIONS)
+    asked = [_first_line_by(conversation, "User: ") for conversation in conversations]
+    questions = _join_fitting(
+        (shorten_to_line(question, _QUESTION) for question in reversed(asked) if question), _QUESTIONS
+    )
     said = "\n".join(line[len("User: ") :] for line in given.text.split("\n"))
     lead = f"Questions such as: {questions}" if questions else ""
     # The questions twice: later questions are more like them than like the answers.
-    return SummarizeOut(description=_with_terms([lead], "\n".join([*asked, said])))
+    return SummarizeOut(description=_append_key_terms([lead], "\n".join([*asked, said])))
 
 
 def describe_by_rules(blocks: Sequence[TopicBlock]) -> str:
     """Describe a topic with these blocks as `summarize_topic` does."""
-    return summarize_topic(SummarizeIn(source_id="team:", text=topic_material(blocks, _MATERIAL))).description
+    return summarize_topic(SummarizeIn(source_id="team:", text=topic_excerpt(blocks, _MATERIAL))).description
 
 
 def summarize_file(given: SummarizeFileIn) -> SummarizeFileOut:
     """Describe a file by its beginning, its structure, and its key terms."""
-    lead = shortened(given.text, _FILE_LEAD)
-    terms = ", ".join(key_terms(given.text, _FILE_TERMS))
+    lead = shorten_to_line(given.text, _FILE_LEAD)
+    terms = ", ".join(find_key_terms(given.text, _FILE_TERMS))
     parts = (lead, given.structure, f"Key terms: {terms}." if terms else "")
     return SummarizeFileOut(summary=" ".join(part for part in parts if part) or "It is empty.")
 
@@ -187,13 +189,13 @@ RULES: dict[str, Callable[[Any], Any]] = {
 """For `OfflineModel`."""
 
 
-def _first(conversation: str, speaker: str) -> str:
+def _first_line_by(conversation: str, speaker: str) -> str:
     """Return the first line of a speaker."""
     lines = (line for line in conversation.split("\n") if line.startswith(speaker))
     return next(lines, "").removeprefix(speaker)
 
 
-def _listed(items: Iterable[str], max_chars: int) -> str:
+def _join_fitting(items: Iterable[str], max_chars: int) -> str:
     """Join the distinct items that fit, in order."""
     kept: list[str] = []
     for item in dict.fromkeys(items):
@@ -202,13 +204,13 @@ def _listed(items: Iterable[str], max_chars: int) -> str:
     return "; ".join(kept)
 
 
-def _with_terms(parts: Iterable[str], text: str) -> str:
+def _append_key_terms(parts: Iterable[str], text: str) -> str:
     """Append as many new key terms of the text to the parts as fit."""
     said = " ".join(part for part in parts if part)
-    held = word_set(said)
+    held = stem_set(said)
     terms, room = "", _LENGTH_OFFLINE - len(said) - len(" Key terms: , .")
-    for term in key_terms(text, 200):
-        if held.isdisjoint(words(term)) and len(terms) + len(term) <= room:
+    for term in find_key_terms(text, 200):
+        if held.isdisjoint(stem_words(term)) and len(terms) + len(term) <= room:
             terms += f", {term}" if terms else term
     return " ".join(part for part in (said, f"Key terms: {terms}." if terms else "") if part) or "No text."
 
@@ -231,20 +233,20 @@ _SECTION = regex(r"\[([^\[\]\n]{1,100})\]\s*$")
 _WARNINGS = threading.Lock()
 
 
-def file_type_of(path: str, kind: str) -> str:
+def detect_file_type(path: str, kind: str) -> str:
     """Return the type of a file by its ending: `markdown_doc`, `python_file`, `service_file` and so on."""
     ending = path.rpartition("/")[2].rpartition(".")[2].lower()
     usual = {"documentation": "text_doc", "configuration": "config"}.get(kind, f"{ending}_file")
     return _BY_ENDING.get(ending, _UNKNOWN)[0] or usual
 
 
-def structure_of(path: str, text: str) -> str:
+def describe_structure(path: str, text: str) -> str:
     """Describe the structure of a file in one or two sentences; empty if it has none."""
     _, tell = _BY_ENDING.get(path.rpartition(".")[2].lower(), _UNKNOWN)
     return " ".join(tell(text))
 
 
-def _python(text: str) -> Iterator[str]:
+def _describe_python(text: str) -> Iterator[str]:
     try:
         # Parsing warns of other people's escapes. The filters are the process's, so one at a time.
         with _WARNINGS, warnings.catch_warnings():
@@ -256,11 +258,11 @@ def _python(text: str) -> Iterator[str]:
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     # What others may call comes first.
     functions.sort(key=lambda name: name.startswith("_"))
-    yield from _sentence("Lists classes", classes)
-    yield from _sentence("Main functions", functions)
+    yield from _format_names("Lists classes", classes)
+    yield from _format_names("Main functions", functions)
 
 
-def _markdown(text: str) -> Iterator[str]:
+def _describe_markdown(text: str) -> Iterator[str]:
     headings: list[str] = []
     fence = ""
     for line in text.splitlines():
@@ -268,28 +270,28 @@ def _markdown(text: str) -> Iterator[str]:
             fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
         elif not fence and (heading := _HEADING.match(line)):
             headings.append(heading[1])
-    yield from _sentence("Sections", headings)
+    yield from _format_names("Sections", headings)
 
 
-def _yaml(text: str) -> Iterator[str]:
+def _describe_yaml(text: str) -> Iterator[str]:
     # Keys at the beginning of a line: no parser, since a file from anywhere may expand without end.
     keys = [found["key"].strip() for line in text.splitlines() if (found := _YAML_KEY.match(line))]
-    yield from _sentence("Top-level keys", keys)
+    yield from _format_names("Top-level keys", keys)
 
 
-def _keys(decode: Callable[[str], Iterable[str]], text: str) -> Iterator[str]:
+def _describe_keys(decode: Callable[[str], Iterable[str]], text: str) -> Iterator[str]:
     try:
         data = decode(text)
     except (msgspec.DecodeError, tomli.TOMLDecodeError, RecursionError):
         return
-    yield from _sentence("Top-level keys", data)
+    yield from _format_names("Top-level keys", data)
 
 
-def _sections(text: str) -> Iterator[str]:
-    yield from _sentence("Sections", (found[1] for line in text.splitlines() if (found := _SECTION.match(line))))
+def _describe_sections(text: str) -> Iterator[str]:
+    yield from _format_names("Sections", (found[1] for line in text.splitlines() if (found := _SECTION.match(line))))
 
 
-def _sentence(what: str, names: Iterable[str]) -> Iterator[str]:
+def _format_names(what: str, names: Iterable[str]) -> Iterator[str]:
     kept = ""
     for name in dict.fromkeys(" ".join(name.split()) for name in names):
         more = f"{kept}, {name}" if kept else name
@@ -303,15 +305,15 @@ def _sentence(what: str, names: Iterable[str]) -> Iterator[str]:
 
 _UNKNOWN: tuple[str, Callable[[str], Iterable[str]]] = "", lambda _: ()
 _BY_ENDING: dict[str, tuple[str, Callable[[str], Iterable[str]]]] = {
-    "py": ("python_file", _python),
-    "md": ("markdown_doc", _markdown),
+    "py": ("python_file", _describe_python),
+    "md": ("markdown_doc", _describe_markdown),
     "txt": ("text_doc", lambda _: ()),
-    "yaml": ("yaml_config", _yaml),
-    "yml": ("yaml_config", _yaml),
-    "json": ("json_config", partial(_keys, msgspec.json.Decoder(dict[str, msgspec.Raw]).decode)),
-    "toml": ("toml_config", partial(_keys, tomli.loads)),
-    "service": ("service_file", _sections),
-    "ini": ("", _sections),
-    "cfg": ("", _sections),
+    "yaml": ("yaml_config", _describe_yaml),
+    "yml": ("yaml_config", _describe_yaml),
+    "json": ("json_config", partial(_describe_keys, msgspec.json.Decoder(dict[str, msgspec.Raw]).decode)),
+    "toml": ("toml_config", partial(_describe_keys, tomli.loads)),
+    "service": ("service_file", _describe_sections),
+    "ini": ("", _describe_sections),
+    "cfg": ("", _describe_sections),
 }
 """The type of a file by its ending, where that alone tells, and what describes its structure."""

@@ -20,14 +20,14 @@ from intern.core.clock import Clock
 from intern.core.errors import ModelError, ModelReplyError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.progress import tell
+from intern.core.progress import report_progress
 from intern.core.records import Scalar, SearchDocument
 from intern.core.tasks import run_each
 from intern.core.text.passages import GAP
-from intern.core.text.words import one_line, truncated
+from intern.core.text.words import collapse_whitespace, truncate_text
 from intern.models.prompt import Model
 from intern.sources import scanning
-from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, file_type_of, structure_of
+from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, describe_structure, detect_file_type
 from intern.sources.options import DiscoveryOptions
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
@@ -41,7 +41,7 @@ _ORDER = tuple(kind for kind, _ in DiscoveryOptions().patterns)
 _URGENCY: Mapping[Why, int] = {"new": 0, "changed": 1, "summary_failed": 2, "unreadable": 3, "gone": 4}
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class DiscoveryQuestion(Struct, frozen=True, kw_only=True):
     """An item of the feed."""
 
     question: str
@@ -53,25 +53,25 @@ class Question(Struct, frozen=True, kw_only=True):
     type: str
 
 
-def source_id_of(path: str) -> SourceId:
+def file_source_id(path: str) -> SourceId:
     """Return the source id of a file, for search results: the SHA-256 of its path."""
     return SourceId(f"file:{hashlib.sha256(path.encode('utf-8', 'surrogateescape')).hexdigest()}")
 
 
-def feed(scanned: scanning.Scanned, known: Iterable[SearchDocument]) -> tuple[Question, ...]:
+def build_questions(scanned: scanning.ScanResult, known: Iterable[SearchDocument]) -> tuple[DiscoveryQuestion, ...]:
     """Return every question: documentation first, then configuration, source code, services; what is gone last."""
     by_path = {document.path: document for document in known}
     asked: list[tuple[scanning.FoundFile, Why]] = [
-        (file, why) for file in scanned.files if (why := _why(file, by_path.get(file.path))) is not None
+        (file, why) for file in scanned.files if (why := _find_reason(file, by_path.get(file.path))) is not None
     ]
-    asked.sort(key=lambda each: _weight(each[0], each[1], by_path.get(each[0].path)))
+    asked.sort(key=lambda each: _priority_key(each[0], each[1], by_path.get(each[0].path)))
     gone = by_path.keys() - {file.path for file in scanned.files}
     lost = (path for path in sorted(gone) if not scanning.is_below(path, scanned.troubles))
-    found = (_about(file, why) for file, why in asked)
-    return (*found, *(_question(path, by_path[path].type, "gone") for path in lost))
+    found = (_build_file_question(file, why) for file, why in asked)
+    return (*found, *(_build_question(path, by_path[path].type, "gone") for path in lost))
 
 
-def due(questions: Iterable[Question], max_items: int) -> tuple[Question, ...]:
+def select_due_questions(questions: Iterable[DiscoveryQuestion], max_items: int) -> tuple[DiscoveryQuestion, ...]:
     """Choose the questions of one cycle: at most `max_items` that read a file, and all gone files, which come last."""
     return tuple(question for n, question in enumerate(questions) if n < max_items or question.why == "gone")
 
@@ -81,7 +81,7 @@ def is_stale(document: SearchDocument, mtime: float) -> bool:
     return document.meta.get("version" if document.type == "topic" else "indexed_mtime") != mtime
 
 
-def _why(file: scanning.FoundFile, known: SearchDocument | None) -> Why | None:
+def _find_reason(file: scanning.FoundFile, known: SearchDocument | None) -> Why | None:
     if known is None:
         return "new"
     # Other than in the specification, any other time counts: a restored backup is older.
@@ -92,9 +92,9 @@ def _why(file: scanning.FoundFile, known: SearchDocument | None) -> Why | None:
     return "unreadable" if known.status == "permission_denied" else None
 
 
-def _question(path: str, kind: str, why: Why, *evidence: str) -> Question:
+def _build_question(path: str, kind: str, why: Why, *evidence: str) -> DiscoveryQuestion:
     name = re.sub(r"[^A-Za-z0-9]+", "_", path.rpartition("/")[2]).strip("_")
-    return Question(
+    return DiscoveryQuestion(
         question=f"What knowledge does {path} contain?",
         hypothesis=f"UNINDEXED_KNOWLEDGE_{name}",
         evidence=(f"file_path: {path}", f"file_type: {kind}", *evidence),
@@ -105,12 +105,12 @@ def _question(path: str, kind: str, why: Why, *evidence: str) -> Question:
     )
 
 
-def _about(file: scanning.FoundFile, why: Why) -> Question:
+def _build_file_question(file: scanning.FoundFile, why: Why) -> DiscoveryQuestion:
     mtime = datetime.fromtimestamp(file.mtime, UTC).isoformat(timespec="seconds")
-    return _question(file.path, file.type, why, f"size: {file.size}", f"mtime: {mtime}")
+    return _build_question(file.path, file.type, why, f"size: {file.size}", f"mtime: {mtime}")
 
 
-def _weight(file: scanning.FoundFile, why: Why, known: SearchDocument | None) -> tuple[int, int, str, str]:
+def _priority_key(file: scanning.FoundFile, why: Why, known: SearchDocument | None) -> tuple[int, int, str, str]:
     """Return the sort key of a file. Of equals, what was tried longest ago comes first, so bad files block no other."""
     tried_at = "" if known is None else str(known.meta.get("indexed_at") or "")
     return _URGENCY[why], _ORDER.index(file.type), tried_at, file.path
@@ -123,7 +123,7 @@ _MOST_SUMMARY_CHARS = 2000
 _SIDE_BY_SIDE = 4
 
 
-class Discovered(Struct, frozen=True, kw_only=True):
+class DiscoveryReport(Struct, frozen=True, kw_only=True):
     """The results of a cycle, by path."""
 
     indexed: tuple[str, ...] = ()
@@ -141,10 +141,10 @@ class Discovered(Struct, frozen=True, kw_only=True):
     """None of the scan paths could be read."""
 
 
-class Feed(NamedTuple):
+class DiscoveryFeed(NamedTuple):
     """The questions of a cycle, and the paths that could not be read."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[DiscoveryQuestion, ...]
     """The weightiest first."""
     unreadable: Mapping[str, str]
     """Paths that could not be read, and why."""
@@ -166,85 +166,85 @@ class Discovery:
     read: Callable[[str, Collection[str]], scanning.FileText] = scanning.read_file
     _told: frozenset[str] = frozenset()
 
-    async def look(self) -> Feed:
+    async def find_questions(self) -> DiscoveryFeed:
         """Return all questions, and the paths that could not be read. Writes nothing; raises KnowledgeError."""
-        known = await self.store.documents("file")
+        known = await self.store.list_documents("file")
         scanned = await to_thread.run_sync(self.scanner.scan)
-        return Feed(feed(scanned, known), scanned.troubles, scanned.nowhere)
+        return DiscoveryFeed(build_questions(scanned, known), scanned.troubles, scanned.nowhere)
 
-    async def work(self) -> Discovered:
+    async def run_cycle(self) -> DiscoveryReport:
         """Answer the weightiest questions. Raises KnowledgeError; errors of the model are stored."""
-        questions, unreadable, nowhere = await self.look()
-        self._tell(unreadable)
-        chosen = due(questions, self.options.max_items)
-        done = await self._answered(chosen)
+        questions, unreadable, nowhere = await self.find_questions()
+        self._log_unreadable(unreadable)
+        chosen = select_due_questions(questions, self.options.max_items)
+        done = await self._answer_questions(chosen)
         return structs.replace(done, left=len(questions) - len(chosen), unreadable=unreadable, nowhere=nowhere)
 
-    async def freshen(self, paths: Collection[str]) -> Discovered:
+    async def refresh_files(self, paths: Collection[str]) -> DiscoveryReport:
         """Look at requested files again: index changed ones, forget gone ones."""
-        wanted = {source_id_of(path): path for path in paths}
-        known = await self.store.documents("file", sorted(wanted))
-        scanned = await to_thread.run_sync(self._looked_at, sorted(wanted.values()))
-        return await self._answered(feed(scanned, known))
+        wanted = {file_source_id(path): path for path in paths}
+        known = await self.store.list_documents("file", sorted(wanted))
+        scanned = await to_thread.run_sync(self._check_files, sorted(wanted.values()))
+        return await self._answer_questions(build_questions(scanned, known))
 
-    def _tell(self, unreadable: Mapping[str, str]) -> None:
+    def _log_unreadable(self, unreadable: Mapping[str, str]) -> None:
         """Log unreadable paths that are new."""
         for path in sorted(unreadable.keys() - self._told):
             _log.warning("scan_path_unreadable", path=path, reason=unreadable[path])
         self._told = frozenset(unreadable)
 
-    def _looked_at(self, paths: Sequence[str]) -> scanning.Scanned:
+    def _check_files(self, paths: Sequence[str]) -> scanning.ScanResult:
         files: list[scanning.FoundFile] = []
         troubles: dict[str, str] = {}
         for path in paths:
             try:
-                file = self.scanner.look(path)
+                file = self.scanner.check_file(path)
             except OSError as error:
                 troubles[path] = error.strerror or "it cannot be read"
             else:
                 files += [] if file is None else [file]
-        return scanning.Scanned(files=tuple(files), troubles=troubles)
+        return scanning.ScanResult(files=tuple(files), troubles=troubles)
 
-    async def _answered(self, questions: Sequence[Question]) -> Discovered:
+    async def _answer_questions(self, questions: Sequence[DiscoveryQuestion]) -> DiscoveryReport:
         made: dict[str, SearchDocument | None] = {}
 
-        async def answer(question: Question) -> None:
-            document = None if question.why == "gone" else await self._document(question)
+        async def answer(question: DiscoveryQuestion) -> None:
+            document = None if question.why == "gone" else await self._summarise_file(question)
             if document is not None:
                 # At once: a summary that was paid for is not lost with the process.
-                await self.store.put([document])
+                await self.store.replace_documents([document])
             made[question.path] = document
-            tell("Summarising {total} files", len(made), len(questions))
+            report_progress("Summarising {total} files", len(made), len(questions))
 
         if questions:
-            tell("Summarising {total} files", 0, len(questions))
+            report_progress("Summarising {total} files", 0, len(questions))
         await run_each(answer, questions, _SIDE_BY_SIDE)
         gone = [path for path, document in made.items() if document is None]
-        await self.store.drop([source_id_of(path) for path in gone])
+        await self.store.delete_sources([file_source_id(path) for path in gone])
         if questions:
             _log.info("discovery_cycle", questions=len(questions), dropped=len(gone))
-        return _told(questions, made)
+        return _build_report(questions, made)
 
-    async def _document(self, question: Question) -> SearchDocument | None:
+    async def _summarise_file(self, question: DiscoveryQuestion) -> SearchDocument | None:
         """Make the document of a file; None if the file is gone."""
         try:
             read = await to_thread.run_sync(self.read, question.path, self.secrets)
-        except scanning.UnreadError as error:
+        except scanning.FileUnreadableError as error:
             if error.trouble == "gone":
                 return None
             _log.warning("file_unread", path=question.path, trouble=error.trouble, reason=str(error))
-            return await to_thread.run_sync(self._without_text, question, error)
-        structure = await to_thread.run_sync(structure_of, question.path, read.text)
-        file_type = file_type_of(question.path, question.type)
-        names = await to_thread.run_sync(scanning.names_of, [question.path], self.options.scan_paths)
+            return await to_thread.run_sync(self._describe_unreadable, question, error)
+        structure = await to_thread.run_sync(describe_structure, question.path, read.text)
+        file_type = detect_file_type(question.path, question.type)
+        names = await to_thread.run_sync(scanning.shorten_paths, [question.path], self.options.scan_paths)
         given = SummarizeFileIn(
             file_path=names[question.path],
             file_type=file_type,
             structure=structure,  # it tells of the whole
-            text=_ends_of(read.text, self.options.max_chars),
+            text=_keep_ends(read.text, self.options.max_chars),
         )
-        summary, failure = await self._summary(given)
-        return self._remembered(
+        summary, failure = await self._request_summary(given)
+        return self._build_document(
             question,
             status="summary_failed" if failure else "ok",
             text=f"{summary}\n{structure}".strip(),
@@ -260,14 +260,14 @@ class Discovery:
             },
         )
 
-    async def _summary(self, given: SummarizeFileIn) -> tuple[str, str]:
+    async def _request_summary(self, given: SummarizeFileIn) -> tuple[str, str]:
         """Return a summary, or the error. One retry, besides those of the endpoint."""
         failure = ""
         for _ in range(2):
             try:
                 out = await self.model.ask(SUMMARIZE_FILE, given)
-                said = one_line(scanning.without_secrets(out.summary, self.secrets))
-                summary = truncated(said, _MOST_SUMMARY_CHARS)
+                said = collapse_whitespace(scanning.mask_text_secrets(out.summary, self.secrets))
+                summary = truncate_text(said, _MOST_SUMMARY_CHARS)
                 if summary:
                     return summary, ""
                 raise ModelReplyError(f"{SUMMARIZE_FILE.name} gave no summary of {given.file_path}")
@@ -276,9 +276,11 @@ class Discovery:
         _log.warning("summary_failed", path=given.file_path, reason=failure)
         return SUMMARY_FAILED, failure
 
-    def _without_text(self, question: Question, error: scanning.UnreadError) -> SearchDocument | None:
+    def _describe_unreadable(
+        self, question: DiscoveryQuestion, error: scanning.FileUnreadableError
+    ) -> SearchDocument | None:
         try:
-            found = self.scanner.look(question.path)
+            found = self.scanner.check_file(question.path)
         except OSError:  # it may well be there
             mtime, size = 0.0, 0
         else:
@@ -286,12 +288,12 @@ class Discovery:
                 return None
             mtime, size = found.mtime, found.size
         meta: dict[str, Scalar] = {"file_size": size, "file_type": question.type, "summary": "", "reason": str(error)}
-        return self._remembered(question, status=error.trouble, text="", mtime=mtime, meta=meta)
+        return self._build_document(question, status=error.trouble, text="", mtime=mtime, meta=meta)
 
-    def _remembered(
-        self, question: Question, *, status: str, text: str, mtime: float, meta: dict[str, Scalar]
+    def _build_document(
+        self, question: DiscoveryQuestion, *, status: str, text: str, mtime: float, meta: dict[str, Scalar]
     ) -> SearchDocument:
-        source_id = source_id_of(question.path)
+        source_id = file_source_id(question.path)
         return SearchDocument(
             id=source_id,
             source_id=source_id,
@@ -313,9 +315,9 @@ class Discovery:
         )
 
 
-def _told(questions: Sequence[Question], made: Mapping[str, SearchDocument | None]) -> Discovered:
+def _build_report(questions: Sequence[DiscoveryQuestion], made: Mapping[str, SearchDocument | None]) -> DiscoveryReport:
     status = {each.path: document.status if (document := made[each.path]) else "gone" for each in questions}
-    return Discovered(
+    return DiscoveryReport(
         indexed=tuple(path for path, each in status.items() if each == "ok"),
         failed=tuple(path for path, each in status.items() if each == "summary_failed"),
         passed_over=tuple(path for path, each in status.items() if each not in {"ok", "summary_failed", "gone"}),
@@ -323,7 +325,7 @@ def _told(questions: Sequence[Question], made: Mapping[str, SearchDocument | Non
     )
 
 
-def _ends_of(text: str, max_chars: int) -> str:
+def _keep_ends(text: str, max_chars: int) -> str:
     """Return the text, or three quarters from its head and one from its tail."""
     if len(text) <= max_chars:
         return text

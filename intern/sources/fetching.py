@@ -36,8 +36,8 @@ from msgspec import Struct
 from intern import __version__
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
 from intern.models.clients import read_length, read_most
-from intern.models.refusals import may_pass, retry_after
-from intern.sources.addresses import GuardedBackend, Policy, port_of
+from intern.models.refusals import is_transient, parse_retry_after
+from intern.sources.addresses import DialPolicy, GuardedBackend, effective_port
 from intern.sources.options import WebOptions
 
 AGENT = "intern"
@@ -49,7 +49,7 @@ _MOST_RULES = 5000
 _LONGEST_DELAY = 5.0  # seconds; a longer delay would hold up all other sites' pages
 
 
-class _Rule(NamedTuple):
+class _RobotsRule(NamedTuple):
     pattern: str
     allows: bool
 
@@ -68,10 +68,10 @@ class _Rule(NamedTuple):
         return at == len(path) if len(pieces) == 1 else path.endswith(pieces[-1])
 
 
-class Robots(NamedTuple):
+class RobotsRules(NamedTuple):
     """The rules of a site for us."""
 
-    rules: tuple[_Rule, ...] = ()
+    rules: tuple[_RobotsRule, ...] = ()
     delay: float = 0.0
     """Seconds that it wants between two requests."""
 
@@ -94,27 +94,31 @@ class Robots(NamedTuple):
                 for agent in agents:
                     groups[agent].append((key, value))
         group = groups.get(AGENT, groups.get("*", []))
-        rules = [_Rule(_plain(value), key == "allow") for key, value in group if key != "crawl-delay" and value]
-        delays = [_seconds(value) for key, value in group if key == "crawl-delay"]
+        rules = [
+            _RobotsRule(_normalise_path(value), key == "allow")
+            for key, value in group
+            if key != "crawl-delay" and value
+        ]
+        delays = [_parse_delay(value) for key, value in group if key == "crawl-delay"]
         return cls(tuple(rules[:_MOST_RULES]), delays[-1] if delays else 0.0)
 
     def allows(self, target: str) -> bool:
         """Return whether we may fetch this path and query."""
-        path = _plain(target)
+        path = _normalise_path(target)
         matching = [rule for rule in self.rules if rule.matches(path)]
         return max(matching, key=lambda rule: (len(rule.pattern), rule.allows)).allows if matching else True
 
 
-NOBODY = Robots((_Rule("/", allows=False),))
+NOBODY = RobotsRules((_RobotsRule("/", allows=False),))
 """The rules of a site whose robots.txt is unusable: nothing is allowed."""
 
 
-def _plain(path: str) -> str:
+def _normalise_path(path: str) -> str:
     """Normalise percent-encoding."""
     return quote(unquote(path, errors="replace"), safe="/?&=*$;,:@!+'()~-._%#[]")
 
 
-def _seconds(value: str) -> float:
+def _parse_delay(value: str) -> float:
     try:
         return min(max(0.0, float(value)), _LONGEST_DELAY)  # NaN is not larger than 0
     except ValueError:
@@ -125,7 +129,7 @@ def _seconds(value: str) -> float:
 _HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "DISPLAY", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
 
 
-async def rendered(options: WebOptions, url: str) -> bytes:
+async def run_render_command(options: WebOptions, url: str) -> bytes:
     """Return the output of the command for the page. Raises PageUnavailableError and PageRefusedError."""
     printed, seconds = bytearray(), options.render_seconds
     environment = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
@@ -146,7 +150,7 @@ async def rendered(options: WebOptions, url: str) -> bytes:
                         raise PageRefusedError(f"rendered, it is larger than {options.max_rendered_bytes} bytes")
                 code = await process.wait()
             finally:
-                await _ended(process)
+                await _kill_process(process)
     except TimeoutError:
         raise PageUnavailableError(f"rendering took longer than {seconds:g} s") from None
     except OSError as error:
@@ -156,7 +160,7 @@ async def rendered(options: WebOptions, url: str) -> bytes:
     return bytes(printed)
 
 
-async def _ended(process: Process) -> None:
+async def _kill_process(process: Process) -> None:
     """Kill the process and its children, also when cancelled."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -187,7 +191,7 @@ class FetchedPage(Struct, frozen=True, kw_only=True):
     last_modified: str | None
 
 
-class _Answer(NamedTuple):
+class _HttpResponse(NamedTuple):
     url: httpx.URL
     status: int
     headers: httpx.Headers
@@ -195,13 +199,13 @@ class _Answer(NamedTuple):
     is_too_large: bool
 
 
-class _Site:
+class _SiteState:
     """The state of a host while pages are fetched."""
 
     def __init__(self) -> None:
         self.turn = anyio.Lock()
         self.free_at = float("-inf")
-        self.robots: Robots | WebError | None = None
+        self.robots: RobotsRules | WebError | None = None
         self.silences = 0
 
 
@@ -212,17 +216,21 @@ class PageFetcher:
     """
 
     def __init__(
-        self, options: WebOptions | None = None, *, policy: Policy | None = None, backend: GuardedBackend | None = None
+        self,
+        options: WebOptions | None = None,
+        *,
+        policy: DialPolicy | None = None,
+        backend: GuardedBackend | None = None,
     ) -> None:
         """`policy` says what may be asked for, `backend` connects; both are for tests."""
         self._options = options or WebOptions()
-        self._policy = policy or Policy()
+        self._policy = policy or DialPolicy()
         self._backend = backend or GuardedBackend(self._policy)
-        self._sites: defaultdict[str, _Site] = defaultdict(_Site)
+        self._sites: defaultdict[str, _SiteState] = defaultdict(_SiteState)
         self._requests = anyio.CapacityLimiter(self._options.concurrency)
 
     async def __aenter__(self) -> Self:
-        tls = await run_sync(_certificates)
+        tls = await run_sync(_load_certificates)
         self._pool = httpcore.AsyncConnectionPool(tls, network_backend=self._backend, keepalive_expiry=5)
         return self
 
@@ -232,23 +240,25 @@ class PageFetcher:
 
     async def fetch(self, url: str, *, etag: str | None = None, last_modified: str | None = None) -> FetchedPage | None:
         """Fetch a page; None if it is unchanged by its `etag` or `last_modified`. Raises the WebError family."""
-        target = self._policy.url(url)
+        target = self._policy.parse_url(url)
         asked = {"If-None-Match": etag, "If-Modified-Since": last_modified}
         headers = {name: value for name, value in asked.items() if value}
         headers["Accept"] = "text/html, text/markdown, text/plain;q=0.9, application/xhtml+xml;q=0.8"
-        answer = await self._followed(target, headers, obeying=True)
+        answer = await self._follow_redirects(target, headers, obeying=True)
         if answer.status == HTTPStatus.NOT_MODIFIED and (etag or last_modified):
             return None
-        return self._judged(answer, target.fragment)
+        return self._build_page(answer, target.fragment)
 
     async def fetch_file(self, url: str) -> bytes:
         """Fetch a file that a person linked, from that very address: no robot walks, no redirect is followed.
 
         Raises the WebError family.
         """
-        answer = await self._asked(self._policy.url(url), {"Accept": "text/plain"}, self._options.max_bytes)
+        answer = await self._request_in_turn(
+            self._policy.parse_url(url), {"Accept": "text/plain"}, self._options.max_bytes
+        )
         _check_status(answer)
-        body = b"" if answer.is_too_large else _unpacked(answer, self._options.max_bytes)
+        body = b"" if answer.is_too_large else _unpack_body(answer, self._options.max_bytes)
         if answer.is_too_large or len(body) > self._options.max_bytes:
             raise PageRefusedError(f"it is larger than {self._options.max_bytes} bytes")
         return body
@@ -260,38 +270,38 @@ class PageFetcher:
         """
         if not self._options.render_command:
             return None
-        target = self._policy.url(url)
-        await self._obey(target)
-        await self._backend.vetted(target.raw_host.decode("ascii"), port_of(target))
-        return await rendered(self._options, url)
+        target = self._policy.parse_url(url)
+        await self._obey_robots(target)
+        await self._backend.resolve_checked(target.raw_host.decode("ascii"), effective_port(target))
+        return await run_render_command(self._options, url)
 
-    async def _followed(self, url: httpx.URL, headers: dict[str, str], *, obeying: bool) -> _Answer:
+    async def _follow_redirects(self, url: httpx.URL, headers: dict[str, str], *, obeying: bool) -> _HttpResponse:
         """Return the answer at the end of the redirects."""
         for _ in range(_MOST_REDIRECTS + 1):
             if obeying:
-                await self._obey(url)
+                await self._obey_robots(url)
             limit = self._options.max_bytes if obeying else LARGEST
-            answer = await self._asked(url, headers, limit)
+            answer = await self._request_in_turn(url, headers, limit)
             location = answer.headers.get("Location", "")
             if answer.status not in _REDIRECTS or not location:
                 return answer
-            url = self._next(url, location)
+            url = self._resolve_redirect(url, location)
         raise PageRefusedError(f"it leads through more than {_MOST_REDIRECTS} redirects")
 
-    def _next(self, url: httpx.URL, location: str) -> httpx.URL:
+    def _resolve_redirect(self, url: httpx.URL, location: str) -> httpx.URL:
         try:
-            following = self._policy.url(location, base=url)
+            following = self._policy.parse_url(location, base=url)
         except PageRefusedError as error:
             raise PageRefusedError(f"it redirects to a place that is not fetched: {error}") from None
         if url.scheme == "https" and following.scheme == "http":
             raise PageRefusedError("it redirects from https to http")
         return following
 
-    async def _obey(self, url: httpx.URL) -> None:
+    async def _obey_robots(self, url: httpx.URL) -> None:
         """Raise if the site's robots.txt forbids the page, or cannot be fetched."""
-        site = self._site(url)
+        site = self._site_state(url)
         if site.robots is None:
-            site.robots = await self._robots(url.copy_with(raw_path=b"/robots.txt", fragment=None))
+            site.robots = await self._fetch_robots(url.copy_with(raw_path=b"/robots.txt", fragment=None))
         if isinstance(site.robots, PageUnavailableError):
             raise PageUnavailableError(str(site.robots), site.robots.retry_after)
         if isinstance(site.robots, WebError):
@@ -299,39 +309,39 @@ class PageFetcher:
         if not site.robots.allows(url.raw_path.decode("ascii")):
             raise PageRefusedError(f"{url.host}/robots.txt asks {AGENT} not to fetch it")
 
-    async def _robots(self, url: httpx.URL) -> Robots | WebError:
+    async def _fetch_robots(self, url: httpx.URL) -> RobotsRules | WebError:
         try:
-            answer = await self._followed(url, {"Accept": "text/plain"}, obeying=False)
+            answer = await self._follow_redirects(url, {"Accept": "text/plain"}, obeying=False)
         except WebError as error:
             return error
         if answer.status == HTTPStatus.OK:
-            return Robots.parse(answer.body.decode("utf-8-sig", "replace"))
-        if may_pass(answer.status):
+            return RobotsRules.parse(answer.body.decode("utf-8-sig", "replace"))
+        if is_transient(answer.status):
             # The standard takes such a site for one that allows nothing, for the time being.
             return PageUnavailableError(f"{url.host}/robots.txt cannot be fetched: it answered {answer.status}")
         # Any other answer, "not found" for the most part, means that there are no rules.
-        return Robots() if answer.status >= HTTPStatus.BAD_REQUEST else NOBODY
+        return RobotsRules() if answer.status >= HTTPStatus.BAD_REQUEST else NOBODY
 
-    async def _asked(self, url: httpx.URL, headers: dict[str, str], limit: int) -> _Answer:
+    async def _request_in_turn(self, url: httpx.URL, headers: dict[str, str], limit: int) -> _HttpResponse:
         """Make one request, in its site's turn. Redirects are answers here."""
-        site = self._site(url)
+        site = self._site_state(url)
         async with site.turn:
             if site.silences >= _MOST_SILENCES:
                 raise PageUnavailableError(f"{url.host} does not answer")
             await anyio.sleep_until(site.free_at)
             async with self._requests:
                 try:
-                    answer = await self._exchanged(url, headers, limit)
+                    answer = await self._send_request(url, headers, limit)
                 except PageUnavailableError:
                     site.silences += 1
                     raise
                 finally:
-                    delay = site.robots.delay if isinstance(site.robots, Robots) else 0.0
+                    delay = site.robots.delay if isinstance(site.robots, RobotsRules) else 0.0
                     site.free_at = anyio.current_time() + max(self._options.pause_seconds, delay)
             site.silences = 0
             return answer
 
-    async def _exchanged(self, url: httpx.URL, headers: dict[str, str], limit: int) -> _Answer:
+    async def _send_request(self, url: httpx.URL, headers: dict[str, str], limit: int) -> _HttpResponse:
         seconds = self._options.timeout_seconds
         # A pool does not know of redirects, cookies, passwords or proxies.
         asking = self._pool.stream(
@@ -343,25 +353,25 @@ class PageFetcher:
         try:
             with anyio.fail_after(seconds):
                 async with asking as response:
-                    return await _read(url, response, limit)
+                    return await _read_response(url, response, limit)
         except (TimeoutError, httpcore.TimeoutException) as error:
             raise PageUnavailableError(f"{url.host} did not answer within {seconds:g} s") from error
         except (httpcore.NetworkError, httpcore.ProtocolError) as error:
-            raise PageUnavailableError(f"{url.host} cannot be reached: {_told(error)}") from error
+            raise PageUnavailableError(f"{url.host} cannot be reached: {_format_error(error)}") from error
 
-    def _site(self, url: httpx.URL) -> _Site:
+    def _site_state(self, url: httpx.URL) -> _SiteState:
         return self._sites[url.netloc.decode("ascii").lower()]
 
-    def _judged(self, answer: _Answer, fragment: str) -> FetchedPage:
+    def _build_page(self, answer: _HttpResponse, fragment: str) -> FetchedPage:
         """Return the page. Raises the WebError family for its status, its type or its size."""
         _check_status(answer)
         declared = Message()
         declared["Content-Type"] = answer.headers.get("Content-Type", "")
-        kind = declared.get_content_type() if declared["Content-Type"] else _sniffed(answer.body)
+        kind = declared.get_content_type() if declared["Content-Type"] else _guess_content_type(answer.body)
         if kind not in _READABLE:
             raise PageRefusedError(f"it is {kind[:100]}, which is not read; pages are HTML, Markdown or plain text")
         limit = self._options.max_bytes
-        body = b"" if answer.is_too_large else _unpacked(answer, limit)
+        body = b"" if answer.is_too_large else _unpack_body(answer, limit)
         if answer.is_too_large or len(body) > limit:
             raise PageRefusedError(f"it is larger than the {limit} bytes allowed (kb.max_source_bytes)")
         return FetchedPage(
@@ -370,39 +380,39 @@ class PageFetcher:
             body=body,
             is_html=kind in _HTML,
             charset=declared.get_content_charset(),
-            etag=_validator(answer.headers, "ETag"),
-            last_modified=_validator(answer.headers, "Last-Modified"),
+            etag=_cache_validator(answer.headers, "ETag"),
+            last_modified=_cache_validator(answer.headers, "Last-Modified"),
         )
 
 
 @cache
-def _certificates() -> ssl.SSLContext:
+def _load_certificates() -> ssl.SSLContext:
     """Load the certificates once: that takes longer than many a page."""
     return httpx.create_ssl_context()
 
 
-def _check_status(answer: _Answer) -> None:
+def _check_status(answer: _HttpResponse) -> None:
     status, host = answer.status, answer.url.host
     if status == HTTPStatus.OK:
         return
     if status in _GONE:
         raise PageGoneError(f"{host} answered {status}: there is no such page")
-    if may_pass(status):
-        wait = retry_after(answer.headers.get("Retry-After"), datetime.now(UTC), longest=_LONGEST_RETRY_AFTER)
+    if is_transient(status):
+        wait = parse_retry_after(answer.headers.get("Retry-After"), datetime.now(UTC), longest=_LONGEST_RETRY_AFTER)
         raise PageUnavailableError(f"{host} answered {status}", wait)
     raise PageRefusedError(f"{host} answered {status} instead of a page")
 
 
-async def _read(url: httpx.URL, response: httpcore.Response, limit: int) -> _Answer:
+async def _read_response(url: httpx.URL, response: httpcore.Response, limit: int) -> _HttpResponse:
     headers = httpx.Headers(response.headers)
     # The body of any other status is not needed.
     is_read = response.status == HTTPStatus.OK and read_length(headers) <= limit
     read = await read_most(response.aiter_stream(), limit) if is_read else b""
     is_too_large = max(len(read), read_length(headers)) > limit
-    return _Answer(url, response.status, headers, read[:limit], is_too_large)
+    return _HttpResponse(url, response.status, headers, read[:limit], is_too_large)
 
 
-def _unpacked(answer: _Answer, limit: int) -> bytes:
+def _unpack_body(answer: _HttpResponse, limit: int) -> bytes:
     """Unpack the body. One that would grow beyond the limit is cut a byte behind it."""
     packing = answer.headers.get("Content-Encoding", "").strip().lower()
     if packing in {"", "identity"}:
@@ -419,16 +429,16 @@ def _unpacked(answer: _Answer, limit: int) -> bytes:
     return body
 
 
-def _validator(headers: httpx.Headers, name: str) -> str | None:
+def _cache_validator(headers: httpx.Headers, name: str) -> str | None:
     """Return a validator to send back; None for one that does not fit into a header."""
     value = headers.get(name, "").strip()
     return value if value.isascii() and value.isprintable() and 0 < len(value) <= _LONGEST_VALIDATOR else None
 
 
-def _sniffed(body: bytes) -> str:
+def _guess_content_type(body: bytes) -> str:
     return "text/html" if body.lstrip()[:1] == b"<" else "text/plain" if b"\0" not in body else "binary data"
 
 
-def _told(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     """Return the message of a network error on one line; parts may come from the site."""
     return " ".join(str(error).split())[:200] or type(error).__name__

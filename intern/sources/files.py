@@ -19,8 +19,8 @@ from typing import NamedTuple
 from intern.core.errors import SourceError
 from intern.core.log import get_logger
 from intern.core.text.patterns import regex
-from intern.documents.blocks import text_of
-from intern.documents.parsing import MOST_MARKUP, UnfitError, check_ending, decoded_text, parse
+from intern.documents.blocks import write_document
+from intern.documents.parsing import MOST_MARKUP, NotADocumentError, check_ending, decode_text, parse_document
 
 _log = get_logger(__name__)
 
@@ -55,7 +55,7 @@ class SkippedFile(NamedTuple):
     reason: str
 
 
-class Scan(NamedTuple):
+class FolderScan(NamedTuple):
     """The folder at one moment; each part sorted by path."""
 
     files: tuple[SourceFile, ...]
@@ -68,7 +68,7 @@ class NotASourceError(SourceError):
     """The file is no document."""
 
     def __init__(self, rel_path: str, folder: Path, reason: str) -> None:
-        super().__init__(f"{_printable(rel_path)} in {folder} is no source: {reason}")
+        super().__init__(f"{_escape_unprintable(rel_path)} in {folder} is no source: {reason}")
         self.reason = reason
 
 
@@ -84,14 +84,14 @@ class SourceFolder:
         self._held = 0
         self._keeping = Lock()
 
-    def scan(self) -> Scan:
+    def scan(self) -> FolderScan:
         """Look through the folder, into no file. Raises SourceError where the folder itself cannot be read.
 
         Some of the files may turn out to be no sources when they are read; from then on they are passed over.
         """
-        root = self._resolved_root()
+        root = self._resolve_root()
         files: list[SourceFile] = []
-        skipped: dict[str, UnfitError | OSError] = {}
+        skipped: dict[str, NotADocumentError | OSError] = {}
         unreadable: set[str] = set()
         unfit: dict[SourceFile, str] = {}
         folders = [""]
@@ -102,7 +102,7 @@ class SourceFolder:
                     entries = list(listing)
             except OSError as error:
                 if not folder:
-                    raise self._no_root(error) from error
+                    raise self._root_error(error) from error
                 skipped[folder] = error
                 unreadable.add(folder)
                 continue
@@ -113,17 +113,19 @@ class SourceFolder:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(rel_path)
                         continue
-                    file = self._looked_at(root, rel_path)
+                    file = self._check_file(root, rel_path)
                     if reason := self._unfit.get(file):
-                        unfit[file], skipped[rel_path] = reason, UnfitError(reason)
+                        unfit[file], skipped[rel_path] = reason, NotADocumentError(reason)
                     else:
                         files.append(file)
-                except (UnfitError, OSError) as error:
+                except (NotADocumentError, OSError) as error:
                     skipped[rel_path] = error
-                    unreadable.update([] if isinstance(error, UnfitError | FileNotFoundError) else [rel_path])
+                    unreadable.update([] if isinstance(error, NotADocumentError | FileNotFoundError) else [rel_path])
         self._unfit = unfit
-        told = sorted(SkippedFile(_printable(rel_path), _why(error)) for rel_path, error in skipped.items())
-        return Scan(tuple(sorted(files)), tuple(told), frozenset(unreadable))
+        told = sorted(
+            SkippedFile(_escape_unprintable(rel_path), _describe_error(error)) for rel_path, error in skipped.items()
+        )
+        return FolderScan(tuple(sorted(files)), tuple(told), frozenset(unreadable))
 
     def read(self, rel_path: str) -> str:
         """Read the text of a document as Markdown.
@@ -132,45 +134,45 @@ class SourceFolder:
         read.
         """
         try:
-            return self._text(self._root, self._looked_at(self._root, rel_path))
-        except UnfitError as reason:
+            return self._read_text(self._root, self._check_file(self._root, rel_path))
+        except NotADocumentError as reason:
             raise NotASourceError(rel_path, self._root, str(reason)) from None
         except OSError as error:
-            self._resolved_root()  # that the folder itself is gone is the better word
+            self._resolve_root()  # that the folder itself is gone is the better word
             raise SourceError(
-                f"{_printable(rel_path)} in {self._root} could not be read ({error.strerror}); "
+                f"{_escape_unprintable(rel_path)} in {self._root} could not be read ({error.strerror}); "
                 "check that it is there, and its permissions"
             ) from error
 
-    def _resolved_root(self) -> Path:
+    def _resolve_root(self) -> Path:
         try:
             return Path(os.path.realpath(self._root, strict=True))
         except OSError as error:
-            raise self._no_root(error) from error
+            raise self._root_error(error) from error
 
-    def _no_root(self, error: OSError) -> SourceError:
+    def _root_error(self, error: OSError) -> SourceError:
         return SourceError(
             f"the sources folder {self._root} cannot be read ({error.strerror}); "
             "make it and put your documents there, or let kb.sources_dir name another"
         )
 
-    def _looked_at(self, root: Path, rel_path: str) -> SourceFile:
+    def _check_file(self, root: Path, rel_path: str) -> SourceFile:
         """Return the file as it is now. Raises UnfitError or OSError."""
         for name in rel_path.split("/"):
             if name in {"", ".", ".."}:
-                raise UnfitError("it is no path inside the folder")
+                raise NotADocumentError("it is no path inside the folder")
             _check_name(name)
         check_ending(rel_path)
-        target = self._target(root, rel_path)
+        target = self._resolve_target(root, rel_path)
         status = os.stat(target)  # noqa: PTH116
         if not stat.S_ISREG(status.st_mode):
-            raise UnfitError("it is no regular file")
+            raise NotADocumentError("it is no regular file")
         self._check_size(status.st_size)
         if not os.access(target, os.R_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return SourceFile(rel_path, status.st_size, status.st_mtime_ns)
 
-    def _target(self, root: Path, rel_path: str) -> str:
+    def _resolve_target(self, root: Path, rel_path: str) -> str:
         # Paths are resolved where there is a link only: for each source of each answer that would take longer than to
         # read it.
         target = str(root)
@@ -181,32 +183,32 @@ class SourceFolder:
         else:
             return target
         resolved = Path(os.path.realpath(root / rel_path, strict=True))
-        if not resolved.is_relative_to(self._resolved_root()):
-            raise UnfitError("it is a link that points outside the folder")
+        if not resolved.is_relative_to(self._resolve_root()):
+            raise NotADocumentError("it is a link that points outside the folder")
         return str(resolved)
 
     def _check_size(self, size: int) -> None:
         if size > MOST_MARKUP * self._max_bytes:
-            raise UnfitError(
+            raise NotADocumentError(
                 f"its {size} bytes are more than the {MOST_MARKUP * self._max_bytes} allowed (kb.max_source_bytes)"
             )
 
-    def _text(self, root: Path, file: SourceFile) -> str:
-        data = self._data(root, file.rel_path)
+    def _read_text(self, root: Path, file: SourceFile) -> str:
+        data = self._read_bytes(root, file.rel_path)
         try:
-            return self._keep(file.rel_path, data)
-        except UnfitError as reason:
+            return self._extract_cached(file.rel_path, data)
+        except NotADocumentError as reason:
             self._unfit[file] = str(reason)
             raise
 
-    def _keep(self, rel_path: str, data: bytes) -> str:
+    def _extract_cached(self, rel_path: str, data: bytes) -> str:
         """Return the text, from memory where it is there, and keep it."""
         key = (rel_path, sha256(data).digest())
         included: list[str] = []
         with self._keeping:
             text = self._kept.pop(key, None)
             self._held -= len(text or "")
-        text = self._extract(rel_path, data, included) if text is None else text
+        text = self._extract_text(rel_path, data, included) if text is None else text
         with self._keeping:
             if not included and key not in self._kept:  # what it includes may change without it
                 self._kept[key] = text
@@ -215,45 +217,45 @@ class SourceFolder:
                 self._held -= len(self._kept.pop(next(iter(self._kept))))
         return text
 
-    def _extract(self, rel_path: str, data: bytes, included: list[str]) -> str:
+    def _extract_text(self, rel_path: str, data: bytes, included: list[str]) -> str:
         def read(path: str) -> str | None:
             included.append(path)
-            return self._included(path)
+            return self._read_included(path)
 
-        document = parse(data, rel_path, max_chars=self._max_bytes, read=read)
+        document = parse_document(data, rel_path, max_chars=self._max_bytes, read=read)
         for oddity in document.oddities:
             _log.warning("document_odd", path=rel_path, reason=oddity)
-        return text_of(document)
+        return write_document(document)
 
-    def _included(self, rel_path: str) -> str | None:
+    def _read_included(self, rel_path: str) -> str | None:
         """Return the text of a file that another one includes; None if it is none, or lies outside."""
         try:
-            self._looked_at(self._root, rel_path)
-            return decoded_text(self._data(self._root, rel_path))[0]
-        except (UnfitError, OSError):
+            self._check_file(self._root, rel_path)
+            return decode_text(self._read_bytes(self._root, rel_path))[0]
+        except (NotADocumentError, OSError):
             return None
 
-    def _data(self, root: Path, rel_path: str) -> bytes:
+    def _read_bytes(self, root: Path, rel_path: str) -> bytes:
         # Neither through a link that was put there since, nor waiting for what is no file any more.
-        fd = os.open(self._target(root, rel_path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(self._resolve_target(root, rel_path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             data = file.read(MOST_MARKUP * self._max_bytes + 1)
         self._check_size(len(data))
         return data
 
 
-def _why(error: UnfitError | OSError) -> str:
+def _describe_error(error: NotADocumentError | OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "it is gone, or a link to nothing"
     return f"it cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
 
 
-def noteworthy(skipped: Iterable[SkippedFile]) -> list[SkippedFile]:
+def drop_hidden_files(skipped: Iterable[SkippedFile]) -> list[SkippedFile]:
     """Skipped sources, without hidden and temporary files."""
-    return [each for each in skipped if _set_aside(each.rel_path.rpartition("/")[2]) is None]
+    return [each for each in skipped if _reason_to_hide(each.rel_path.rpartition("/")[2]) is None]
 
 
-def _set_aside(name: str) -> str | None:
+def _reason_to_hide(name: str) -> str | None:
     if name.startswith("."):
         return "it is hidden"
     if name.endswith(_TEMPORARY) or name.startswith("~$") or (name[0] == "#" and name[-1] == "#"):
@@ -263,16 +265,18 @@ def _set_aside(name: str) -> str | None:
 
 def _check_name(name: str) -> None:
     """Raise UnfitError if the name alone shows that it is no source."""
-    if reason := _set_aside(name):
-        raise UnfitError(reason)
+    if reason := _reason_to_hide(name):
+        raise NotADocumentError(reason)
     if name.lower().endswith(_UNFINISHED):
-        raise UnfitError("its name says that it is not whole")
+        raise NotADocumentError("its name says that it is not whole")
     if _COPY.search(name.lower()):
-        raise UnfitError("its name says that it is a copy that a program left behind")
-    if not name.isprintable() and _printable(name) != name:  # the first is quick, and true of almost every name
-        raise UnfitError("its name holds control characters or is not UTF-8")
+        raise NotADocumentError("its name says that it is a copy that a program left behind")
+    if (
+        not name.isprintable() and _escape_unprintable(name) != name
+    ):  # the first is quick, and true of almost every name
+        raise NotADocumentError("its name holds control characters or is not UTF-8")
 
 
-def _printable(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     escapes = {char: char.encode("unicode_escape").decode() for char in text}
     return "".join(escapes[char] if unicodedata.category(char) in _UNPRINTABLE else char for char in text)

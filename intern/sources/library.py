@@ -21,17 +21,17 @@ from msgspec import Struct
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import MessageId, QAId, SourceId, TopicName
 from intern.core.log import get_logger
-from intern.core.messages import is_distilled, is_team
-from intern.core.records import CapturedPair, Hit, IndexEntry, Learned, SourceText
-from intern.core.text.passages import spans_of
+from intern.core.messages import is_distilled, is_team_source
+from intern.core.records import CapturedPair, IndexEntry, LearnedMatches, PassageHit, SourceText
+from intern.core.text.passages import find_blocks
 from intern.core.text.patterns import regex
 from intern.sources.catalogue import Catalogue
 from intern.sources.files import SourceFolder
 from intern.stores.archive import Archive
-from intern.stores.blocks import bare
+from intern.stores.blocks import bare_message_id
 from intern.stores.files import FileLayer
-from intern.stores.library import CachedPage, folded, is_url, topic_of
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.library import CachedPage, flatten_description, is_url, topic_from_id
+from intern.stores.sqlite.knowledge import KnowledgeStore
 
 _log = get_logger(__name__)
 MOST_MISSING = 4
@@ -57,7 +57,7 @@ _COPY = regex(r"\.?[0-9a-f]{64}\.json(\.tmp)?")
 _COMMENT = regex(r"(?:^|\s)#.*")
 
 
-class Rendering(Struct, frozen=True, kw_only=True):
+class RenderingAttempt(Struct, frozen=True, kw_only=True):
     """A rendering that did not help."""
 
     failures: int = 0
@@ -76,7 +76,7 @@ class PageCopy(Struct, frozen=True, kw_only=True):
     """How it was read."""
     body_hash: str
     """SHA-256 of what the site served; the same again needs no reading."""
-    rendering: Rendering | None = None
+    rendering: RenderingAttempt | None = None
     """The rendering of a page that still needs scripts; None if it was not tried."""
 
 
@@ -118,11 +118,11 @@ class PageCopies:
             raise SourceError(f"there is no copy of {url} in {self._folder}; the next indexing fetches the page again")
         return copy
 
-    def keep(self, copy: PageCopy) -> None:
+    def save(self, copy: PageCopy) -> None:
         """Replace the copy of a page. Raises KnowledgeError."""
         self._files.write_atomically(self._path(copy.url), msgspec.json.encode(copy))
 
-    def keep_only(self, urls: Collection[str]) -> int:
+    def remove_others(self, urls: Collection[str]) -> int:
         """Remove the copies of all other pages; return how many. Raises KnowledgeError."""
         kept = {self._path(url).name for url in urls}
         try:
@@ -145,11 +145,11 @@ class PageCopies:
 _LONGEST_TITLE = 120
 
 
-Rank = Callable[[str, int], Awaitable[Sequence[Hit]]]
+Rank = Callable[[str, int], Awaitable[Sequence[PassageHit]]]
 """Returns the best passages for a text, best first. Raises KnowledgeError."""
 
 
-class MoreSources(Protocol):
+class UnindexedSources(Protocol):
     """Sources that stand in no index on disk."""
 
     async def entries(self) -> Sequence[IndexEntry]:
@@ -161,10 +161,10 @@ class MoreSources(Protocol):
         ...
 
 
-class LearnedSources(Protocol):
+class NuggetsAndFacts(Protocol):
     """Nuggets and facts. Each raises KnowledgeError."""
 
-    async def learned(self, query: str, /) -> Learned:
+    async def find_learned(self, query: str, /) -> LearnedMatches:
         """Return those that fit a question."""
         ...
 
@@ -182,11 +182,11 @@ class Library:
 
     indices: Sequence[Catalogue]
     sources: SourceFolder
-    topics: Knowledge
+    topics: KnowledgeStore
     archive: Archive
     rank: Rank | None = None
-    more: MoreSources | None = None
-    distilled: LearnedSources | None = None
+    more: UnindexedSources | None = None
+    distilled: NuggetsAndFacts | None = None
     pages: PageCopies | None = None
     site: str = DISCORD
     """The beginning of links to messages."""
@@ -201,7 +201,7 @@ class Library:
         The very same tuple as before where nothing has changed and no sources but those of the indices are listed.
         Raises KnowledgeError where an index cannot be read.
         """
-        listed = await to_thread.run_sync(self._entries)
+        listed = await to_thread.run_sync(self._list_entries)
         return listed if self.more is None else (*listed, *await self.more.entries())
 
     async def load(self, source_id: SourceId) -> SourceText:
@@ -215,7 +215,7 @@ class Library:
 
     async def load_each(self, source_ids: Sequence[SourceId]) -> tuple[SourceText | KnowledgeError, ...]:
         """Return the result or the error of `load` for each."""
-        found = {} if self.more is None else await _of_more(self.more, source_ids)
+        found = {} if self.more is None else await _load_unindexed(self.more, source_ids)
         if self.distilled is not None and any(map(is_distilled, source_ids)):
             try:
                 found.update(await self.distilled.load_each(source_ids))
@@ -227,7 +227,7 @@ class Library:
             found.update(zip(others, await to_thread.run_sync(self._load_each, others), strict=True))
         return tuple(found[source_id] for source_id in source_ids)
 
-    async def hits(self, query: str, limit: int) -> Sequence[Hit] | None:
+    async def find_hits(self, query: str, limit: int) -> Sequence[PassageHit] | None:
         """Return the best passages, best first; None without a search, or if it failed."""
         try:
             return None if self.rank is None else await self.rank(query, limit)
@@ -236,16 +236,16 @@ class Library:
             _log.warning("search_failed", reason=str(error))
             return None
 
-    async def learned(self, query: str) -> Learned:
+    async def find_learned(self, query: str) -> LearnedMatches:
         """Return the nuggets and facts that fit a question; none without a search, or if it failed."""
         if self.distilled is None:
-            return Learned()
+            return LearnedMatches()
         try:
-            return await self.distilled.learned(query)
+            return await self.distilled.find_learned(query)
         except KnowledgeError as error:
             # Documents and topics still answer.
             _log.warning("learned_search_failed", reason=str(error))
-            return Learned()
+            return LearnedMatches()
 
     async def citation_link(self, source_id: SourceId) -> str | None:
         """Return a link for readers: a web page, or for `team:<topic>.txt#<qa id>` the message that answered.
@@ -254,15 +254,15 @@ class Library:
         """
         return await to_thread.run_sync(self._citation_link, source_id)
 
-    def _entries(self) -> tuple[IndexEntry, ...]:
+    def _list_entries(self) -> tuple[IndexEntry, ...]:
         kept, listed = self._listed
-        parts = self._parts()
+        parts = self._read_indices()
         if not kept or any(map(is_not, kept, parts)):
             listed = tuple(entry for part in parts for entry in part.values())
             self._listed = (parts, listed)  # at once, as several threads may come here
         return listed
 
-    def _parts(self) -> Sequence[Mapping[SourceId, IndexEntry]]:
+    def _read_indices(self) -> Sequence[Mapping[SourceId, IndexEntry]]:
         """Return the entries of each index; each is looked at again once anything has changed."""
         at, parts = self._looked_at
         position = self.topics.position()
@@ -275,8 +275,8 @@ class Library:
         found: list[SourceText | KnowledgeError] = []
         try:
             # Once: each look asks the database.
-            listed = self._listed_among(source_ids)
-            topics = self.topics.texts([topic_of(each) for each in listed if is_team(each)])
+            listed = self._find_listed(source_ids)
+            topics = self.topics.read_texts([topic_from_id(each) for each in listed if is_team_source(each)])
         except KnowledgeError as error:
             return [error for _ in source_ids]
         for source_id in source_ids:
@@ -286,17 +286,17 @@ class Library:
                 found.append(error)
         return found
 
-    def _listed_among(self, source_ids: Collection[SourceId]) -> Collection[SourceId]:
-        parts = self._parts()
+    def _find_listed(self, source_ids: Collection[SourceId]) -> Collection[SourceId]:
+        parts = self._read_indices()
         return {source_id for source_id in source_ids if any(source_id in each for each in parts)}
 
     def _load(self, source_id: SourceId, listed: Collection[SourceId], topics: Mapping[TopicName, str]) -> SourceText:
         if source_id not in listed:
             raise SourceError(f"{source_id!a} is in no index")
         if is_url(source_id):
-            return self._page(source_id)
-        if is_team(source_id):
-            topic = topic_of(source_id)
+            return self._load_page(source_id)
+        if is_team_source(source_id):
+            topic = topic_from_id(source_id)
             if topic not in topics:
                 raise SourceError(f"there is no topic {topic}")
             return SourceText(source_id=source_id, text=topics[topic], title=topic.replace("-", " "))
@@ -305,9 +305,9 @@ class Library:
             text = self.sources.read(name)
         except KnowledgeError as error:
             raise SourceError(str(error)) from error
-        return SourceText(source_id=source_id, text=text, title=title_of(name, text))
+        return SourceText(source_id=source_id, text=text, title=document_title(name, text))
 
-    def _page(self, source_id: SourceId) -> SourceText:
+    def _load_page(self, source_id: SourceId) -> SourceText:
         if self.pages is None:
             raise SourceError(f"{source_id} is a web page that no copy is kept of")
         try:
@@ -319,16 +319,18 @@ class Library:
     def _citation_link(self, source_id: SourceId) -> str | None:
         listed, _, qa_id = source_id.partition("#")
         if is_url(source_id):  # its `#` is part of the address
-            return source_id.removeprefix("kb:") if self._listed_among([source_id]) else None
-        if not qa_id or not self._listed_among([SourceId(listed)]):
+            return source_id.removeprefix("kb:") if self._find_listed([source_id]) else None
+        if not qa_id or not self._find_listed([SourceId(listed)]):
             return None
-        if self.topics.topic_of(QAId(qa_id)) != topic_of(listed):
+        if self.topics.find_topic(QAId(qa_id)) != topic_from_id(listed):
             return None
         pair = self.archive.get(QAId(qa_id))
         return None if pair is None else jump_link(pair, self.site)
 
 
-async def _of_more(more: MoreSources, source_ids: Sequence[SourceId]) -> dict[SourceId, SourceText | KnowledgeError]:
+async def _load_unindexed(
+    more: UnindexedSources, source_ids: Sequence[SourceId]
+) -> dict[SourceId, SourceText | KnowledgeError]:
     found: dict[SourceId, SourceText | KnowledgeError] = {}
     for source_id in source_ids:
         try:
@@ -348,16 +350,16 @@ def message_link(
     guild_id: str | None, channel_id: str | None, message_id: str | None, site: str = DISCORD
 ) -> str | None:
     """Return the link to a message; None if an id is missing or foreign."""
-    ids = (guild_id or "", channel_id or "", bare(MessageId(message_id or "")))
+    ids = (guild_id or "", channel_id or "", bare_message_id(MessageId(message_id or "")))
     if not all(part.isascii() and part.isdigit() for part in ids):
         return None
     return f"{site}/channels/{'/'.join(ids)}"
 
 
-def title_of(rel_path: str, text: str) -> str:
+def document_title(rel_path: str, text: str) -> str:
     """Return the first heading of a document, else its file name."""
     name = rel_path.rpartition("/")[2]
     if name.lower().endswith(".txt"):
         return name
-    headings = (span.path[-1] for span in spans_of(text) if span.kind == "heading")
-    return next((folded(heading)[:_LONGEST_TITLE] for heading in headings), name)
+    headings = (span.path[-1] for span in find_blocks(text) if span.kind == "heading")
+    return next((flatten_description(heading)[:_LONGEST_TITLE] for heading in headings), name)

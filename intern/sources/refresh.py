@@ -18,11 +18,11 @@ from msgspec import Struct, structs
 
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError, SourceError
 from intern.core.ids import SourceId, TopicName
-from intern.core.log import get_logger, level_of
-from intern.core.progress import tell
+from intern.core.log import failure_level, get_logger
+from intern.core.progress import report_progress
 from intern.core.tasks import run_each
 from intern.models.prompt import Model, Prompt
-from intern.sources.catalogue import Catalogue, described, not_described, rests
+from intern.sources.catalogue import Catalogue, apply_description, apply_description_failure, is_paused
 from intern.sources.descriptions import (
     SUMMARIZE_SOURCE,
     SUMMARIZE_TOPIC,
@@ -30,15 +30,15 @@ from intern.sources.descriptions import (
     SummarizeOut,
     describe_source,
     describe_topic,
-    shortened,
-    source_material,
-    topic_material,
+    shorten_to_line,
+    source_excerpt,
+    topic_excerpt,
 )
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.sources.options import IndexingOptions
 from intern.sources.scanning import is_below
 from intern.stores.library import CachedFile, CachedSource, CachedTopic, content_hash, is_source_id, topic_id
-from intern.stores.sqlite.knowledge import Change, Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
 
 _log = get_logger(__name__)
 
@@ -46,20 +46,20 @@ _NOT_ASKED = "no model was asked yet"
 _UNFIT = "no index can list a name of blanks; rename it"
 
 
-class Owed(NamedTuple):
+class PendingSummary(NamedTuple):
     """A source that has no summary of its present text yet."""
 
     source_id: SourceId
     reason: str
 
 
-class Refreshed(Struct, frozen=True, kw_only=True):
+class RefreshReport(Struct, frozen=True, kw_only=True):
     """The result of a refresh."""
 
     changed: tuple[SourceId, ...] = ()
     """New or changed, and summarised."""
     removed: tuple[SourceId, ...] = ()
-    pending: tuple[Owed, ...] = ()
+    pending: tuple[PendingSummary, ...] = ()
     """Listed, but their summary failed, now or before; a later refresh asks again."""
     skipped: tuple[SkippedFile, ...] = ()
     """Files that were passed over or could not be read."""
@@ -67,14 +67,14 @@ class Refreshed(Struct, frozen=True, kw_only=True):
 
 async def refresh_sources(
     model: Model, folder: SourceFolder, catalogue: Catalogue, options: IndexingOptions, *, describe: bool = True
-) -> Refreshed:
+) -> RefreshReport:
     """Bring the index of the operator's documents up to date.
 
     Without `describe`, no model is asked: changed documents are listed without a new description until one is made.
     Raises SourceError where the folder cannot be read, and KnowledgeError where the index cannot be written.
     """
 
-    def look() -> _Look:
+    def scan_sources() -> _SourceInventory:
         known = catalogue.sources()
         scan = folder.scan()
         every = {SourceId(f"kb:{file.rel_path}"): file for file in scan.files}
@@ -82,45 +82,47 @@ async def refresh_sources(
         unfit = (SkippedFile(f'"{every[each].rel_path}"', _UNFIT) for each in every.keys() - items.keys())
         files = ((source_id, source) for source_id, source in known.items() if isinstance(source, CachedFile))
         gone = frozenset(each for each, source in files if not is_below(source.rel_path, scan.unreadable))
-        return _Look(known, items, gone.difference(items), (*scan.skipped, *sorted(unfit)))
+        return _SourceInventory(known, items, gone.difference(items), (*scan.skipped, *sorted(unfit)))
 
-    def read(rel_path: str) -> _Read:
+    def read_source(rel_path: str) -> _DescribableText:
         text = folder.read(rel_path)
-        return _Read(text, lambda: source_material(text, options.max_source_chars), lambda: describe_source(text))
+        return _DescribableText(
+            text, lambda: source_excerpt(text, options.max_source_chars), lambda: describe_source(text)
+        )
 
-    refresh = Refresh(model, catalogue, options)
-    return await refresh.run(look, read, describe=describe)
+    refresh = IndexRefresh(model, catalogue, options)
+    return await refresh.run(scan_sources, read_source, describe=describe)
 
 
 async def refresh_topics(
-    model: Model, knowledge: Knowledge, catalogue: Catalogue, options: IndexingOptions, *, describe: bool = True
-) -> Refreshed:
+    model: Model, knowledge: KnowledgeStore, catalogue: Catalogue, options: IndexingOptions, *, describe: bool = True
+) -> RefreshReport:
     """Bring the team index up to date with the topics.
 
     Without `describe`, no model is asked, as in `refresh_sources`. Raises KnowledgeError.
     """
 
-    def look() -> _Look:
+    def list_topics() -> _SourceInventory:
         # The index first: a topic that is listed meanwhile is then not taken for one that is gone.
         known = catalogue.sources()
         # The position of the newest change stands in for a file's time.
-        versions = knowledge.versions().items()
+        versions = knowledge.topic_versions().items()
         items = {topic_id(name): SourceFile(f"{name}.txt", length, at) for name, (length, at) in versions}
-        return _Look(known, items, frozenset(known).difference(items), ())
+        return _SourceInventory(known, items, frozenset(known).difference(items), ())
 
-    def read(rel_path: str) -> _Read:
+    def read_topic(rel_path: str) -> _DescribableText:
         name = TopicName(rel_path.removesuffix(".txt"))
         # The text first: if the topic changes in between, its hash is the older one, and the next refresh looks again.
-        text, blocks = knowledge.text(name), knowledge.read(name)
+        text, blocks = knowledge.read_text(name), knowledge.read_topic(name)
         # A topic of one conversation is described by its question: a model would say little else.
-        material = (lambda: topic_material(blocks, options.max_topic_chars)) if len(blocks) > 1 else str
-        return _Read(text, material, lambda: describe_topic(blocks))
+        material = (lambda: topic_excerpt(blocks, options.max_topic_chars)) if len(blocks) > 1 else str
+        return _DescribableText(text, material, lambda: describe_topic(blocks))
 
-    refresh = Refresh(model, catalogue, options, SUMMARIZE_TOPIC, "topics")
-    return await refresh.run(look, read, describe=describe)
+    refresh = IndexRefresh(model, catalogue, options, SUMMARIZE_TOPIC, "topics")
+    return await refresh.run(list_topics, read_topic, describe=describe)
 
 
-class _Look(NamedTuple):
+class _SourceInventory(NamedTuple):
     """The known entries, the present files, and the gone ones."""
 
     known: Mapping[SourceId, CachedSource]
@@ -129,7 +131,7 @@ class _Look(NamedTuple):
     skipped: tuple[SkippedFile, ...]
 
 
-class _Read(NamedTuple):
+class _DescribableText(NamedTuple):
     """A text, and what is made of it where its description is no longer true."""
 
     text: str
@@ -137,7 +139,7 @@ class _Read(NamedTuple):
     provisional: Callable[[], str]
 
 
-class Looked(NamedTuple):
+class CheckedSource(NamedTuple):
     """A source that was looked at; with `material` or `description`, a summary is due."""
 
     source_id: SourceId
@@ -150,11 +152,11 @@ class Looked(NamedTuple):
     """The reason why a page could not be fetched."""
 
 
-class _Examined(NamedTuple):
+class _SourceTriage(NamedTuple):
     touched: dict[SourceId, CachedSource]
     """Their text is what it was."""
-    due: list[Looked]
-    resting: list[Owed]
+    due: list[CheckedSource]
+    resting: list[PendingSummary]
     """Their summary is owed, and not tried now."""
     skipped: list[SkippedFile]
     unfit: set[SourceId]
@@ -162,7 +164,7 @@ class _Examined(NamedTuple):
 
 
 @dataclass
-class Refresh:
+class IndexRefresh:
     """One refresh of one index."""
 
     model: Model
@@ -172,10 +174,12 @@ class Refresh:
     kind: str = "documents"
     """For the progress."""
 
-    async def run(self, look: Callable[[], _Look], read: Callable[[str], _Read], *, describe: bool) -> Refreshed:
+    async def run(
+        self, look: Callable[[], _SourceInventory], read: Callable[[str], _DescribableText], *, describe: bool
+    ) -> RefreshReport:
         """Look for changes, describe them, and write the index. Without `describe`, no model is asked."""
         seen = await anyio.to_thread.run_sync(look)
-        examined = await anyio.to_thread.run_sync(self._examine, seen, read)
+        examined = await anyio.to_thread.run_sync(self._triage_sources, seen, read)
         due = examined.due
         put: dict[SourceId, CachedSource] = dict(examined.touched)
         gone = seen.gone | examined.unfit
@@ -183,9 +187,13 @@ class Refresh:
             # New sources can be found before the model has seen them.
             put.update((source.source_id, source.entry) for source in due)
         await self.catalogue.change(put, gone)
-        owed = await self.summarise(due) if describe else [Owed(each.source_id, _NOT_ASKED) for each in due]
+        owed = (
+            await self.summarise_sources(due)
+            if describe
+            else [PendingSummary(each.source_id, _NOT_ASKED) for each in due]
+        )
         failed = {one.source_id for one in owed}
-        result = Refreshed(
+        result = RefreshReport(
             changed=tuple(source.source_id for source in due if source.source_id not in failed),
             removed=tuple(sorted(gone)),
             pending=(*owed, *examined.resting),
@@ -196,19 +204,19 @@ class Refresh:
             _log.info("index_refreshed", changed=len(result.changed), removed=len(result.removed), pending=pending)
         return result
 
-    def _examine(self, seen: _Look, read: Callable[[str], _Read]) -> _Examined:
-        examined = _Examined({}, [], [], [], set())
+    def _triage_sources(self, seen: _SourceInventory, read: Callable[[str], _DescribableText]) -> _SourceTriage:
+        examined = _SourceTriage({}, [], [], [], set())
         now = self.catalogue.clock.now()
         for n, (source_id, file) in enumerate(seen.items.items(), 1):
-            tell(f"Reading {{total}} {self.kind}", n, len(seen.items))
+            report_progress(f"Reading {{total}} {self.kind}", n, len(seen.items))
             known = seen.known.get(source_id)
             cached = known if isinstance(known, CachedFile) else None
             settled = cached is not None and not cached.summary_pending
-            resting = cached is not None and rests(cached, now)
+            resting = cached is not None and is_paused(cached, now)
             is_same = cached and (cached.size_bytes, cached.version) == (file.size_bytes, file.version)
             if cached and is_same and (settled or resting):
                 if resting:
-                    examined.resting.append(Owed(source_id, cached.last_error or ""))
+                    examined.resting.append(PendingSummary(source_id, cached.last_error or ""))
                 continue
             try:
                 found = read(file.rel_path)
@@ -217,19 +225,19 @@ class Refresh:
                 examined.skipped.append(SkippedFile(file.rel_path, unfit or str(error)))
                 examined.unfit.update([source_id] if unfit and known else [])
                 continue
-            entry = self._entry(file, cached, found)
+            entry = self._build_entry(file, cached, found)
             if cached and settled and cached.content_hash == entry.content_hash:
                 examined.touched[source_id] = structs.replace(entry, summary_pending=False, provisional=False)
             elif cached and resting and cached.content_hash == entry.content_hash:
                 examined.touched[source_id] = entry
-                examined.resting.append(Owed(source_id, cached.last_error or ""))
+                examined.resting.append(PendingSummary(source_id, cached.last_error or ""))
             else:
                 material = found.material()
                 own = "" if material.strip() else found.provisional()
-                examined.due.append(Looked(source_id, entry, material, own))
+                examined.due.append(CheckedSource(source_id, entry, material, own))
         return examined
 
-    def _entry(self, file: SourceFile, cached: CachedFile | None, found: _Read) -> CachedFile:
+    def _build_entry(self, file: SourceFile, cached: CachedFile | None, found: _DescribableText) -> CachedFile:
         """Make the entry until there is a summary, with the old description or a provisional one."""
         digest = content_hash(found.text)
         tried = cached if cached and cached.content_hash == digest else None
@@ -248,70 +256,72 @@ class Refresh:
             version=file.version,
         )
 
-    async def summarise(self, due: Sequence[Looked]) -> list[Owed]:
+    async def summarise_sources(self, due: Sequence[CheckedSource]) -> list[PendingSummary]:
         """Describe all due sources, several at a time; return failures in the order of `due`."""
         unwritten: dict[SourceId, CachedSource] = {}
         done = count(1)
 
-        async def work(source: Looked) -> CachedSource:
-            entry = await self._settle(source)  # a failure is a value, or it would end the others
-            if not await self._write(source.source_id, entry):
+        async def summarise_source(source: CheckedSource) -> CachedSource:
+            entry = await self._describe_source(source)  # a failure is a value, or it would end the others
+            if not await self._write_entry(source.source_id, entry):
                 unwritten[source.source_id] = entry
-            tell(f"Describing {{total}} {self.kind}", next(done), len(due))
+            report_progress(f"Describing {{total}} {self.kind}", next(done), len(due))
             return entry
 
-        settled = await run_each(work, due, self.options.concurrency)
+        settled = await run_each(summarise_source, due, self.options.concurrency)
         await self.catalogue.change(unwritten)
         ended = zip(due, settled, strict=True)
-        return [Owed(each.source_id, entry.last_error or "") for each, entry in ended if entry.summary_pending]
+        return [
+            PendingSummary(each.source_id, entry.last_error or "") for each, entry in ended if entry.summary_pending
+        ]
 
-    async def _write(self, source_id: SourceId, source: CachedSource) -> bool:
+    async def _write_entry(self, source_id: SourceId, source: CachedSource) -> bool:
         """Write a paid description at once, also during a stop, so that a kill repeats no call."""
         with anyio.CancelScope(shield=True):
             try:
                 await self.catalogue.change({source_id: source})
             except KnowledgeError as error:  # it is tried again after the others, and raises then
-                _log.log(level_of(error), "description_not_written", source_id=source_id, reason=str(error))
+                _log.log(failure_level(error), "description_not_written", source_id=source_id, reason=str(error))
                 return False
         return True
 
-    async def _settle(self, source: Looked) -> CachedSource:
+    async def _describe_source(self, source: CheckedSource) -> CachedSource:
         if source.description:
-            return described(source.entry, source.description, self.catalogue.clock.now())
+            return apply_description(source.entry, source.description, self.catalogue.clock.now())
         try:
             out = await self.model.ask(self.prompt, SummarizeIn(source_id=source.source_id, text=source.material))
-            description = shortened(out.description, self.options.max_description_chars)
+            description = shorten_to_line(out.description, self.options.max_description_chars)
             if not description:
                 raise ModelReplyError(f"{self.prompt.name} gave no description of {source.source_id}")
         except ModelError as error:
             _log.warning("summary_failed", source_id=source.source_id, reason=str(error))
-            return not_described(source.entry, error, self.catalogue.clock.now())
-        return described(source.entry, description, self.catalogue.clock.now())
+            return apply_description_failure(source.entry, error, self.catalogue.clock.now())
+        return apply_description(source.entry, description, self.catalogue.clock.now())
 
 
-def list_topic(change: Change, name: TopicName, now: datetime) -> None:
+def list_topic(change: KnowledgeChange, name: TopicName, now: datetime) -> None:
     """List a topic in the team index unless it is there; its summary stays owed."""
-    if not change.lists("team", topic_id(name)):
-        change.put_sources("team", {topic_id(name): _entry(change, name, now)})
+    if not change.has_entry("team", topic_id(name)):
+        change.update_sources("team", {topic_id(name): _build_topic_entry(change, name, now)})
 
 
-def describe_provisionally(change: Change, outdated: Collection[TopicName], now: datetime) -> None:
+def describe_provisionally(change: KnowledgeChange, outdated: Collection[TopicName], now: datetime) -> None:
     """Replace the descriptions of these topics by provisional ones, however new those are.
 
     Topics that are gone are listed no more, and those that are not listed stay so; a summary is owed for the others.
     """
     # The time of a description proves nothing: the clock may have gone back since.
-    there = set(change.names())
-    listed = [name for name in outdated if change.lists("team", topic_id(name))]
-    put = {topic_id(name): _entry(change, name, now) for name in listed if name in there}
-    change.put_sources("team", put, [topic_id(name) for name in listed if name not in there])
+    there = set(change.topic_names())
+    listed = [name for name in outdated if change.has_entry("team", topic_id(name))]
+    put = {topic_id(name): _build_topic_entry(change, name, now) for name in listed if name in there}
+    change.update_sources("team", put, [topic_id(name) for name in listed if name not in there])
 
 
-def _entry(change: Change, name: TopicName, now: datetime) -> CachedTopic:
-    text = change.text(name)
+def _build_topic_entry(change: KnowledgeChange, name: TopicName, now: datetime) -> CachedTopic:
+    text = change.read_text(name)
     return CachedTopic(
         content_hash=content_hash(text),
-        summary_text=describe_topic(change.read(name)),
+        summary_text=describe_topic(change.read_topic(name)),
         last_indexed_at=now,
         summary_pending=True,
         provisional=True,

@@ -27,11 +27,11 @@ from anyio import sleep_forever, to_thread
 from msgspec import Struct
 
 from intern.core.log import get_logger
-from intern.core.progress import tell
-from intern.core.text.fences import without_invisible
+from intern.core.progress import report_progress
+from intern.core.text.fences import remove_invisible
 from intern.core.text.masking import make_hider, mask_secrets
-from intern.documents.blocks import text_of
-from intern.documents.parsing import UnfitError, format_by_ending, parse
+from intern.documents.blocks import write_document
+from intern.documents.parsing import NotADocumentError, format_by_ending, parse_document
 from intern.sources.options import DiscoveryOptions
 
 _log = get_logger(__name__)
@@ -51,7 +51,7 @@ class FoundFile(Struct, frozen=True, kw_only=True):
     mtime: float
 
 
-class Scanned(Struct, frozen=True, kw_only=True):
+class ScanResult(Struct, frozen=True, kw_only=True):
     """The files, by path, and the paths that could not be read."""
 
     files: tuple[FoundFile, ...]
@@ -61,7 +61,7 @@ class Scanned(Struct, frozen=True, kw_only=True):
     """None of the scan paths could be read."""
 
 
-class _Root(NamedTuple):
+class _ScanRoot(NamedTuple):
     start: str
     """What is walked: a file or a folder."""
     within: str
@@ -76,28 +76,28 @@ class Scanner:
         self._options = options
         self._never = tuple(os.path.realpath(path) for path in never)
 
-    def scan(self) -> Scanned:
+    def scan(self) -> ScanResult:
         """Look through all of them."""
         found: dict[str, FoundFile] = {}
-        look = _Look()
-        for root in self._roots(look):
-            for file in self._below(root, look):
+        look = _ScanProgress()
+        for root in self._find_roots(look):
+            for file in self._walk_root(root, look):
                 found.setdefault(file.path, file)
-        return Scanned(
+        return ScanResult(
             files=tuple(found[path] for path in sorted(found)),
             troubles=look.troubles,
             nowhere=bool(look.troubles) and not look.reached,
         )
 
-    def troubles(self) -> Mapping[str, str]:
+    def find_unreadable_paths(self) -> Mapping[str, str]:
         """Return the scan paths that could not be read, and why, without walking further."""
-        look = _Look()
-        for root in self._roots(look):
-            with look.at(root.start):
-                _entries(root.start)
+        look = _ScanProgress()
+        for root in self._find_roots(look):
+            with look.note_errors(root.start):
+                _list_folder(root.start)
         return look.troubles
 
-    def look(self, path: str) -> FoundFile | None:
+    def check_file(self, path: str) -> FoundFile | None:
         """Return a file as it is now; None if it is gone, of no type, or not below a scan path.
 
         Raises OSError if it, or its scan path, cannot be read.
@@ -105,43 +105,43 @@ class Scanner:
         real = os.path.realpath(path)
         if real != path:
             return None
-        look = _Look()
-        for root in self._roots(look):
+        look = _ScanProgress()
+        for root in self._find_roots(look):
             if _is_in(real, root.start) and not self._is_skipped(real, root.start):
-                return self._file(real, root)
+                return self._stat_file(real, root)
         for folder, reason in look.troubles.items():
             if _is_in(real, folder):
                 raise OSError(errno.EIO, reason, folder)
         return None
 
-    def _roots(self, look: _Look) -> Iterator[_Root]:
+    def _find_roots(self, look: _ScanProgress) -> Iterator[_ScanRoot]:
         for scan_path in self._options.scan_paths:
             path = os.path.abspath(os.path.expanduser(scan_path))  # noqa: PTH100, PTH111 a Path would lose nothing, but glob wants text
             if not glob.has_magic(path):
                 real = os.path.realpath(path)
-                with look.at(real):
+                with look.note_errors(real):
                     os.lstat(real)  # an unmounted disk, maybe
                 if real not in look.troubles:
-                    yield _Root(real, real)
+                    yield _ScanRoot(real, real)
                 continue
-            within = os.path.realpath(_fixed_part(path))
-            _check_folders_of(path, look)
+            within = os.path.realpath(_literal_folder(path))
+            _check_pattern_folders(path, look)
             for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207
                 real = os.path.realpath(match)
                 if _is_in(real, within):
-                    yield _Root(real, within)
+                    yield _ScanRoot(real, within)
 
-    def _below(self, root: _Root, look: _Look) -> Iterator[FoundFile]:
+    def _walk_root(self, root: _ScanRoot, look: _ScanProgress) -> Iterator[FoundFile]:
         folders = [root.start]
         while folders:
             folder = folders.pop()
             look.looked += 1
-            tell("Looking through {total} scan paths and folders", look.looked, look.looked + len(folders))
+            report_progress("Looking through {total} scan paths and folders", look.looked, look.looked + len(folders))
             if folder in self._never:
                 continue
             entries: list[tuple[str, bool]] = []
-            with look.at(folder):
-                entries = _entries(folder)
+            with look.note_errors(folder):
+                entries = _list_folder(folder)
                 look.reached |= entries != [(folder, False)]
             for path, is_folder in entries:
                 if path != root.start and self._skips(os.path.basename(path)):  # noqa: PTH119
@@ -150,14 +150,14 @@ class Scanner:
                     folders.append(path)
                     continue
                 file = None
-                with look.at(path):
-                    file = self._file(path, root)
+                with look.note_errors(path):
+                    file = self._stat_file(path, root)
                     look.reached = True
                 if file is not None:
                     yield file
 
-    def _file(self, path: str, root: _Root) -> FoundFile | None:
-        kind = self._type_of(os.path.basename(path))  # noqa: PTH119
+    def _stat_file(self, path: str, root: _ScanRoot) -> FoundFile | None:
+        kind = self._match_type(os.path.basename(path))  # noqa: PTH119
         if not kind or any(unicodedata.category(character) in _UNPRINTABLE for character in path):
             return None
         real = os.path.realpath(path)
@@ -171,7 +171,7 @@ class Scanner:
             return None
         return FoundFile(path=real, type=kind, size=status.st_size, mtime=status.st_mtime_ns / 1e9)
 
-    def _type_of(self, name: str) -> str:
+    def _match_type(self, name: str) -> str:
         return next((kind for kind, patterns in self._options.patterns if _matches(name, patterns)), "")
 
     def _skips(self, name: str) -> bool:
@@ -182,11 +182,11 @@ class Scanner:
         return below != "." and any(self._skips(name) for name in Path(below).parts)
 
 
-def names_of(paths: Iterable[str], scan_paths: Sequence[str]) -> dict[str, str]:
+def shorten_paths(paths: Iterable[str], scan_paths: Sequence[str]) -> dict[str, str]:
     """Return the name of each file: its path below its scan path, with more folders above if names are equal."""
-    folders = [_folder_of(scan_path) for scan_path in scan_paths]
+    folders = [_base_folder(scan_path) for scan_path in scan_paths]
     parts = {path: Path(path).parts[1:] for path in paths}
-    named = {path: _parts_below(path, folders) for path in parts}
+    named = {path: _count_parts_below(path, folders) for path in parts}
     while several := {
         name for name, times in Counter(parts[each][-n:] for each, n in named.items()).items() if times > 1
     }:
@@ -196,19 +196,19 @@ def names_of(paths: Iterable[str], scan_paths: Sequence[str]) -> dict[str, str]:
     return {path: "/".join(parts[path][-number:]) for path, number in named.items()}
 
 
-def _folder_of(scan_path: str) -> str:
+def _base_folder(scan_path: str) -> str:
     """Return the folder of a scan path: itself, its parent, or the beginning of its pattern."""
     path = os.path.abspath(os.path.expanduser(scan_path))  # noqa: PTH100, PTH111
-    real = os.path.realpath(_fixed_part(path) if glob.has_magic(path) else path)
+    real = os.path.realpath(_literal_folder(path) if glob.has_magic(path) else path)
     return os.path.dirname(real) if os.path.isfile(real) else real  # noqa: PTH113, PTH120
 
 
-def _parts_below(path: str, folders: Iterable[str]) -> int:
+def _count_parts_below(path: str, folders: Iterable[str]) -> int:
     folder = next((each for each in folders if _is_in(path, each)), os.path.dirname(path))  # noqa: PTH120
     return len(Path(os.path.relpath(path, folder)).parts)
 
 
-class _Look:
+class _ScanProgress:
     """How far one look came."""
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ class _Look:
         self.looked = 0  # scan paths, or what their patterns match, and folders below them
 
     @contextmanager
-    def at(self, path: str) -> Generator[None]:
+    def note_errors(self, path: str) -> Generator[None]:
         """Note what keeps us from looking at a path."""
         try:
             yield
@@ -225,7 +225,7 @@ class _Look:
             self.troubles[path] = error.strerror or "it cannot be read"
 
 
-def _entries(start: str) -> list[tuple[str, bool]]:
+def _list_folder(start: str) -> list[tuple[str, bool]]:
     """List a folder, sorted, and whether each entry is a folder; a file is its own entry. Raises OSError.
 
     Links to folders are not followed: what they point to is found by itself, if it is inside.
@@ -236,12 +236,12 @@ def _entries(start: str) -> list[tuple[str, bool]]:
         return sorted((entry.path, entry.is_dir(follow_symlinks=False)) for entry in listing)
 
 
-def _check_folders_of(pattern: str, look: _Look) -> None:
+def _check_pattern_folders(pattern: str, look: _ScanProgress) -> None:
     """Note the unreadable folders in a pattern's path: `glob` takes them for empty."""
     parts = Path(pattern).parts
-    fixed = len(Path(_fixed_part(pattern)).parts)
-    with look.at(os.path.realpath(_fixed_part(pattern))):
-        with os.scandir(_fixed_part(pattern)):
+    fixed = len(Path(_literal_folder(pattern)).parts)
+    with look.note_errors(os.path.realpath(_literal_folder(pattern))):
+        with os.scandir(_literal_folder(pattern)):
             look.reached = True
         for depth in range(fixed + 1, len(parts)):
             mode = os.X_OK | (os.R_OK if glob.has_magic(parts[depth]) else 0)
@@ -263,7 +263,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _fixed_part(pattern: str) -> str:
+def _literal_folder(pattern: str) -> str:
     """Return the folder above the first part of a pattern with wildcards."""
     parts = Path(pattern).parts
     magic = next(n for n, part in enumerate(parts) if glob.has_magic(part))
@@ -274,7 +274,7 @@ def _fixed_part(pattern: str) -> str:
 _LOOK_MS = 500
 
 
-class Changes:
+class FileWatcher:
     """Changes below the scan paths."""
 
     def __init__(self, options: DiscoveryOptions, never: Sequence[Path] = ()) -> None:
@@ -284,7 +284,7 @@ class Changes:
 
     async def wait(self) -> None:
         """Return once a file changed that the next cycle may index."""
-        paths = await to_thread.run_sync(self._folders)
+        paths = await to_thread.run_sync(self._existing_paths)
         if self._watching is not None and paths:
             try:
                 watching = self._watching(*paths, watch_filter=self._concerns, rust_timeout=_LOOK_MS)
@@ -295,7 +295,7 @@ class Changes:
                 _log.warning("files_not_watched", reason=str(error))
         await sleep_forever()
 
-    def _folders(self) -> list[str]:
+    def _existing_paths(self) -> list[str]:
         paths = (os.path.realpath(os.path.expanduser(path)) for path in self._options.scan_paths)  # noqa: PTH111
         return [path for path in paths if os.path.exists(path)]  # noqa: PTH110
 
@@ -326,7 +326,7 @@ class FileText(Struct, frozen=True, kw_only=True):
     """Lines that it has, where only the first and the last of them are in `text`."""
 
 
-class UnreadError(Exception):
+class FileUnreadableError(Exception):
     """A file could not be read."""
 
     def __init__(self, trouble: Trouble, reason: str) -> None:
@@ -340,21 +340,21 @@ def read_file(path: str, secrets: Collection[str] = ()) -> FileText:
     `secrets` are masked wherever they stand, beside what looks like one. Blocks; raises UnreadError.
     """
     try:
-        data, status = _read(path)
-        text = _text_of(data, path)
+        data, status = _read_bytes(path)
+        text = _extract_text(data, path)
     except OSError as error:
-        raise _unread(error) from error
+        raise _unreadable_error(error) from error
     # Before it is cut, or half a key could stay.
-    cut, original = shortened_lines(without_secrets(text, secrets))
+    cut, original = drop_middle_lines(mask_text_secrets(text, secrets))
     return FileText(text=cut, size=status.st_size, mtime=status.st_mtime_ns / 1e9, original_size=original)
 
 
-def without_secrets(text: str, secrets: Collection[str]) -> str:
+def mask_text_secrets(text: str, secrets: Collection[str]) -> str:
     """Mask these secrets, and anything that looks like one."""
     return mask_secrets(make_hider(secrets)(text)).text
 
 
-def shortened_lines(text: str) -> tuple[str, int | None]:
+def drop_middle_lines(text: str) -> tuple[str, int | None]:
     """Return the text, or of a very long one the first and last lines, and the number of its lines."""
     lines = text.split("\n")
     number = len(lines) - (not lines[-1])  # what ends with a line break has no line behind it
@@ -364,17 +364,17 @@ def shortened_lines(text: str) -> tuple[str, int | None]:
     return "\n".join([*lines[:FIRST_LINES], f"[… {left_out} lines …]", *lines[number - LAST_LINES : number]]), number
 
 
-def _read(path: str) -> tuple[bytes, os.stat_result]:
+def _read_bytes(path: str) -> tuple[bytes, os.stat_result]:
     """Read the file at this very path, following no link. Raises UnreadError and OSError."""
     # Not blocking: a pipe may have replaced the file.
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)
-        raise UnreadError("unsupported_type", "it is no regular file")
+        raise FileUnreadableError("unsupported_type", "it is no regular file")
     with os.fdopen(fd, "rb") as file:
         if os.path.realpath(path) != path or not os.path.samestat(status, os.lstat(path)):
-            raise UnreadError("gone", "a link leads there by now")
+            raise FileUnreadableError("gone", "a link leads there by now")
         data = file.read(_MOST_BYTES + 1)
     return data, status
 
@@ -382,28 +382,28 @@ def _read(path: str) -> tuple[bytes, os.stat_result]:
 _DOCUMENTS = frozenset({"markdown", "restructured", "asciidoc", "notebook"})
 
 
-def _text_of(data: bytes, path: str) -> str:
+def _extract_text(data: bytes, path: str) -> str:
     """Return what readers of a document see; of other files, such as settings, all of it."""
     text = _decode(data)
     if format_by_ending(path) not in _DOCUMENTS:
-        return without_invisible(text)
+        return remove_invisible(text)
     try:
-        return text_of(parse(data, path, max_chars=len(text) + 1))
-    except UnfitError as error:
-        raise UnreadError("unsupported_type", str(error)) from None
+        return write_document(parse_document(data, path, max_chars=len(text) + 1))
+    except NotADocumentError as error:
+        raise FileUnreadableError("unsupported_type", str(error)) from None
 
 
 def _decode(data: bytes) -> str:
     if len(data) > _MOST_BYTES:
-        raise UnreadError("unsupported_type", f"it is larger than {_MOST_BYTES} bytes")
+        raise FileUnreadableError("unsupported_type", f"it is larger than {_MOST_BYTES} bytes")
     if b"\0" in data:
-        raise UnreadError("unsupported_type", "it is binary, not text")
+        raise FileUnreadableError("unsupported_type", "it is binary, not text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UnreadError("unsupported_type", "it is not UTF-8 text") from None
+        raise FileUnreadableError("unsupported_type", "it is not UTF-8 text") from None
 
 
-def _unread(error: OSError) -> UnreadError:
+def _unreadable_error(error: OSError) -> FileUnreadableError:
     is_gone = isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP
-    return UnreadError("gone" if is_gone else "permission_denied", error.strerror or "it cannot be read")
+    return FileUnreadableError("gone" if is_gone else "permission_denied", error.strerror or "it cannot be read")

@@ -27,17 +27,17 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from intern.core.clock import Clock, SystemClock, micros_of, moment_of
+from intern.core.clock import Clock, SystemClock, from_microseconds, to_microseconds
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ConversationId, MessageId, QAId
 from intern.core.log import get_logger
-from intern.core.progress import tell
-from intern.core.records import Capture, CapturedPair, Decision, Forgotten, Turn, Withdrawn
-from intern.core.text.masking import whole
+from intern.core.progress import report_progress
+from intern.core.records import Capture, CapturedPair, Decision, MessagesForgotten, MessagesWithdrawn, Turn
+from intern.core.text.masking import replace_surrogates
 from intern.core.text.patterns import regex
 from intern.stores import blocks
-from intern.stores.files import FileLayer, unreadable
-from intern.stores.week_files import PairPlace, place_of, scan_week, tail_of
+from intern.stores.files import FileLayer, unreadable_error
+from intern.stores.week_files import PairLocation, find_tail, locate_pair, scan_week
 
 _log = get_logger(__name__)
 
@@ -47,7 +47,7 @@ _BEFORE_ALL = -(1 << 63)
 _SOME = 1 << 20  # bytes that are copied at a time
 
 
-class Erased(Struct, frozen=True, kw_only=True):
+class ArchiveErasure(Struct, frozen=True, kw_only=True):
     """What an erasure took out of the archive."""
 
     captures: int = 0
@@ -73,19 +73,19 @@ class Archive:
         self._files = files or FileLayer()
         # Held while an erasure changes files and rows, and while a reader takes rows and the file that fits them.
         self._changing = threading.Lock()
-        self._last = moment_of(0)
+        self._last = from_microseconds(0)
 
-    def rise_above(self, floor: QAId) -> None:
+    def reserve_ids_up_to(self, floor: QAId) -> None:
         """Give no id up to `floor` again: an erased pair may have been the newest that was decided.
 
         Raises ValueError for what is no id.
         """
-        self._last = max(self._last, blocks.time_of(floor))
+        self._last = max(self._last, blocks.qa_id_time(floor))
 
     @cached_property
-    def _rows(self) -> _Rows:
+    def _rows(self) -> _ArchiveIndex:
         rows = self._read_all()
-        self._last = max(self._last, moment_of(max(rows.times, default=0)))
+        self._last = max(self._last, from_microseconds(max(rows.times, default=0)))
         return rows
 
     @property
@@ -93,28 +93,28 @@ class Archive:
         """What was passed over when the files were read."""
         return tuple(self._rows.damaged)
 
-    def newest(self) -> datetime | None:
+    def newest_time(self) -> datetime | None:
         """Return when the newest pair was archived; None where there is none."""
         times = self._rows.times
-        return moment_of(times[-1]) if times else None
+        return from_microseconds(times[-1]) if times else None
 
     def __len__(self) -> int:
         """Return how many pairs there are."""
         return len(self._rows.times)
 
-    def read_again(self) -> None:
+    def reload(self) -> None:
         """Read what another process appended or erased since."""
         with self._changing:
             self._rows = self._read_all()
 
-    def sizes(self) -> dict[str, tuple[int, int]]:
+    def file_stamps(self) -> dict[str, tuple[int, int]]:
         """Return size and time of each file: they change with each append and erasure. Raises KnowledgeError."""
         sizes: dict[str, tuple[int, int]] = {}
         for week in self._week_files():
             try:
                 found = (self._dir / week).stat()
             except OSError as error:
-                raise unreadable(self._dir / week, error) from error
+                raise unreadable_error(self._dir / week, error) from error
             sizes[week] = found.st_size, found.st_mtime_ns
         return sizes
 
@@ -126,12 +126,12 @@ class Archive:
         """
         # Never backward, and never twice: ids are unique, and a cursor that passed one pair has passed all before it.
         rows = self._rows
-        timestamp = self._last = max(self._clock.now().astimezone(UTC), self._next())
+        timestamp = self._last = max(self._clock.now().astimezone(UTC), self._next_time())
         pair = CapturedPair(
-            qa_id=blocks.qa_id_of(timestamp),
+            qa_id=blocks.make_qa_id(timestamp),
             timestamp=timestamp,
             conversation_id=capture.conversation_id,
-            turns=tuple(Turn(turn.speaker, whole(turn.text)) for turn in capture.turns),
+            turns=tuple(Turn(turn.speaker, replace_surrogates(turn.text)) for turn in capture.turns),
             message_ids=capture.message_ids,
             author_ids=capture.author_ids if any(capture.author_ids) else (),
             answered_at=capture.answered_at.astimezone(UTC),
@@ -139,174 +139,174 @@ class Archive:
             channel_id=capture.channel_id,
             replaces=capture.replaces,
         )
-        block = blocks.format_raw(pair).encode()
+        block = blocks.format_pair_block(pair).encode()
         week = _week_file(timestamp)
         # A torn tail from a crash ends before this block, not in it.
         start = self._append(week, block)
-        rows.place(place_of(pair, start, len(block)), week)
+        rows.add(locate_pair(pair, start, len(block)), week)
         return pair
 
-    def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
+    def pairs_after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
         """Yield the pairs archived after that one (None: all), oldest first, read as they are asked for.
 
         Raises ValueError for what is no id, and KnowledgeError where a file cannot be read.
         """
-        yield from self._since(_place(qa_id))
+        yield from self._pairs_since(_id_to_micros(qa_id))
 
-    def _since(self, last: int) -> Iterator[CapturedPair]:
+    def _pairs_since(self, last: int) -> Iterator[CapturedPair]:
         while (at := bisect_right((times := self._rows.times), last)) < len(times):
             last = times[at]
-            if (pair := self._at(last)) is not None:
+            if (pair := self._read_pair(last)) is not None:
                 yield pair
 
-    def last(self, most: int) -> Iterator[CapturedPair]:
+    def newest_pairs(self, most: int) -> Iterator[CapturedPair]:
         """Yield the newest pairs, oldest first; reads no more than it must. Raises KnowledgeError as `after` does."""
         newest: list[CapturedPair] = []
         for week in reversed(self._week_files()):
             if len(newest) >= most:
                 break
-            newest += self._tail(week, most)
+            newest += self._read_tail(week, most)
         by_time = {each.timestamp: each for each in reversed(newest)}
         yield from sorted(by_time.values(), key=lambda each: each.timestamp)[-most or len(newest) :]
 
-    def scan(self) -> tuple[set[str], Sequence[blocks.BlockWarning]]:
+    def scan_ids(self) -> tuple[set[str], Sequence[blocks.BlockWarning]]:
         """Read the ids of all pairs, and what is passed over; keep nothing. Raises KnowledgeError."""
         damaged: list[blocks.BlockWarning] = []
-        return {each.qa_id for _, each in self._scan(damaged)}, damaged
+        return {each.qa_id for _, each in self._scan_weeks(damaged)}, damaged
 
     def times_after(self, qa_id: QAId | None) -> Sequence[int]:
         """Return when the pairs after that one (None: all) were archived, in microseconds since 1970. From memory."""
         times = self._rows.times
-        return times[bisect_right(times, _place(qa_id)) :]
+        return times[bisect_right(times, _id_to_micros(qa_id)) :]
 
     def get(self, qa_id: QAId) -> CapturedPair | None:
         """Return the pair with that id, however its fraction is written; None where there is none."""
         try:
-            time = micros_of(blocks.time_of(qa_id))
+            time = to_microseconds(blocks.qa_id_time(qa_id))
         except ValueError:
             return None
-        return self._at(time)
+        return self._read_pair(time)
 
-    def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
+    def latest_capture(self, conversation_id: ConversationId) -> CapturedPair | None:
         """Return the newest capture of a conversation, which is its most complete one."""
         time = self._rows.newest.get(conversation_id)
-        return None if time is None else self._at(time)
+        return None if time is None else self._read_pair(time)
 
-    def newest_of(self, conversation_id: ConversationId) -> QAId | None:
+    def latest_capture_id(self, conversation_id: ConversationId) -> QAId | None:
         """Return the id of a conversation's newest capture. From memory."""
         time = self._rows.newest.get(conversation_id)
-        return None if time is None else blocks.qa_id_of(moment_of(time))
+        return None if time is None else blocks.make_qa_id(from_microseconds(time))
 
-    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
+    def find_conversations(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         """Return all conversations that a message was captured with, the first one first."""
         rows = self._rows
-        first = rows.conversations.get(blocks.bare(message_id))
-        return () if first is None else (first, *rows.further.get(blocks.bare(message_id), ()))
+        first = rows.conversations.get(blocks.bare_message_id(message_id))
+        return () if first is None else (first, *rows.further.get(blocks.bare_message_id(message_id), ()))
 
-    def written_since(self, message_id: MessageId) -> set[ConversationId]:
+    def find_conversations_since(self, message_id: MessageId) -> set[ConversationId]:
         """Return the conversations that were captured with a message of Discord's as new as this one. From memory."""
         rows, oldest = self._rows, (len(message_id), message_id)
         new = [each for each in tuple(rows.conversations) if each.isdigit() and (len(each), each) >= oldest]
-        return {conversation for each in new for conversation in self.conversations_of(MessageId(each))}
+        return {conversation for each in new for conversation in self.find_conversations(MessageId(each))}
 
-    def erase(self, message_ids: Collection[MessageId]) -> Erased:
+    def erase(self, message_ids: Collection[MessageId]) -> ArchiveErasure:
         """Rewrite the week files without these messages: the one way in which anything ever leaves the archive.
 
         The other messages stay, and so do the ids of all pairs. A pair that loses all messages disappears, and so does
         one that does not say which turn belongs to which message. Each week file is replaced at once: killed in
         between, doing it again does the rest. Raises KnowledgeError; weeks that were not reached stay as they were.
         """
-        doomed = frozenset(map(blocks.bare, message_ids))
-        lost: list[blocks.Piece] = []
+        doomed = frozenset(map(blocks.bare_message_id, message_ids))
+        lost: list[blocks.WeekFilePiece] = []
         with self._changing:
             try:
                 for week in self._week_files():
-                    with self._opened(week) as file:
-                        cut = [piece for piece in blocks.without_messages(file, doomed) if piece.lost]
+                    with self._open_week(week) as file:
+                        cut = [piece for piece in blocks.erase_messages(file, doomed) if piece.lost]
                     if cut:
                         self._rewrite(week, doomed)
                         lost += cut
             finally:
                 self._rows = self._read_all()
         pairs = [piece for piece in lost if piece.qa_id is not None]
-        return Erased(
+        return ArchiveErasure(
             captures=len(pairs),
             gone=sum(not piece.data for piece in pairs),
             messages=sum(piece.lost for piece in pairs),
             damaged=len(lost) - len(pairs),
         )
 
-    def _next(self) -> datetime:
+    def _next_time(self) -> datetime:
         """Return the earliest time that a further pair may have. Raises KnowledgeError where time ends."""
         try:
             return self._last + _TICK
         except OverflowError:
             raise KnowledgeError(
-                f"nothing can be archived in {self._dir} any more: {blocks.qa_id_of(self._last)} is the last id that"
+                f"nothing can be archived in {self._dir} any more: {blocks.make_qa_id(self._last)} is the last id that"
                 " there can be; look for the pair or the decision that has it, and correct its date"
             ) from None
 
-    def opened(self) -> Iterator[tuple[str, BinaryIO]]:
+    def open_weeks(self) -> Iterator[tuple[str, BinaryIO]]:
         """Yield each week with its file, open until the next one. Raises KnowledgeError."""
         for week in self._week_files():
-            with self._opened(week) as file:
+            with self._open_week(week) as file:
                 yield week, file
 
     def copy_to(self, folder: Path) -> None:
         """Write all week files into an empty folder. Raises KnowledgeError."""
-        for week, file in self.opened():
+        for week, file in self.open_weeks():
             FileLayer().write_pieces_atomically(folder / week, iter(partial(file.read, _SOME), b""))
 
     def _append(self, week: str, block: bytes) -> int:
         """Add a block to a week, and return where it stands."""
         return self._files.append_durably(self._dir / week, block, fresh_line=True)
 
-    def _block(self, week: str, start: int, length: int) -> bytes:
-        with self._opened(week) as file:
+    def _read_block(self, week: str, start: int, length: int) -> bytes:
+        with self._open_week(week) as file:
             file.seek(start)
             return file.read(length)
 
     def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
         # An import puts years into one week, so the file is read again rather than held in memory.
-        with self._opened(week) as file:
-            left = (piece.data for piece in blocks.without_messages(file, doomed))
+        with self._open_week(week) as file:
+            left = (piece.data for piece in blocks.erase_messages(file, doomed))
             self._files.write_pieces_atomically(self._dir / week, left)
         if not (self._dir / week).stat().st_size:
             self._files.remove(self._dir / week)
 
-    def _read_all(self) -> _Rows:
-        rows = _Rows()
-        for week, place in self._scan(rows.damaged):
-            rows.place(place, week)
+    def _read_all(self) -> _ArchiveIndex:
+        rows = _ArchiveIndex()
+        for week, place in self._scan_weeks(rows.damaged):
+            rows.add(place, week)
         rows.sort()
         return rows
 
-    def _scan(self, damaged: list[blocks.BlockWarning]) -> Iterator[tuple[str, PairPlace]]:
+    def _scan_weeks(self, damaged: list[blocks.BlockWarning]) -> Iterator[tuple[str, PairLocation]]:
         weeks = self._week_files()
         for n, week in enumerate(weeks):
-            tell("Reading {total} weeks of the archive", n, len(weeks))
-            with self._opened(week) as file:
+            report_progress("Reading {total} weeks of the archive", n, len(weeks))
+            with self._open_week(week) as file:
                 for found in scan_week(file, name=week):
                     if isinstance(found, blocks.BlockWarning):
-                        _warn(found)
+                        _log_damaged(found)
                         damaged.append(found)
                     else:
                         yield week, found
 
-    def _tail(self, week: str, most: int) -> list[CapturedPair]:
+    def _read_tail(self, week: str, most: int) -> list[CapturedPair]:
         """Read the last pairs of a week, `most` of them or more; all where it has fewer."""
-        with self._opened(week) as file:
-            for start in (tail_of(file, most), 0):
+        with self._open_week(week) as file:
+            for start in (find_tail(file, most), 0):
                 file.seek(start)
                 found = list(blocks.scan_archive(file, file=week))
-                pairs = [each.pair for each in found if isinstance(each, blocks.Placed)]
+                pairs = [each.pair for each in found if isinstance(each, blocks.LocatedPair)]
                 if len(pairs) >= most:
                     break
             if damaged := [each for each in found if isinstance(each, blocks.BlockWarning)]:
                 file.seek(0)
                 before = file.read(start).count(b"\n")
                 for each in damaged:
-                    _warn(each._replace(line=before + each.line))
+                    _log_damaged(each._replace(line=before + each.line))
         return pairs
 
     def _week_files(self) -> list[str]:
@@ -317,35 +317,35 @@ class Archive:
             # A link that leads nowhere is a week that cannot be read, and no week that is not there.
             return sorted(entry.name for entry in weeks if entry.is_symlink() or entry.is_file())
         except OSError as error:
-            raise unreadable(self._dir, error) from error
+            raise unreadable_error(self._dir, error) from error
 
     @contextmanager
-    def _opened(self, week: str) -> Generator[BinaryIO]:
+    def _open_week(self, week: str) -> Generator[BinaryIO]:
         path = self._dir / week
         try:
             with path.open("rb") as file:
                 yield file
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise unreadable_error(path, error) from error
 
-    def _at(self, time: int) -> CapturedPair | None:
+    def _read_pair(self, time: int) -> CapturedPair | None:
         with self._changing:
             rows = self._rows
             at = bisect_left(rows.times, time)
             if at == len(rows.times) or rows.times[at] != time:
                 return None
             week = rows.week(at)
-            data = self._block(week, rows.starts[at], rows.lengths[at])
+            data = self._read_block(week, rows.starts[at], rows.lengths[at])
         for placed in blocks.scan_archive(BytesIO(data), file=week):
             if isinstance(placed, blocks.BlockWarning):
-                _warn(placed)
-            elif micros_of(placed.pair.timestamp) == time:
+                _log_damaged(placed)
+            elif to_microseconds(placed.pair.timestamp) == time:
                 return placed.pair
         # Where another process erased something since we opened, other bytes stand in this place.
         return None
 
 
-class _Rows:
+class _ArchiveIndex:
     """One row a pair, sorted by time, and whose message is whose. Any thread may read while one places."""
 
     def __init__(self) -> None:
@@ -365,7 +365,7 @@ class _Rows:
     def week(self, at: int) -> str:
         return self._weeks[self.week_of[at]]
 
-    def place(self, placed: PairPlace, week: str) -> None:
+    def add(self, placed: PairLocation, week: str) -> None:
         time, conversation = placed.time, ConversationId(placed.conversation_id)
         if not self._weeks or self._weeks[-1] != week:
             self._weeks.append(week)
@@ -388,7 +388,7 @@ class _Rows:
         first: dict[int, int] = {}
         for at in sorted(range(len(self.times)), key=self.times.__getitem__):
             if first.setdefault(self.times[at], at) != at:
-                qa_id = blocks.qa_id_of(moment_of(self.times[at]))
+                qa_id = blocks.make_qa_id(from_microseconds(self.times[at]))
                 _log.warning("archive_id_repeated", file=self.week(at), qa_id=qa_id)
         for column in (self.times, self.week_of, self.starts, self.lengths):
             column[:] = array("q", [column[at] for at in first.values()])
@@ -399,18 +399,18 @@ def _week_file(timestamp: datetime) -> str:
     return f"{year:04d}-W{week:02d}.txt"
 
 
-def _place(qa_id: QAId | None) -> int:
-    return _BEFORE_ALL if qa_id is None else micros_of(blocks.time_of(qa_id))
+def _id_to_micros(qa_id: QAId | None) -> int:
+    return _BEFORE_ALL if qa_id is None else to_microseconds(blocks.qa_id_time(qa_id))
 
 
-def _warn(warning: blocks.BlockWarning) -> None:
+def _log_damaged(warning: blocks.BlockWarning) -> None:
     _log.warning("archive_block_damaged", file=warning.file, line=warning.line, reason=warning.reason)
 
 
 _DECODER: msgspec.json.Decoder[Decision] = msgspec.json.Decoder(Decision)
 
 
-def decision_line(decision: Decision) -> bytes:
+def encode_decision(decision: Decision) -> bytes:
     """Return the line of a decision, with its line break."""
     return msgspec.json.encode(decision) + b"\n"
 
@@ -427,8 +427,8 @@ def parse_decisions(data: bytes, file: str) -> tuple[list[Decision], tuple[block
             continue
         try:
             decision = _DECODER.decode(line.removeprefix(BOM_UTF8))  # some editors begin a file with it
-            if not isinstance(decision, Withdrawn | Forgotten):
-                blocks.time_of(decision.qa_id)
+            if not isinstance(decision, MessagesWithdrawn | MessagesForgotten):
+                blocks.qa_id_time(decision.qa_id)
             decisions.append(decision)
         except (msgspec.DecodeError, ValueError) as error:
             damaged.append(blocks.BlockWarning(file, number, str(error)))

@@ -61,14 +61,14 @@ class BlockWarning(NamedTuple):
         return f"{self.file}, line {self.line}: {self.reason}"
 
 
-class Parsed(NamedTuple):
+class TopicFileContent(NamedTuple):
     """The blocks of a file, in its order, and warnings about the pieces that are ignored."""
 
     blocks: tuple[TopicBlock, ...]
     warnings: tuple[BlockWarning, ...]
 
 
-class Placed(NamedTuple):
+class LocatedPair(NamedTuple):
     """An archived pair and where its bytes stand in the week file."""
 
     pair: CapturedPair
@@ -76,7 +76,7 @@ class Placed(NamedTuple):
     length: int
 
 
-class Piece(NamedTuple):
+class WeekFilePiece(NamedTuple):
     """A piece of a week file as it is to stand once some messages are out of it."""
 
     data: bytes
@@ -87,20 +87,20 @@ class Piece(NamedTuple):
     """The pair that lost them; None for what is no block."""
 
 
-def timestamp_of(moment: datetime) -> str:
+def format_timestamp(moment: datetime) -> str:
     """RFC 3339 in UTC with microseconds, ending in `Z`. Raises ValueError for a time without a zone."""
     if moment.tzinfo is None:
         raise ValueError(f"{moment} has no time zone")
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def qa_id_of(timestamp: datetime) -> QAId:
+def make_qa_id(timestamp: datetime) -> QAId:
     """Return the id of the pair archived at that time: the timestamp without its separators."""
-    text = timestamp_of(timestamp).replace("-", "").replace(":", "").replace("T", "_").removesuffix("Z")
+    text = format_timestamp(timestamp).replace("-", "").replace(":", "").replace("T", "_").removesuffix("Z")
     return QAId(f"qa_{text}")
 
 
-def time_of(qa_id: QAId) -> datetime:
+def qa_id_time(qa_id: QAId) -> datetime:
     """When the pair was archived (UTC). Ids are compared by this, never as strings: fractions may be missing.
 
     Raises ValueError for what is no id.
@@ -111,19 +111,19 @@ def time_of(qa_id: QAId) -> datetime:
     return datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
 
 
-def whole_id(qa_id: QAId) -> QAId:
+def normalize_qa_id(qa_id: QAId) -> QAId:
     """Return an id with its whole fraction: these can be compared as strings. Raises ValueError as `time_of`."""
-    return qa_id_of(time_of(qa_id))
+    return make_qa_id(qa_id_time(qa_id))
 
 
-def times_of(qa_ids: Iterable[str]) -> Iterator[datetime]:
+def qa_id_times(qa_ids: Iterable[str]) -> Iterator[datetime]:
     """Yield the times of those that are ids; a model may name anything."""
     for qa_id in qa_ids:
         with suppress(ValueError):
-            yield time_of(QAId(qa_id))
+            yield qa_id_time(QAId(qa_id))
 
 
-def format_raw(pair: CapturedPair) -> str:
+def format_pair_block(pair: CapturedPair) -> str:
     """Return the block of a pair in the archive, its closing empty line included.
 
     Raises ValueError where authors and messages do not match, where there is no turn, or where anything else would not
@@ -131,81 +131,81 @@ def format_raw(pair: CapturedPair) -> str:
     """
     headers = [
         ("id", pair.qa_id),
-        ("timestamp", _own_timestamp(pair)),
+        ("timestamp", _format_own_timestamp(pair)),
         ("conversation_id", pair.conversation_id),
         ("message_ids", ", ".join(pair.message_ids)),
         ("author_ids", ", ".join(each or _UNKNOWN for each in pair.author_ids) if any(pair.author_ids) else None),
-        ("answered_at", timestamp_of(pair.answered_at)),
+        ("answered_at", format_timestamp(pair.answered_at)),
         ("guild_id", pair.guild_id),
         ("channel_id", pair.channel_id),
         ("replaces", pair.replaces),
-        ("length", str(len(_turn_lines(pair.turns)))),
+        ("length", str(len(_format_turns(pair.turns)))),
     ]
-    block = _format(headers, pair.extra_headers, _RAW_HEADERS, pair.turns)
+    block = _format_block(headers, pair.extra_headers, _RAW_HEADERS, pair.turns)
     _check_read_back(pair, block)
     return block
 
 
-def format_topic(block: TopicBlock) -> str:
+def format_topic_block(block: TopicBlock) -> str:
     """Return the block of a pair in a topic file, with its closing empty line. Raises ValueError as `format_raw`."""
     headers = [
         ("id", block.qa_id),
-        ("timestamp", _own_timestamp(block)),
+        ("timestamp", _format_own_timestamp(block)),
         ("conversation_id", block.conversation_id),
-        ("answered_at", timestamp_of(block.answered_at) if block.answered_at else None),
+        ("answered_at", format_timestamp(block.answered_at) if block.answered_at else None),
     ]
-    return _format(headers, block.extra_headers, _TOPIC_HEADERS, block.turns)
+    return _format_block(headers, block.extra_headers, _TOPIC_HEADERS, block.turns)
 
 
-def parse_blocks(data: bytes, *, file: str) -> Parsed:
+def parse_topic_file(data: bytes, *, file: str) -> TopicFileContent:
     """Return the blocks of a topic file. `file` is the name for the warnings."""
     blocks: list[TopicBlock] = []
     warnings: list[BlockWarning] = []
-    for chunk in _chunks(_lines(data)):
+    for chunk in _split_chunks(_split_lines(data)):
         try:
-            blocks.append(_topic_block(_parse(chunk, _TOPIC_HEADERS, appended=False)))
-        except _DamagedError as damage:
+            blocks.append(_build_topic_block(_parse_chunk(chunk, _TOPIC_HEADERS, appended=False)))
+        except _DamagedBlockError as damage:
             warnings.append(damage.warning(chunk, file))
-    return Parsed(tuple(blocks), tuple(warnings))
+    return TopicFileContent(tuple(blocks), tuple(warnings))
 
 
-def scan_archive(lines: Iterable[bytes], *, file: str) -> Iterator[Placed | BlockWarning]:
+def scan_archive(lines: Iterable[bytes], *, file: str) -> Iterator[LocatedPair | BlockWarning]:
     r"""Yield the pairs of a week file, one in memory at a time. `lines` end in `\n` alone, as in a binary file."""
-    for chunk in _chunks(lines):
+    for chunk in _split_chunks(lines):
         try:
-            block = _parse(chunk, _RAW_HEADERS, appended=True)
-            yield Placed(_captured_pair(block), chunk.start, len(chunk.data))
-        except _DamagedError as damage:
+            block = _parse_chunk(chunk, _RAW_HEADERS, appended=True)
+            yield LocatedPair(_build_captured_pair(block), chunk.start, len(chunk.data))
+        except _DamagedBlockError as damage:
             yield damage.warning(chunk, file)
         else:
             if block.stray is not None:
                 yield block.stray.warning(chunk, file)
 
 
-def without_messages(lines: Iterable[bytes], message_ids: AbstractSet[str]) -> Iterator[Piece]:
+def erase_messages(lines: Iterable[bytes], message_ids: AbstractSet[str]) -> Iterator[WeekFilePiece]:
     """Yield a week file piece by piece, without these messages (ids without prefix).
 
     A pair keeps its id and its other messages. It goes as a whole where nothing is left of it, or where it does not
     say which turn belongs to which message; and so does a damaged piece that contains one of the ids.
     """
-    for chunk in _chunks(lines):
+    for chunk in _split_chunks(lines):
         try:
-            pair = _captured_pair(_parse(chunk, _RAW_HEADERS, appended=True))
-        except _DamagedError:
-            named = not message_ids.isdisjoint(_words(chunk.data))
-            yield Piece(b"", 1) if named else Piece(chunk.data)
+            pair = _build_captured_pair(_parse_chunk(chunk, _RAW_HEADERS, appended=True))
+        except _DamagedBlockError:
+            named = not message_ids.isdisjoint(_extract_id_words(chunk.data))
+            yield WeekFilePiece(b"", 1) if named else WeekFilePiece(chunk.data)
         else:
-            kept = [n for n, each in enumerate(pair.message_ids) if bare(each) not in message_ids]
+            kept = [n for n, each in enumerate(pair.message_ids) if bare_message_id(each) not in message_ids]
             lost = len(pair.message_ids) - len(kept)
-            yield Piece(_kept_of(pair, kept), lost, pair.qa_id) if lost else Piece(chunk.data)
+            yield WeekFilePiece(_format_remaining(pair, kept), lost, pair.qa_id) if lost else WeekFilePiece(chunk.data)
 
 
-def without_blocks(data: bytes, doomed: Callable[[bytes], bool]) -> bytes:
+def remove_blocks(data: bytes, doomed: Callable[[bytes], bool]) -> bytes:
     """Return a file without the pieces, from one marker to the next, that are `doomed`; they need not be whole."""
-    return b"".join(chunk.data for chunk in _chunks(_lines(data)) if not doomed(chunk.data))
+    return b"".join(chunk.data for chunk in _split_chunks(_split_lines(data)) if not doomed(chunk.data))
 
 
-def bare(message_id: MessageId) -> str:
+def bare_message_id(message_id: MessageId) -> str:
     """Return the id by which messages are compared: Discord's are bare, other programs wrote `msg_<id>`."""
     return message_id.removeprefix("msg_")
 
@@ -218,15 +218,15 @@ class _Chunk(NamedTuple):
     data: bytes
 
 
-class _Block(NamedTuple):
+class _ParsedBlock(NamedTuple):
     headers: dict[str, str]
     extra: tuple[tuple[str, str], ...]
     turns: tuple[Turn, ...]
-    stray: _DamagedError | None
+    stray: _DamagedBlockError | None
     """What stands behind the block's end and belongs to nothing."""
 
 
-class _DamagedError(ValueError):
+class _DamagedBlockError(ValueError):
     """This is no block. `line` counts from 0, the marker."""
 
     def __init__(self, line: int, reason: str) -> None:
@@ -241,36 +241,36 @@ class _DamagedError(ValueError):
 def _check_read_back(pair: CapturedPair, block: str) -> None:
     """Raise ValueError where the block does not say what the pair says."""
     said = pair if any(pair.author_ids) else replace(pair, author_ids=())  # unknown authors are not listed
-    [chunk] = _chunks(_lines(block.encode()))
+    [chunk] = _split_chunks(_split_lines(block.encode()))
     try:
-        read = _captured_pair(_parse(chunk, _RAW_HEADERS, appended=True))
-    except _DamagedError as damage:
+        read = _build_captured_pair(_parse_chunk(chunk, _RAW_HEADERS, appended=True))
+    except _DamagedBlockError as damage:
         raise ValueError(f"it cannot be archived, because it could not be read again: {damage.reason}") from None
     if read != said:
         wrong = [name for name in said.__struct_fields__ if getattr(read, name) != getattr(said, name)]
         raise ValueError(f"it cannot be archived, because it would be read differently: {', '.join(wrong)}")
 
 
-def _kept_of(pair: CapturedPair, kept: Sequence[int]) -> bytes:
+def _format_remaining(pair: CapturedPair, kept: Sequence[int]) -> bytes:
     """Return the block of a pair with only these of its messages, by their places."""
     if not kept or len(pair.turns) != len(pair.message_ids):
         return b""
-    return format_raw(only(pair, kept)).encode()
+    return format_pair_block(select_messages(pair, kept)).encode()
 
 
-def only(capture: C, kept: Sequence[int]) -> C:
+def select_messages(capture: C, kept: Sequence[int]) -> C:
     """Return a capture with only these of its messages, by their places."""
     columns = {name: getattr(capture, name, ()) for name in ("turns", "message_ids", "author_ids", "author_names")}
     return replace(capture, **{name: tuple(each[n] for n in kept) for name, each in columns.items() if each})
 
 
-def _words(data: bytes) -> Iterator[str]:
+def _extract_id_words(data: bytes) -> Iterator[str]:
     """Yield the words that may be message ids, in bytes that are no block."""
     for pattern in (rb"[A-Za-z0-9]+", rb"[\w.-]+"):
         yield from (found.decode() for found in re.findall(pattern, data))
 
 
-def _format(
+def _format_block(
     headers: Sequence[tuple[str, str | None]],
     extra: tuple[tuple[str, str], ...],
     known: frozenset[str],
@@ -283,29 +283,29 @@ def _format(
         if value is not None:
             if value != value.strip() or "\n" in value:
                 raise ValueError(f"{value!r} cannot stand as {key}")
-            lines.append(_header(key, value))
+            lines.append(_format_header(key, value))
     for key, value in extra:
         if key in known or f"{key}:" in _SPEAKERS or "\n" in value or not re.fullmatch(_KEY, key):
             raise ValueError(f"{key!r} cannot stand as a header")
-        lines.append(_header(key, value))
-    return "\n".join([*lines, _turn_lines(turns)]) + "\n\n"
+        lines.append(_format_header(key, value))
+    return "\n".join([*lines, _format_turns(turns)]) + "\n\n"
 
 
-def _own_timestamp(block: CapturedPair | TopicBlock) -> str:
+def _format_own_timestamp(block: CapturedPair | TopicBlock) -> str:
     """Return the timestamp with as many digits of a second as the id has."""
     fraction = block.qa_id.partition(".")[1:]
-    return f"{timestamp_of(block.timestamp)[:19]}{''.join(fraction)}Z"
+    return f"{format_timestamp(block.timestamp)[:19]}{''.join(fraction)}Z"
 
 
-def _turn_lines(turns: Iterable[Turn]) -> str:
+def _format_turns(turns: Iterable[Turn]) -> str:
     return "\n".join(f"{turn.speaker}: {turn.text}".replace("\n", f"\n{_INDENT}") for turn in turns)
 
 
-def _header(key: str, value: str) -> str:
+def _format_header(key: str, value: str) -> str:
     return f"{key}: {value}" if value else f"{key}:"
 
 
-def _lines(data: bytes) -> Iterator[bytes]:
+def _split_lines(data: bytes) -> Iterator[bytes]:
     r"""Yield the lines, ended by `\n` alone."""
     start = 0
     while start < len(data):
@@ -314,7 +314,7 @@ def _lines(data: bytes) -> Iterator[bytes]:
         start = end
 
 
-def _chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
+def _split_chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
     markers = {f"{MARKER}{end}".encode() for end in ("", "\n", "\r\n")}
     held: list[bytes] = []
     start = at = 0
@@ -340,13 +340,13 @@ def _chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
         yield _Chunk(start, first, b"".join(held))
 
 
-def _parse(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Block:
+def _parse_chunk(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _ParsedBlock:
     """Read a chunk. Raises _DamagedError."""
     lines = _decode(chunk.data).split("\n")
     if lines[0] == f"{MARKER}\r":  # never ours, so an editor has changed every line
         lines = [line.removesuffix("\r") for line in lines]
     if lines[0] != MARKER:
-        raise _DamagedError(0, "text that belongs to no block")
+        raise _DamagedBlockError(0, "text that belongs to no block")
     ended = not lines[-1]
     if ended:
         lines.pop()  # what stands behind the last newline is no line
@@ -358,10 +358,10 @@ def _parse(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Block:
         # Blocks of other programs do not say their length; then the line break must do.
         length = len("\n".join(lines[first:]))
         if end == len(lines) and not (ended if "length" not in headers else headers["length"] == str(length)):
-            raise _DamagedError(end - 1, "the block breaks off here: it was not written to its end")
+            raise _DamagedBlockError(end - 1, "the block breaks off here: it was not written to its end")
         stray = next((n for n in range(end, len(lines)) if lines[n]), None)
-    return _Block(
-        headers, extra, turns, None if stray is None else _DamagedError(stray, "text that belongs to no block")
+    return _ParsedBlock(
+        headers, extra, turns, None if stray is None else _DamagedBlockError(stray, "text that belongs to no block")
     )
 
 
@@ -369,7 +369,7 @@ def _decode(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise _DamagedError(data.count(b"\n", 0, error.start), "bytes that are not UTF-8") from None
+        raise _DamagedBlockError(data.count(b"\n", 0, error.start), "bytes that are not UTF-8") from None
 
 
 def _read_headers(lines: list[str], known: frozenset[str]) -> tuple[dict[str, str], tuple[tuple[str, str], ...], int]:
@@ -377,24 +377,24 @@ def _read_headers(lines: list[str], known: frozenset[str]) -> tuple[dict[str, st
     headers: dict[str, str] = {}
     extra: list[tuple[str, str]] = []
     for n, line in enumerate(lines[1:], 1):
-        if line[:5] in _SPEAKERS and _turn_of(line):
+        if line[:5] in _SPEAKERS and _parse_turn(line):
             return headers, tuple(extra), n
         key, _, value = line.partition(": ")
         if key not in known:
             found = _HEADER.fullmatch(line)
             if found is None:
-                raise _DamagedError(n, "neither a header line nor a turn")
+                raise _DamagedBlockError(n, "neither a header line nor a turn")
             key, value = found[1], found[2] or ""
         if key not in known:
             extra.append((key, value))
         elif key in headers:
-            raise _DamagedError(n, f"a second {key}")
+            raise _DamagedBlockError(n, f"a second {key}")
         else:
             headers[key] = value.strip()
-    raise _DamagedError(len(lines) - 1, "the block breaks off before its first turn")
+    raise _DamagedBlockError(len(lines) - 1, "the block breaks off before its first turn")
 
 
-def _turn_of(line: str) -> Turn | None:
+def _parse_turn(line: str) -> Turn | None:
     speaker = _SPEAKERS.get(line[:5])
     if speaker is None or line[5:6] not in {"", " "}:
         return None
@@ -408,78 +408,78 @@ def _read_turns(lines: list[str], first: int, *, strict: bool) -> tuple[tuple[Tu
     for n, line in enumerate(lines[first:], first):
         if not line:
             if strict:
-                return _joined(turns), n
+                return _build_turns(turns), n
             empty += 1
             continue
-        turn = None if line.startswith(_INDENT) else _turn_of(line)
+        turn = None if line.startswith(_INDENT) else _parse_turn(line)
         if turn:
             turns.append((turn.speaker, [turn.text]))
         elif strict and not line.startswith(_INDENT):
-            raise _DamagedError(n, "neither a turn nor the indented line of one")
+            raise _DamagedBlockError(n, "neither a turn nor the indented line of one")
         else:
             turns[-1][1].extend([""] * empty + [line.removeprefix(_INDENT)])
         empty = 0
-    return _joined(turns), len(lines)
+    return _build_turns(turns), len(lines)
 
 
-def _joined(turns: list[tuple[Speaker, list[str]]]) -> tuple[Turn, ...]:
+def _build_turns(turns: list[tuple[Speaker, list[str]]]) -> tuple[Turn, ...]:
     return tuple(Turn(speaker, "\n".join(texts)) for speaker, texts in turns)
 
 
-def _moment(headers: dict[str, str], key: str) -> datetime | None:
+def _read_time(headers: dict[str, str], key: str) -> datetime | None:
     text = headers.get(key)
     if text is None:
         return None
     with suppress(ValueError):
         if _TIMESTAMP.fullmatch(text):
             return datetime.fromisoformat(text)
-    raise _DamagedError(0, f"{key} is no time like 2026-02-01T03:10:56.228000Z")
+    raise _DamagedBlockError(0, f"{key} is no time like 2026-02-01T03:10:56.228000Z")
 
 
-def _identity(headers: dict[str, str]) -> tuple[QAId, datetime]:
-    timestamp = _moment(headers, "timestamp")
+def _read_identity(headers: dict[str, str]) -> tuple[QAId, datetime]:
+    timestamp = _read_time(headers, "timestamp")
     if timestamp is None or "id" not in headers:
-        raise _DamagedError(0, "id or timestamp is missing")
-    qa_id = _qa_id(headers, "id")
-    if time_of(qa_id) != timestamp:
-        raise _DamagedError(0, "id and timestamp name different times")
+        raise _DamagedBlockError(0, "id or timestamp is missing")
+    qa_id = _read_qa_id(headers, "id")
+    if qa_id_time(qa_id) != timestamp:
+        raise _DamagedBlockError(0, "id and timestamp name different times")
     return qa_id, timestamp
 
 
-def _qa_id(headers: dict[str, str], key: str) -> QAId:
+def _read_qa_id(headers: dict[str, str], key: str) -> QAId:
     qa_id = QAId(headers[key])
     try:
-        time_of(qa_id)
+        qa_id_time(qa_id)
     except ValueError as error:
-        raise _DamagedError(0, f"{key}: {error}") from None
+        raise _DamagedBlockError(0, f"{key}: {error}") from None
     return qa_id
 
 
-def _topic_block(block: _Block) -> TopicBlock:
+def _build_topic_block(block: _ParsedBlock) -> TopicBlock:
     headers = block.headers
-    qa_id, timestamp = _identity(headers)
+    qa_id, timestamp = _read_identity(headers)
     conversation = headers.get("conversation_id")
     return TopicBlock(
         qa_id=qa_id,
         timestamp=timestamp,
         turns=block.turns,
         conversation_id=ConversationId(conversation) if conversation else None,
-        answered_at=_moment(headers, "answered_at"),
+        answered_at=_read_time(headers, "answered_at"),
         extra_headers=block.extra,
     )
 
 
-def _author_ids(line: str, messages: int) -> tuple[UserId, ...]:
+def _parse_author_ids(line: str, messages: int) -> tuple[UserId, ...]:
     """Return the author of each message; none where the line does not fit the messages, because it was edited."""
     authors = tuple(UserId("" if author == _UNKNOWN else author) for author in map(str.strip, line.split(",")))
     return authors if len(authors) == messages and any(authors) else ()
 
 
-def _captured_pair(block: _Block) -> CapturedPair:
+def _build_captured_pair(block: _ParsedBlock) -> CapturedPair:
     headers = block.headers
-    qa_id, timestamp = _identity(headers)
+    qa_id, timestamp = _read_identity(headers)
     if not headers.get("conversation_id"):
-        raise _DamagedError(0, "conversation_id is missing")
+        raise _DamagedBlockError(0, "conversation_id is missing")
     message_ids = tuple(MessageId(part) for each in headers.get("message_ids", "").split(",") if (part := each.strip()))
     guild, channel = headers.get("guild_id"), headers.get("channel_id")
     return CapturedPair(
@@ -488,10 +488,10 @@ def _captured_pair(block: _Block) -> CapturedPair:
         conversation_id=ConversationId(headers["conversation_id"]),
         turns=block.turns,
         message_ids=message_ids,
-        author_ids=_author_ids(headers.get("author_ids", ""), len(message_ids)),
-        answered_at=_moment(headers, "answered_at") or timestamp,
+        author_ids=_parse_author_ids(headers.get("author_ids", ""), len(message_ids)),
+        answered_at=_read_time(headers, "answered_at") or timestamp,
         guild_id=GuildId(guild) if guild else None,
         channel_id=ChannelId(channel) if channel else None,
-        replaces=_qa_id(headers, "replaces") if headers.get("replaces") else None,
+        replaces=_read_qa_id(headers, "replaces") if headers.get("replaces") else None,
         extra_headers=block.extra,
     )

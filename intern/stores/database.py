@@ -36,7 +36,7 @@ _PLACEHOLDER = regex(r"'[^']*'|\?|:community\b")
 
 
 @lru_cache(maxsize=2048)
-def positional(statement: str) -> tuple[str, tuple[int, ...]]:
+def resolve_placeholders(statement: str) -> tuple[str, tuple[int, ...]]:
     """Return the statement with `?` alone, and which of these are `:community`, by number."""
     marks = [each for each in _PLACEHOLDER.findall(statement) if not each.startswith("'")]
     plain = _PLACEHOLDER.sub(lambda found: "?" if found[0] == ":community" else found[0], statement)
@@ -76,7 +76,7 @@ class Transaction(ABC):
     def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
         """Run the statement once for each set of values."""
 
-    def count_on(self, table: str, column: str) -> None:  # noqa: B027 an engine may do so by itself
+    def advance_numbering(self, table: str, column: str) -> None:  # noqa: B027 an engine may do so by itself
         """Let rows to come be numbered after the largest number there is. Needed where rows came with numbers."""
 
     def _with_community(self, values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
@@ -106,42 +106,42 @@ class Database(ABC):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def of(self, community: str) -> Self:
+    def for_community(self, community: str) -> Self:
         """Return the same database, bound to another community."""
         other = copy(self)
         other.community = community
         return other
 
-    def apart(self) -> Self:
+    def with_own_limits(self) -> Self:
         """Return the same database, for calls that must not wait for those of others, which may be many and slow."""
         return self
 
     @asynccontextmanager
-    async def lent(self, community: str) -> AsyncGenerator[Self]:
+    async def community_scope(self, community: str) -> AsyncGenerator[Self]:
         """Bind the database to a community for a while.
 
         At the end, the community is held no more, and all is closed that was opened with it; the database stays open.
         """
-        other = self.of(community)
+        other = self.for_community(community)
         other._others = []  # noqa: SLF001 - the same class
         try:
             yield other
         finally:
             with CancelScope(shield=True):
-                await other._close_others()  # noqa: SLF001
-                await other.let_go()
+                await other._close_dependents()  # noqa: SLF001
+                await other.unlock_community()
 
-    async def let_go(self) -> None:  # noqa: B027 most engines need nothing
+    async def unlock_community(self) -> None:  # noqa: B027 most engines need nothing
         """Hold the community no more."""
 
-    async def hold(self, *, beside_leases: bool = False) -> None:  # noqa: B027 most engines need nothing
+    async def lock_community(self, *, beside_leases: bool = False) -> None:  # noqa: B027 most engines need nothing
         """Let no other process hold the community's database until this one is closed; holding it already is fine.
 
         The lock of its folder does that for a file. Raises FolderBusyError where another process holds it, or where
         processes have leases: they share all communities. `beside_leases`: for a community that is served no more.
         """
 
-    def wait_until(self, stop: Event) -> None:  # noqa: B027 most engines need nothing
+    def wait_for_server_until(self, stop: Event) -> None:  # noqa: B027 most engines need nothing
         """Wait for a server that is away until it is back, or `stop` is set; without this, only for some seconds."""
 
     @abstractmethod
@@ -162,7 +162,7 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+    def read_blocking(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         """Read as `read` does, in the calling thread, which must be a worker thread. Blocks."""
 
     async def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
@@ -193,7 +193,7 @@ class Database(ABC):
         """Close something else with this database: `close` awaits `_close_others`."""
         self._others.append(close)
 
-    async def _close_others(self) -> None:
+    async def _close_dependents(self) -> None:
         for close in self._others:
             await close()
 
@@ -202,12 +202,12 @@ class Database(ABC):
         """Finish what is under way, then let the database go. Harmless when repeated."""
 
 
-class AtRest(Database):
+class ReadOnlyDatabase(Database):
     """A database as it is, whether or not a bot is at work."""
 
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         """Read on a worker thread. Raises KnowledgeError."""
-        return await to_thread.run_sync(lambda: self.look(work, steady=steady))
+        return await to_thread.run_sync(lambda: self.read_blocking(work, steady=steady))
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Raise KnowledgeError."""

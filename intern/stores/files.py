@@ -47,7 +47,7 @@ class FileLayer:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise unreadable_error(path, error) from error
 
     def append_durably(self, path: Path, data: bytes, *, fresh_line: bool = False) -> int:
         """Add `data` at the end and fsync; return the offset at which it stands.
@@ -59,11 +59,11 @@ class FileLayer:
             self.make_folder(path.parent)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise _unwritable_error(path, error) from error
         try:
             return self._append(fd, path, data, fresh_line=fresh_line)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise _unwritable_error(path, error) from error
         finally:
             os.close(fd)
 
@@ -91,7 +91,7 @@ class FileLayer:
         except OSError as error:
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
-            raise _unwritable(path, error) from error
+            raise _unwritable_error(path, error) from error
 
     def remove(self, path: Path) -> None:
         """Delete the file, durably; one that is gone already is fine. Raises KnowledgeError."""
@@ -99,7 +99,7 @@ class FileLayer:
             path.unlink(missing_ok=True)
             self.sync_folder(path.parent)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise _unwritable_error(path, error) from error
 
     def make_folder(self, folder: Path) -> None:
         """Make the folder and those above it, each durably. Raises OSError."""
@@ -145,12 +145,12 @@ class FileLayer:
             left = left[self.write(fd, left) :]
 
 
-def unreadable(path: Path, error: OSError) -> KnowledgeError:
+def unreadable_error(path: Path, error: OSError) -> KnowledgeError:
     """Return the error to raise where `path` cannot be read."""
     return KnowledgeError(f"{path} could not be read ({error.strerror}); check that it exists and its permissions")
 
 
-def _unwritable(path: Path, error: OSError) -> KnowledgeError:
+def _unwritable_error(path: Path, error: OSError) -> KnowledgeError:
     return KnowledgeError(
         f"{path} could not be written ({error.strerror}); check the free space on its disk and its permissions"
     )
@@ -164,23 +164,23 @@ class FolderLock:
         self._fd: int | None = None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether this object holds the lock."""
         return self._fd is not None
 
-    def holder(self) -> str:
+    def describe_holder(self) -> str:
         """Who holds the folder, for people. The lock file may have gone, or say nothing."""
         try:
             fd = os.open(self._dir / ".lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return "another process"
         try:
-            return _holder(fd)
+            return _read_holder(fd)
         finally:
             os.close(fd)
 
     @property
-    def stands(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it is held, and the folder's lock file is still the one that is: the folder was not taken away."""
         if self._fd is None:
             return False
@@ -202,20 +202,20 @@ class FolderLock:
             self._dir.mkdir(parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise self._unlockable(error) from error
+            raise self._unlockable_error(error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError as error:
-            holder = _holder(fd)
+            holder = _read_holder(fd)
             os.close(fd)
             raise FolderBusyError(
                 f"{self._dir} is in use by {holder}; stop that first, or choose another data folder"
             ) from error
         except OSError as error:
             os.close(fd)
-            raise self._unlockable(error) from error
+            raise self._unlockable_error(error) from error
         self._fd = fd
 
     def release(self) -> None:
@@ -234,13 +234,13 @@ class FolderLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _unlockable(self, error: OSError) -> KnowledgeError:
+    def _unlockable_error(self, error: OSError) -> KnowledgeError:
         return KnowledgeError(
             f"{self._dir} could not be locked ({error.strerror}); check that it is a folder this user may write to, "
             "on a disk that knows file locks"
         )
 
 
-def _holder(fd: int) -> str:
+def _read_holder(fd: int) -> str:
     pid = os.pread(fd, 32, 0).strip()
     return f"process {pid.decode()}" if pid.isdigit() else "another process"

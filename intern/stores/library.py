@@ -45,7 +45,7 @@ def topic_id(name: TopicName) -> SourceId:
     return SourceId(f"team:{name}.txt")
 
 
-def topic_of(source_id: str) -> TopicName:
+def topic_from_id(source_id: str) -> TopicName:
     """Return the topic of such an id."""
     return TopicName(source_id.removeprefix("team:").removesuffix(".txt"))
 
@@ -65,7 +65,7 @@ def is_source_id(text: str) -> bool:
     )
 
 
-def folded(description: str) -> str:
+def flatten_description(description: str) -> str:
     """Return the description as one paragraph on one line: runs of blanks and line breaks become one space."""
     return " ".join(description.encode("utf-8", "replace").decode("utf-8").split())
 
@@ -76,7 +76,7 @@ def format_index(entries: Iterable[IndexEntry]) -> str:
         (entry for entry in entries if is_source_id(entry.source_id)),
         key=lambda entry: (is_url(entry.source_id), entry.source_id),
     )
-    return "".join(_formatted(entry) for entry in fit)
+    return "".join(_format_entry(entry) for entry in fit)
 
 
 def parse_index(text: str) -> tuple[IndexEntry, ...]:
@@ -88,7 +88,7 @@ def parse_index(text: str) -> tuple[IndexEntry, ...]:
         elif blocks[-1]:
             blocks.append([])
     return tuple(
-        IndexEntry(SourceId(lines[0]), folded(" ".join(lines[1:])))
+        IndexEntry(SourceId(lines[0]), flatten_description(" ".join(lines[1:])))
         for lines in blocks
         if lines and is_source_id(lines[0])
     )
@@ -101,7 +101,7 @@ def content_hash(text: str) -> str:
     return hashlib.sha256(bare.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Tries(Struct, frozen=True, kw_only=True):
+class DescriptionAttempts(Struct, frozen=True, kw_only=True):
     """Tries in a row that brought no description of a text."""
 
     failed: int = 0
@@ -112,7 +112,7 @@ class Tries(Struct, frozen=True, kw_only=True):
     """When it is tried again without a request."""
 
 
-class _Cached(Struct, frozen=True, kw_only=True, tag_field="source_type"):
+class _CachedEntry(Struct, frozen=True, kw_only=True, tag_field="source_type"):
     content_hash: str
     summary_text: str
     last_indexed_at: datetime
@@ -122,7 +122,7 @@ class _Cached(Struct, frozen=True, kw_only=True, tag_field="source_type"):
     """No model has described it yet: the text is its own beginning, or there is none."""
     last_error: str | None = None
     """Why the last try to read or to describe it failed."""
-    tries: Tries | None = None
+    tries: DescriptionAttempts | None = None
     """What was tried in vain to describe this very text."""
 
     @property
@@ -131,7 +131,7 @@ class _Cached(Struct, frozen=True, kw_only=True, tag_field="source_type"):
         return None if self.provisional else self.last_indexed_at
 
 
-class CachedFile(_Cached, frozen=True, kw_only=True, tag="file"):
+class CachedFile(_CachedEntry, frozen=True, kw_only=True, tag="file"):
     """What is known of a file. The same size and version (its mtime) mean: unchanged; otherwise the hash decides."""
 
     rel_path: str
@@ -150,7 +150,7 @@ NEEDS_SCRIPTS = "needs JavaScript"
 RENDERED = "rendered"
 
 
-class CachedPage(_Cached, frozen=True, kw_only=True, tag="url"):
+class CachedPage(_CachedEntry, frozen=True, kw_only=True, tag="url"):
     """What is known of a web page. One without a description was never had, or is gone; no index lists it."""
 
     url: str
@@ -202,14 +202,14 @@ class IndexCache(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, data: bytes) -> IndexCache:
         """Read such a text. Raises msgspec's DecodeError or UnicodeDecodeError."""
-        msgspec.json.decode(data, type=_Version)  # refuses a cache that does not say its version
+        msgspec.json.decode(data, type=_CacheVersion)  # refuses a cache that does not say its version
         return msgspec.json.decode(data, type=cls)
 
 
-class _Version(Struct):
+class _CacheVersion(Struct):
     schema_version: Literal[1]
 
 
-def _formatted(entry: IndexEntry) -> str:
-    description = folded(entry.description)
+def _format_entry(entry: IndexEntry) -> str:
+    description = flatten_description(entry.description)
     return f"{entry.source_id}\n{description}\n\n" if description else f"{entry.source_id}\n\n"

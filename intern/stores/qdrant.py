@@ -7,35 +7,35 @@ from typing import Any, Generic
 
 from msgspec import Struct
 
-from intern.stores.vectors import FILTERED, PATIENCE, Conditions, Near, Stored, T, VectorEngine
+from intern.stores.vectors import FILTERED, PATIENCE, Conditions, EnginePoint, NearDocument, T, VectorEngine
 
 
-class _Payload(Struct):
+class _QdrantPayload(Struct):
     rid: int
     source_id: str
 
 
-class _Scored(Struct):
-    payload: _Payload
+class _QdrantHit(Struct):
+    payload: _QdrantPayload
 
 
-class _Points(Struct):
-    points: list[_Scored]
+class _QdrantHits(Struct):
+    points: list[_QdrantHit]
 
 
-class _Count(Struct):
+class _QdrantCount(Struct):
     count: int
 
 
-class _Text(Struct, rename={"text": "_text"}):
+class _QdrantText(Struct, rename={"text": "_text"}):
     text: str
 
 
-class _Mark(Struct):
-    payload: _Text
+class _QdrantTextPoint(Struct):
+    payload: _QdrantText
 
 
-class _Result(Struct, Generic[T]):
+class _QdrantResult(Struct, Generic[T]):
     result: T
 
 
@@ -45,63 +45,67 @@ class Qdrant(VectorEngine):
     header = "api-key"
     _is_made = False
 
-    async def _put(self, points: Sequence[Stored]) -> None:
+    async def _upsert(self, points: Sequence[EnginePoint]) -> None:
         if not self._is_made:
-            await self._make(len(points[0].numbers))
+            await self._make_collection(len(points[0].numbers))
         stored = [
             {"id": each.id, "vector": each.numbers, "payload": each.payload | {"_text": each.text}} for each in points
         ]
-        await self._change("/points?wait=true", {"points": stored})
+        await self._send_change("/points?wait=true", {"points": stored})
 
     async def _drop(self, conditions: Conditions, keep: Sequence[str]) -> None:
-        doomed = _filter(conditions)
+        doomed = _build_filter(conditions)
         if keep:
             doomed["must_not"].append({"has_id": keep})
         await self._ask("POST", "/points/delete?wait=true", {"filter": doomed}, object)
 
-    async def _nearest(self, numbers: Sequence[float], conditions: Conditions, limit: int) -> Sequence[Near]:
+    async def _find_nearest(
+        self, numbers: Sequence[float], conditions: Conditions, limit: int
+    ) -> Sequence[NearDocument]:
         body = {
             "query": {"nearest": numbers},
-            "filter": _filter(conditions),
+            "filter": _build_filter(conditions),
             "params": {"exact": True},
             "limit": limit,
-            "with_payload": list(_Payload.__struct_fields__),
+            "with_payload": list(_QdrantPayload.__struct_fields__),
         }
-        found = await self._ask("POST", "/points/query", body, _Result[_Points], within=PATIENCE)
+        found = await self._ask("POST", "/points/query", body, _QdrantResult[_QdrantHits], within=PATIENCE)
         if found is None:
-            raise self.missing()
-        return [Near(each.payload.rid, each.payload.source_id) for each in found.result.points]
+            raise self.missing_collection_error()
+        return [NearDocument(each.payload.rid, each.payload.source_id) for each in found.result.points]
 
     async def _count(self, conditions: Conditions) -> int:
         counted = await self._ask(
-            "POST", "/points/count", {"filter": _filter(conditions), "exact": True}, _Result[_Count]
+            "POST", "/points/count", {"filter": _build_filter(conditions), "exact": True}, _QdrantResult[_QdrantCount]
         )
         return 0 if counted is None else counted.result.count
 
-    async def _text_of(self, point_id: str) -> str:
-        found = await self._ask("POST", "/points", {"ids": [point_id], "with_payload": ["_text"]}, _Result[list[_Mark]])
+    async def _read_text(self, point_id: str) -> str:
+        found = await self._ask(
+            "POST", "/points", {"ids": [point_id], "with_payload": ["_text"]}, _QdrantResult[list[_QdrantTextPoint]]
+        )
         return "" if found is None or not found.result else found.result[0].payload.text
 
-    async def _make(self, width: int) -> None:
+    async def _make_collection(self, width: int) -> None:
         """Make the collection, and the indexes that let a filter find its points; both may be there already."""
         if await self._ask("GET", "", None, object) is None:
             vectors = {"size": width, "distance": "Cosine"}
-            await self._change("", {"vectors": vectors, "hnsw_config": {"m": 0}})
+            await self._send_change("", {"vectors": vectors, "hnsw_config": {"m": 0}})
         for field, schema in FILTERED.items():
-            await self._change("/index?wait=true", {"field_name": field, "field_schema": schema})
+            await self._send_change("/index?wait=true", {"field_name": field, "field_schema": schema})
         self._is_made = True
 
-    async def _change(self, path: str, body: object) -> None:
+    async def _send_change(self, path: str, body: object) -> None:
         if await self._ask("PUT", path, body, object) is None:
-            raise self.missing()
+            raise self.missing_collection_error()
 
     async def _ask(self, method: str, path: str, body: object, gives: type[T], **within: float) -> T | None:
-        answer = await self.ask(method, f"/collections/{self.collection}{path}", body, gives, **within)
+        answer = await self.send_request(method, f"/collections/{self.collection}{path}", body, gives, **within)
         self._is_made = self._is_made and answer is not None
         return answer
 
 
-def _filter(conditions: Conditions) -> dict[str, list[Any]]:
+def _build_filter(conditions: Conditions) -> dict[str, list[Any]]:
     match = {"is": "value", "not": "value", "in": "any", "holds": "value"}
     bound = {"from": "gte", "before": "lt"}
     found: dict[str, list[Any]] = {"must": [], "must_not": []}

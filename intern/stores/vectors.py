@@ -37,7 +37,7 @@ _LONGEST_IDLE = 2.0  # seconds; Qdrant closes a connection after 5, and a reques
 _MOST_SAID = 200  # characters of what an engine says of an error
 
 
-class Point(NamedTuple):
+class VectorPoint(NamedTuple):
     """A document with its vector."""
 
     rid: int
@@ -50,7 +50,7 @@ MARK = SearchDocument(id="mark", source_id=SourceId(""), kind="source", at=datet
 """The document of the point with what is marked. Its model has no name."""
 
 
-class Stored(NamedTuple):
+class EnginePoint(NamedTuple):
     """A point as an engine takes it."""
 
     id: str
@@ -59,14 +59,14 @@ class Stored(NamedTuple):
     text: str
 
 
-class Near(NamedTuple):
+class NearDocument(NamedTuple):
     """A document that is like a vector."""
 
     rid: int
     source_id: str
 
 
-class Condition(NamedTuple):
+class PointCondition(NamedTuple):
     """What a field of a point has to be."""
 
     field: str
@@ -74,7 +74,7 @@ class Condition(NamedTuple):
     value: str | int | float | Sequence[str] | Sequence[int]
 
 
-Conditions: TypeAlias = Sequence[Condition]
+Conditions: TypeAlias = Sequence[PointCondition]
 
 
 class VectorEngine(ABC):
@@ -92,33 +92,35 @@ class VectorEngine(ABC):
         self._key = options.api_key.reveal()
         self._client = client
 
-    async def put(self, community: str, points: Sequence[Point]) -> None:
+    async def upsert_points(self, community: str, points: Sequence[VectorPoint]) -> None:
         """Put points, each in place of the one of the same document. Make the collection where there is none."""
         for start in range(0, len(points), _AT_ONCE):
-            await self._put(await run_sync(_stored, community, points[start : start + _AT_ONCE]))
+            await self._upsert(await run_sync(_build_engine_points, community, points[start : start + _AT_ONCE]))
 
-    async def drop(self, community: str, rids: Collection[int] | None = None, keep: Sequence[Point] = ()) -> None:
+    async def delete_points(
+        self, community: str, rids: Collection[int] | None = None, keep: Sequence[VectorPoint] = ()
+    ) -> None:
         """Delete the points with these numbers, or all of the community, but for `keep`. Harmless when repeated."""
-        some = [] if rids is None else [Condition("rid", "in", sorted(rids))]
+        some = [] if rids is None else [PointCondition("rid", "in", sorted(rids))]
         kept = [_point_id(community, each.document) for each in keep]
-        await self._drop([Condition("community", "is", community), *some], kept)
+        await self._drop([PointCondition("community", "is", community), *some], kept)
 
-    async def nearest(
+    async def find_nearest(
         self, community: str, model: str, vector: bytes, wanted: SearchFilter, limit: int
-    ) -> Sequence[Near]:
+    ) -> Sequence[NearDocument]:
         """Return the documents that are most like a vector of the model, best first."""
-        return await self._nearest(_numbers_of(vector), _conditions_of(community, model, wanted), limit)
+        return await self._find_nearest(_unpack_vector(vector), _build_conditions(community, model, wanted), limit)
 
     async def count(self, community: str, model: str) -> int:
         """Return how many points with a vector of the model the community has."""
-        return await self._count(_conditions_of(community, model, SearchFilter(retired=True)))
+        return await self._count(_build_conditions(community, model, SearchFilter(retired=True)))
 
-    async def marked(self, community: str) -> str:
+    async def read_mark(self, community: str) -> str:
         """Return what was marked last; empty where nothing was, or it is lost."""
-        return await self._text_of(_point_id(community, MARK))
+        return await self._read_text(_point_id(community, MARK))
 
     @abstractmethod
-    async def _put(self, points: Sequence[Stored]) -> None:
+    async def _upsert(self, points: Sequence[EnginePoint]) -> None:
         """Put points, at least one. Make the collection where there is none."""
 
     @abstractmethod
@@ -126,7 +128,9 @@ class VectorEngine(ABC):
         """Delete the points that meet the conditions, but for those with these ids."""
 
     @abstractmethod
-    async def _nearest(self, numbers: Sequence[float], conditions: Conditions, limit: int) -> Sequence[Near]:
+    async def _find_nearest(
+        self, numbers: Sequence[float], conditions: Conditions, limit: int
+    ) -> Sequence[NearDocument]:
         """Return the points that meet the conditions, the nearest first."""
 
     @abstractmethod
@@ -134,12 +138,12 @@ class VectorEngine(ABC):
         """Count the points that meet the conditions."""
 
     @abstractmethod
-    async def _text_of(self, point_id: str) -> str:
+    async def _read_text(self, point_id: str) -> str:
         """Return the text of a point; empty where there is none."""
 
-    async def mark(self, community: str, said: str, vector: bytes) -> None:
+    async def write_mark(self, community: str, said: str, vector: bytes) -> None:
         """Keep a text for the community, in a point that no search finds."""
-        await self.put(community, [Point(-1, "", replace(MARK, text=said), vector)])
+        await self.upsert_points(community, [VectorPoint(-1, "", replace(MARK, text=said), vector)])
 
     async def aclose(self) -> None:
         """Close the connections, also when cancelled."""
@@ -147,7 +151,9 @@ class VectorEngine(ABC):
             if self._client is not None:
                 await self._client.aclose()
 
-    async def ask(self, method: str, path: str, body: object, gives: type[T], *, within: float = _WITHIN) -> T | None:
+    async def send_request(
+        self, method: str, path: str, body: object, gives: type[T], *, within: float = _WITHIN
+    ) -> T | None:
         """Return the answer of the engine; None where there is no such collection."""
         if self._client is None:
             self._client = open_client(self._url, limits=httpx.Limits(keepalive_expiry=_LONGEST_IDLE))
@@ -161,35 +167,35 @@ class VectorEngine(ABC):
             if response.status_code == HTTPStatus.NOT_FOUND and "ollection" in response.text:
                 return None
             if not response.is_success:
-                raise self.error(f"HTTP {response.status_code}: {response.text}")
+                raise self.build_error(f"HTTP {response.status_code}: {response.text}")
             return await run_sync(lambda: msgspec.json.decode(response.content or b"null", type=gives))
         except (TimeoutError, httpx.TimeoutException) as error:
-            raise self.error(f"no answer within {within:g} s") from error
+            raise self.build_error(f"no answer within {within:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self.error(f"{type(error).__name__}: {error}") from error
+            raise self.build_error(f"{type(error).__name__}: {error}") from error
         except msgspec.MsgspecError as error:
-            raise self.error(f"it is no such engine, or of an unknown version: {error}") from error
+            raise self.build_error(f"it is no such engine, or of an unknown version: {error}") from error
 
-    def error(self, what: str) -> VectorEngineError:
+    def build_error(self, what: str) -> VectorEngineError:
         """Return an error about the engine, without its key."""
         said = what.replace(self._key, "***") if self._key else what
         return VectorEngineError(f"{self.where}: {' '.join(said[:_MOST_SAID].split())}")
 
-    def missing(self) -> VectorEngineError:
+    def missing_collection_error(self) -> VectorEngineError:
         """Return the error where there is no collection."""
-        return self.error("there is no such collection")
+        return self.build_error("there is no such collection")
 
 
-def _numbers_of(vector: bytes) -> tuple[float, ...]:
+def _unpack_vector(vector: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(vector) // 4}f", vector)
 
 
-def _stored(community: str, points: Sequence[Point]) -> list[Stored]:
+def _build_engine_points(community: str, points: Sequence[VectorPoint]) -> list[EnginePoint]:
     return [
-        Stored(
+        EnginePoint(
             _point_id(community, each.document),
-            _numbers_of(each.vector),
-            _payload_of(community, each),
+            _unpack_vector(each.vector),
+            _build_payload(community, each),
             each.document.text,
         )
         for each in points
@@ -204,7 +210,7 @@ def _point_id(community: str, document: SearchDocument) -> str:
     return str(UUID(bytes=hashlib.sha256(name.encode()).digest()[:16]))
 
 
-def _payload_of(community: str, point: Point) -> dict[str, Scalar | tuple[str, ...]]:
+def _build_payload(community: str, point: VectorPoint) -> dict[str, Scalar | tuple[str, ...]]:
     """Return what goes with a vector: what filters ask for, and what the index has of the document."""
     document = point.document
     # Chroma takes no empty list.
@@ -240,19 +246,19 @@ FILTERED: dict[str, dict[str, Any]] = {
 """The fields that conditions name, and `file_type`, for other programs."""
 
 
-def _conditions_of(community: str, model: str, wanted: SearchFilter) -> list[Condition]:
+def _build_conditions(community: str, model: str, wanted: SearchFilter) -> list[PointCondition]:
     """Return what the points have to be that a search may find."""
-    found = [Condition("community", "is", community), Condition("model", "is", model)]
+    found = [PointCondition("community", "is", community), PointCondition("model", "is", model)]
     if wanted.kinds:
-        found.append(Condition("kind", "in", wanted.kinds))
+        found.append(PointCondition("kind", "in", wanted.kinds))
     asked = {field: getattr(wanted, field) for field in _WORDS}
-    found += [Condition(field, "is", value) for field, value in asked.items() if value is not None]
+    found += [PointCondition(field, "is", value) for field, value in asked.items() if value is not None]
     if wanted.keyword is not None:
-        found.append(Condition("keywords", "holds", wanted.keyword))
+        found.append(PointCondition("keywords", "holds", wanted.keyword))
     if wanted.status is None and not wanted.retired:
-        found.append(Condition("status", "not", "retired"))
+        found.append(PointCondition("status", "not", "retired"))
     if wanted.after is not None:
-        found.append(Condition("at", "from", wanted.after.timestamp()))
+        found.append(PointCondition("at", "from", wanted.after.timestamp()))
     if wanted.before is not None:
-        found.append(Condition("at", "before", wanted.before.timestamp()))
+        found.append(PointCondition("at", "before", wanted.before.timestamp()))
     return found

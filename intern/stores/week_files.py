@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from intern.core.clock import micros_of
+from intern.core.clock import to_microseconds
 from intern.core.ids import MessageId
 from intern.core.messages import MARKER
 from intern.core.records import CapturedPair
 from intern.core.text.patterns import regex
-from intern.stores.blocks import BlockWarning, bare, qa_id_of, scan_archive
+from intern.stores.blocks import BlockWarning, bare_message_id, make_qa_id, scan_archive
 
 _MARK = f"\n{MARKER}\n".encode()
 _WINDOW = 1 << 14  # bytes that are read at a time
@@ -37,7 +37,7 @@ _OURS = regex(
 )
 
 
-class PairPlace(Struct, frozen=True, gc=False):
+class PairLocation(Struct, frozen=True, gc=False):
     """The place of a pair in its week file, and the ids by which it is looked up."""
 
     qa_id: str
@@ -51,20 +51,20 @@ class PairPlace(Struct, frozen=True, gc=False):
     @property
     def time(self) -> int:
         """Of its id, in microseconds since 1970."""
-        return micros_of(datetime.fromisoformat(f"{self.qa_id[3:].replace('_', 'T')}+00:00"))
+        return to_microseconds(datetime.fromisoformat(f"{self.qa_id[3:].replace('_', 'T')}+00:00"))
 
     @property
     def message_ids(self) -> Iterator[str]:
         """Yield those of its messages, without prefixes."""
-        return (bare(MessageId(each)) for each in self.messages.split(", ") if each)
+        return (bare_message_id(MessageId(each)) for each in self.messages.split(", ") if each)
 
 
-def place_of(pair: CapturedPair, start: int, length: int) -> PairPlace:
+def locate_pair(pair: CapturedPair, start: int, length: int) -> PairLocation:
     """Return the place of a pair that is known."""
-    return PairPlace(qa_id_of(pair.timestamp), pair.conversation_id, ", ".join(pair.message_ids), start, length)
+    return PairLocation(make_qa_id(pair.timestamp), pair.conversation_id, ", ".join(pair.message_ids), start, length)
 
 
-def scan_week(file: BinaryIO, *, name: str, window: int = _WINDOW) -> Iterator[PairPlace | BlockWarning]:
+def scan_week(file: BinaryIO, *, name: str, window: int = _WINDOW) -> Iterator[PairLocation | BlockWarning]:
     """Yield the places of a week file's pairs, in its order, and warnings about the pieces that are no pairs."""
     held, start, line = bytearray(), 0, 1
     while (read := file.read(window)) or held:
@@ -78,7 +78,7 @@ def scan_week(file: BinaryIO, *, name: str, window: int = _WINDOW) -> Iterator[P
         line += piece.count(b"\n")
 
 
-def _scan_piece(piece: bytes, start: int, line: int, name: str) -> Iterator[PairPlace | BlockWarning]:
+def _scan_piece(piece: bytes, start: int, line: int, name: str) -> Iterator[PairLocation | BlockWarning]:
     at = 0
     for found in _OURS.finditer(piece):
         begin, end = found.span()
@@ -89,22 +89,22 @@ def _scan_piece(piece: bytes, start: int, line: int, name: str) -> Iterator[Pair
         except UnicodeDecodeError:
             continue
         if at != begin:
-            yield from _parse(piece[at:begin], start + at, line + piece.count(b"\n", 0, at), name)
+            yield from _parse_piece(piece[at:begin], start + at, line + piece.count(b"\n", 0, at), name)
         qa_id, conversation, messages = found.group(1, 8, 9)
-        yield PairPlace(qa_id.decode(), conversation.decode(), messages.decode(), start + begin, end - begin)
+        yield PairLocation(qa_id.decode(), conversation.decode(), messages.decode(), start + begin, end - begin)
         at = end
-    yield from _parse(piece[at:], start + at, line + piece.count(b"\n", 0, at), name)
+    yield from _parse_piece(piece[at:], start + at, line + piece.count(b"\n", 0, at), name)
 
 
-def _parse(piece: bytes, start: int, line: int, name: str) -> Iterator[PairPlace | BlockWarning]:
+def _parse_piece(piece: bytes, start: int, line: int, name: str) -> Iterator[PairLocation | BlockWarning]:
     for each in scan_archive(BytesIO(piece), file=name):
         if isinstance(each, BlockWarning):
             yield each._replace(line=each.line + line - 1)
         else:
-            yield place_of(each.pair, start + each.start, each.length)
+            yield locate_pair(each.pair, start + each.start, each.length)
 
 
-def tail_of(file: BinaryIO, most: int, *, window: int = _WINDOW) -> int:
+def find_tail(file: BinaryIO, most: int, *, window: int = _WINDOW) -> int:
     """Return where the last blocks of a week file begin, `most` of them or more; 0 where it has fewer."""
     begin = file.seek(0, os.SEEK_END)
     markers, after = 0, b""

@@ -18,10 +18,10 @@ from anyio import (
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.backfill import AT_ONCE, Backfill
-from intern.actors.listener import Listener
+from intern.actors.listener import GatewayListener
 from intern.actors.loops import Backoff
 from intern.chat.checkpoints import Checkpoints
-from intern.chat.platform import Pages
+from intern.chat.platform import PagedHistory
 from intern.core.errors import (
     ChatError,
     ChatNotFoundError,
@@ -30,18 +30,18 @@ from intern.core.errors import (
     ChatUnavailableError,
 )
 from intern.core.flow import (
-    Approval,
-    ChannelRead,
-    ChannelSeen,
-    FellBehind,
+    ApprovalReaction,
+    CatchUpNeeded,
+    ChannelCaughtUp,
+    ChannelSnapshot,
     Heard,
     Interaction,
+    MessageBackfilled,
     MessageCreated,
-    MessageRead,
 )
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage, Page
-from intern.learning.review import Approvals
+from intern.learning.review import ApprovalQueue
 from intern.stores.sqlite.chat import StoredCheckpoints
 from tests.fakes import HandClock, mark_of
 from tests.sandbox import Sandbox
@@ -67,12 +67,12 @@ class Desk:
 
     @asynccontextmanager
     async def open(
-        self, *, size: int = 1000, pages: Pages | None = None, backoff: Backoff = at_once
+        self, *, size: int = 1000, pages: PagedHistory | None = None, backoff: Backoff = at_once
     ) -> AsyncGenerator[MemoryObjectReceiveStream[Heard]]:
         events, heard = create_memory_object_stream[Heard](size)
-        behind, woken = create_memory_object_stream[FellBehind](1)
+        behind, woken = create_memory_object_stream[CatchUpNeeded](1)
         interactions, asked = create_memory_object_stream[Interaction](1)
-        approved, reviewed = create_memory_object_stream[Approval](1)
+        approved, reviewed = create_memory_object_stream[ApprovalReaction](1)
         with fail_after(5), heard, asked, reviewed:
             async with create_task_group() as tg:
                 tg.start_soon(
@@ -81,8 +81,8 @@ class Desk:
                     events.clone(),
                 )
                 tg.start_soon(
-                    Listener(
-                        gateway=self.sandbox, checkpoints=self.checkpoints, approvals=Approvals(clock=HandClock())
+                    GatewayListener(
+                        gateway=self.sandbox, checkpoints=self.checkpoints, approvals=ApprovalQueue(clock=HandClock())
                     ).run,
                     events,
                     interactions,
@@ -101,13 +101,13 @@ async def taken(heard: MemoryObjectReceiveStream[Heard]) -> list[Heard]:
 
 
 def texts(events: Sequence[Heard]) -> list[str]:
-    return [event.message.text for event in events if isinstance(event, MessageRead | MessageCreated)]
+    return [event.message.text for event in events if isinstance(event, MessageBackfilled | MessageCreated)]
 
 
 class Gated:
     """Discord's answers, each held back until the test lets it go."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: PagedHistory) -> None:
         self._pages = pages
         self._gates: list[Event] = []
 
@@ -126,14 +126,14 @@ class Gated:
         await gate.wait()
         return page
 
-    async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
-        return await self._pages.archived_since(channel_id, after)
+    async def list_archived_threads(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSnapshot]:
+        return await self._pages.list_archived_threads(channel_id, after)
 
 
 class Refusing:
     """Does not give one channel's pages; lists archived threads at the third asking."""
 
-    def __init__(self, pages: Pages, refused: ChannelId, *errors: ChatError) -> None:
+    def __init__(self, pages: PagedHistory, refused: ChannelId, *errors: ChatError) -> None:
         self._pages = pages
         self._refused = refused
         self._errors = list(errors)
@@ -144,13 +144,13 @@ class Refusing:
             raise self._errors.pop(0)
         return await self._pages.page(channel_id, after, limit)
 
-    async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
+    async def list_archived_threads(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSnapshot]:
         self._asked[channel_id] += 1
         if self._asked[channel_id] < 3:
             raise DOWN
         if channel_id == self._refused:
             raise ChatRefusedError("you may not")
-        return await self._pages.archived_since(channel_id, after)
+        return await self._pages.list_archived_threads(channel_id, after)
 
 
 async def test_what_was_said_while_nobody_listened_is_read_in_order_and_the_channel_is_live_then() -> None:
@@ -158,12 +158,12 @@ async def test_what_was_said_while_nobody_listened_is_read_in_order_and_the_chan
     said = [desk.sandbox.say("alice", f"line {n}") for n in range(250)]
     async with desk.open() as heard:
         assert await taken(heard) == [
-            *(MessageRead(message=each) for each in said),
-            ChannelRead(channel_id=desk.sandbox.general),
+            *(MessageBackfilled(message=each) for each in said),
+            ChannelCaughtUp(channel_id=desk.sandbox.general),
         ]
         live = desk.sandbox.say("alice", "live")
         assert await taken(heard) == [MessageCreated(message=live)]
-        assert desk.checkpoints.unhandled().messages == 251
+        assert desk.checkpoints.count_unfinished().messages == 251
 
 
 async def test_what_a_lost_session_did_not_tell_is_read_and_nothing_twice() -> None:
@@ -193,7 +193,7 @@ async def test_a_channel_that_is_gone_is_given_up_and_the_others_are_read() -> N
     gone = ChatNotFoundError("unknown channel")
     async with desk.open(pages=Refusing(desk.sandbox, desk.sandbox.general, gone)) as heard:
         assert texts(await taken(heard)) == ["read"]
-        assert desk.checkpoints.behind() == ()
+        assert desk.checkpoints.channels_behind() == ()
         desk.sandbox.say("alice", "live")
         assert texts(await taken(heard)) == ["live"]
 
@@ -206,7 +206,7 @@ async def test_a_page_that_is_refused_for_a_while_is_not_counted_as_read(error: 
     desk.sandbox.say("alice", "read", channel_id=elsewhere)
     async with desk.open(pages=Refusing(desk.sandbox, desk.sandbox.general, *[error] * 20)) as heard:
         assert sorted(texts(await taken(heard))) == ["read", "taught meanwhile"]
-        assert desk.checkpoints.behind() == ()
+        assert desk.checkpoints.channels_behind() == ()
 
 
 async def test_a_channel_that_is_refused_holds_up_no_other_and_its_mark_stays() -> None:
@@ -217,7 +217,7 @@ async def test_a_channel_that_is_refused_holds_up_no_other_and_its_mark_stays() 
     refused = Refusing(desk.sandbox, desk.sandbox.general, *[ChatRefusedError("missing access")] * 9)
     async with desk.open(pages=refused, backoff=partial(repeat, 1e9)) as heard:
         assert texts(await taken(heard)) == ["read"]
-        assert desk.checkpoints.behind() == (desk.sandbox.general,)
+        assert desk.checkpoints.channels_behind() == (desk.sandbox.general,)
         assert int(mark_of(desk.checkpoints, desk.sandbox.general, desk.sandbox.guild_id)) <= int(desk.sandbox.general)
 
 
@@ -229,15 +229,15 @@ async def test_a_channel_that_stays_refused_longer_than_patience_lasts_is_given_
     desk.sandbox.say("alice", "refused")
     refused = Refusing(desk.sandbox, desk.sandbox.general, *[ChatRefusedError("missing access")] * 9)
     async with desk.open(pages=refused, backoff=partial(repeat, 0.1)) as heard:
-        assert await heard.receive() == ChannelRead(channel_id=desk.sandbox.general)
-        assert desk.checkpoints.behind() == ()
+        assert await heard.receive() == ChannelCaughtUp(channel_id=desk.sandbox.general)
+        assert desk.checkpoints.channels_behind() == ()
 
 
 async def test_backfill_waits_for_room_and_what_was_not_taken_stays_unsettled() -> None:
     desk = Desk()
     said = [desk.sandbox.say("alice", f"line {n}") for n in range(5)]
     async with desk.open(size=0) as heard:
-        assert await heard.receive() == MessageRead(message=said[0])
+        assert await heard.receive() == MessageBackfilled(message=said[0])
         desk.checkpoints.settle(desk.sandbox.general, [said[0].id])
     assert int(said[0].id) <= int(mark_of(desk.checkpoints, desk.sandbox.general)) < int(said[1].id)
 
@@ -248,10 +248,10 @@ async def test_archived_threads_are_listed_and_read() -> None:
     desk.sandbox.archive(post.channel_id)
     quiet = desk.sandbox.add_channel("quiet")
     async with desk.open(pages=Refusing(desk.sandbox, quiet)) as heard:
-        assert await taken(heard) == [MessageRead(message=post), ChannelRead(channel_id=post.channel_id)]
+        assert await taken(heard) == [MessageBackfilled(message=post), ChannelCaughtUp(channel_id=post.channel_id)]
         desk.sandbox.lose_session()
         assert texts(await taken(heard)) == []
-        assert desk.checkpoints.unlisted() == ()
+        assert desk.checkpoints.find_unlisted() == ()
     assert not desk.checkpoints.is_behind(quiet)
 
 
@@ -280,10 +280,10 @@ async def test_what_is_edited_or_deleted_while_its_page_is_in_flight_is_read_as_
         # The deletion is told all the same: what is still to be read may have been archived before a crash.
         change, read = await taken(heard)
         assert getattr(change, "message_ids", ()) == (third.id,)
-        assert read == MessageRead(message=first)
+        assert read == MessageBackfilled(message=first)
         await gated.let_go()
         assert texts(await taken(heard)) == ["two, but better"]
-        assert desk.checkpoints.behind() == ()
+        assert desk.checkpoints.channels_behind() == ()
 
 
 async def test_a_deletion_comes_after_the_message_that_waits_for_room() -> None:
@@ -297,7 +297,7 @@ async def test_a_deletion_comes_after_the_message_that_waits_for_room() -> None:
         for each in said:
             change = await heard.receive()
             assert getattr(change, "message_ids", ()) == (each.id,)
-        assert await heard.receive() == ChannelRead(channel_id=said[0].channel_id)
+        assert await heard.receive() == ChannelCaughtUp(channel_id=said[0].channel_id)
 
 
 async def test_only_so_many_pages_are_asked_for_at_once() -> None:
@@ -333,7 +333,7 @@ async def test_a_channel_that_falls_behind_again_and_again_is_read_to_its_end_ea
         said = [desk.sandbox.say("alice", f"line {n}") for n in range(20)]
         while len(read) < 40:
             event = await heard.receive()
-            if isinstance(event, MessageRead | MessageCreated):
+            if isinstance(event, MessageBackfilled | MessageCreated):
                 read.append(event.message)
             if len(read) == 20 and len(said) == 20:
                 said += [desk.sandbox.say("alice", f"more {n}") for n in range(20)]
@@ -342,7 +342,7 @@ async def test_a_channel_that_falls_behind_again_and_again_is_read_to_its_end_ea
 
 async def test_its_streams_close_once_nobody_nudges_any_more() -> None:
     events, heard = create_memory_object_stream[Heard](1)
-    behind, woken = create_memory_object_stream[FellBehind](1)
+    behind, woken = create_memory_object_stream[CatchUpNeeded](1)
     behind.close()
     with fail_after(5), heard:
         await Backfill(checkpoints=Desk().checkpoints, pages=Desk().sandbox).run(woken, events)

@@ -15,15 +15,15 @@ from anyio import (
 from anyio.abc import ObjectReceiveStream
 
 from intern.actors.listener import batcher
-from intern.chat.batching import Batches
+from intern.chat.batching import OpenBatches
 from intern.core.flow import (
     Batch,
-    ChannelRead,
+    ChannelCaughtUp,
     Heard,
     LateChange,
+    MessageBackfilled,
     MessageCreated,
     MessageEdited,
-    MessageRead,
     MessagesDeleted,
 )
 from intern.core.ids import ChannelId, MessageId
@@ -66,7 +66,7 @@ async def batched(
         await batcher(
             inbox,
             batches,
-            open_batches=Batches(wait),
+            open_batches=OpenBatches(wait),
             settle=(settles or Settled()).settle,
             clock=HandClock(),
             flush=flush,
@@ -135,11 +135,11 @@ async def test_an_edit_changes_what_is_held_and_is_told_for_others_may_have_read
 
 async def test_what_was_read_from_history_is_sent_when_its_channel_is_read() -> None:
     # By the fake clock all of it was written right now, and its window is open.
-    recent = [MessageRead(message=message(f"line {n}", n=-n)) for n in (2, 1)]
-    old = [MessageRead(message=message(f"old {n}", n=n - 1000)) for n in (0, 1)]
-    sent = await batched(*old, *recent, ChannelRead(channel_id=CHANNEL), flush=False)
+    recent = [MessageBackfilled(message=message(f"line {n}", n=-n)) for n in (2, 1)]
+    old = [MessageBackfilled(message=message(f"old {n}", n=n - 1000)) for n in (0, 1)]
+    sent = await batched(*old, *recent, ChannelCaughtUp(channel_id=CHANNEL), flush=False)
     assert texts(sent) == [["old 0", "old 1"]]
-    assert texts(await batched(*old, ChannelRead(channel_id=CHANNEL), flush=False)) == [["old 0", "old 1"]]
+    assert texts(await batched(*old, ChannelCaughtUp(channel_id=CHANNEL), flush=False)) == [["old 0", "old 1"]]
 
 
 async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
@@ -152,7 +152,7 @@ async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
                     batcher,
                     inbox,
                     batches,
-                    open_batches=Batches(0),
+                    open_batches=OpenBatches(0),
                     settle=Settled().settle,
                     clock=HandClock(),
                     flush=True,
@@ -195,7 +195,7 @@ def test_a_batch_settles_once_its_author_paused_for_the_window(autojump_clock: t
                     batcher,
                     inbox,
                     batches,
-                    open_batches=Batches(60),
+                    open_batches=OpenBatches(60),
                     settle=Settled().settle,
                     clock=HandClock(),
                     flush=False,
@@ -227,7 +227,7 @@ def test_when_too_many_messages_are_held_those_upstream_wait_until_some_are_due(
                     batcher,
                     inbox,
                     batches,
-                    open_batches=Batches(60, max_open=2),
+                    open_batches=OpenBatches(60, max_open=2),
                     settle=Settled().settle,
                     clock=HandClock(),
                     flush=False,
@@ -257,7 +257,7 @@ def test_a_late_change_waits_for_the_router_also_when_a_batch_is_due_meanwhile(
                     batcher,
                     inbox,
                     batches,
-                    open_batches=Batches(60),
+                    open_batches=OpenBatches(60),
                     settle=Settled().settle,
                     clock=HandClock(),
                     flush=False,

@@ -16,7 +16,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from msgspec.structs import replace
 
 from intern.actors.capturer import LAST_TRY, Captioner
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.errors import (
     ChatRefusedError,
     ChatUnavailableError,
@@ -24,15 +24,15 @@ from intern.core.errors import (
     LinkExpiredError,
     ModelUnavailableError,
 )
-from intern.core.flow import Archived, CapturePending, CaptureRequest
+from intern.core.flow import CaptureArchived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
-from intern.core.log import configure
+from intern.core.log import configure_logging
 from intern.core.messages import Attachment, ChatMessage, Image
 from intern.core.records import Capture, CapturedPair
-from intern.learning.archiving import Captioning
+from intern.learning.archiving import AttachmentCaptioner
 from intern.learning.attached_files import FileReader
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.work import PendingCaptures
 from tests.fakes import HandClock, ScriptedModel, refused
 from tests.leaping import leap, leaping
@@ -81,9 +81,9 @@ class Shore:
         self.asked: list[MessageId] = []
 
     async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
-        return (await self.image(attachment)).data[:most]
+        return (await self.fetch_image(attachment)).data[:most]
 
-    async def image(self, attachment: Attachment, /) -> Image:
+    async def fetch_image(self, attachment: Attachment, /) -> Image:
         self.fetched.append(attachment.url)
         if attachment.url in self.expired:
             raise LinkExpiredError("cdn answered 404")
@@ -118,20 +118,20 @@ class Keeper:
 
 
 class Scene:
-    def __init__(self, db: Database, *, sees: bool = True) -> None:
+    def __init__(self, db: SqliteDatabase, *, sees: bool = True) -> None:
         self.model, self.shore, self.keeper = ScriptedModel(), Shore(), Keeper()
         self.pending = PendingCaptures(db, clock=HandClock(), conversations_of=lambda _: ())
-        self.captioning = Captioning(self.model, FileReader(self.shore), self.pending, sees=sees)
+        self.captioning = AttachmentCaptioner(self.model, FileReader(self.shore), self.pending, sees=sees)
         self.backoff: list[float] = []
         self._inbox: MemoryObjectReceiveStream[CapturePending] | None = None
 
-    async def work(self, inbox: Any, archived: MemoryObjectSendStream[Archived]) -> None:
+    async def work(self, inbox: Any, archived: MemoryObjectSendStream[CaptureArchived]) -> None:
         await Captioner(
             pending=self.pending,
             captions=self.captioning,
             keep=self.keeper.keep,
             look_up=self.shore.message,
-            events=Events(),
+            events=ActivityReporter(),
             backoff=self._backoff,
         ).run(inbox, archived)
 
@@ -140,10 +140,10 @@ class Scene:
             self.backoff.append(pause)
             yield pause
 
-    async def run(self) -> list[Archived]:
+    async def run(self) -> list[CaptureArchived]:
         """What is due, once."""
         waiting, inbox = create_memory_object_stream[CapturePending](1)
-        archived, woken = create_memory_object_stream[Archived](1)
+        archived, woken = create_memory_object_stream[CaptureArchived](1)
         with fail_after(10), waiting, woken:
             waiting.close()
             await self.work(inbox, archived)
@@ -152,7 +152,7 @@ class Scene:
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[MemoryObjectSendStream[CapturePending]]:
         waiting, inbox = create_memory_object_stream[CapturePending](1)
-        archived, woken = create_memory_object_stream[Archived](1)
+        archived, woken = create_memory_object_stream[CaptureArchived](1)
         self._inbox = inbox
         with fail_after(100_000), waiting, woken:  # by the leaping clock
             async with create_task_group() as tg:
@@ -170,13 +170,13 @@ class Scene:
             await sleep(0.0005)
 
     async def waiting(self) -> list[ConversationId]:
-        found = [await self.pending.get(rid) for rid in await self.pending.waiting()]
+        found = [await self.pending.get(rid) for rid in await self.pending.list_waiting()]
         return [each.request.conversation_id for each in found if each is not None]
 
 
 @asynccontextmanager
 async def scene(folder: Path, *requests: CaptureRequest, sees: bool = True) -> AsyncGenerator[Scene]:
-    async with await Database.open(folder / "intern.db") as db:
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
         made = Scene(db, sees=sees)
         await made.pending.load()
         for request in requests:
@@ -190,7 +190,7 @@ async def scene(folder: Path, *requests: CaptureRequest, sees: bool = True) -> A
 async def test_what_waits_at_the_start_is_looked_at_under_fresh_links_and_archived(tmp_path: Path) -> None:
     async with scene(tmp_path, REQUEST) as at:
         at.model.next(SUMMARIZE_IMAGES, told)
-        assert await at.run() == [Archived()]
+        assert await at.run() == [CaptureArchived()]
         assert at.keeper.texts == [["What is this?\n[image: a.png] An error.", "A driver."]]
         assert at.shore.fetched == ["fresh a.png"]
         assert await at.waiting() == []
@@ -199,7 +199,7 @@ async def test_what_waits_at_the_start_is_looked_at_under_fresh_links_and_archiv
 async def test_each_capture_is_told_with_the_id_of_its_own_last_message(tmp_path: Path) -> None:
     out = io.StringIO()
     async with scene(tmp_path, REQUEST, OTHER) as at:
-        configure(log_format="json", stream=out)
+        configure_logging(log_format="json", stream=out)
         at.model.next(SUMMARIZE_IMAGES, refused())
         at.model.next(SUMMARIZE_IMAGES, told)
         await at.run()
@@ -357,7 +357,7 @@ async def test_what_joins_while_an_image_is_looked_at_is_archived_with_it(tmp_pa
             async with create_task_group() as tg:
                 tg.start_soon(at.run)
                 await looking.wait()
-                assert await at.pending.join(capture_request(replace(TAUGHT, text="A cable, sorry.")))
+                assert await at.pending.join_waiting(capture_request(replace(TAUGHT, text="A cable, sorry.")))
                 gate.set()
         assert at.keeper.texts == [["What is this?\n[image: a.png] An error.", "A cable, sorry."]]
         assert await at.waiting() == []
@@ -366,7 +366,9 @@ async def test_what_joins_while_an_image_is_looked_at_is_archived_with_it(tmp_pa
 async def test_what_joins_while_a_capture_is_archived_is_archived_after_it(tmp_path: Path) -> None:
     async with scene(tmp_path, REQUEST) as at:
         at.model.next(SUMMARIZE_IMAGES, told)
-        at.keeper.while_keeping = lambda: at.pending.join(capture_request(replace(TAUGHT, text="A cable, sorry.")))
+        at.keeper.while_keeping = lambda: at.pending.join_waiting(
+            capture_request(replace(TAUGHT, text="A cable, sorry."))
+        )
         await at.run()
         assert [texts[-1] for texts in at.keeper.texts] == ["A driver.", "A cable, sorry."]
         assert await at.waiting() == []
@@ -411,11 +413,11 @@ async def test_ended_anywhere_it_loses_nothing_and_pays_no_image_twice(tmp_path:
                     return step
 
                 for thing, name in (
-                    (at.pending, "renew"),
-                    (at.pending, "keep_texts"),
+                    (at.pending, "update_messages"),
+                    (at.pending, "save_texts"),
                     (at.pending, "finish"),
                     (at.keeper, "keep"),
-                    (at.shore, "image"),
+                    (at.shore, "fetch_image"),
                 ):
                     setattr(thing, name, ending(getattr(thing, name)))
                 tg.start_soon(at.run)
@@ -442,7 +444,7 @@ async def test_where_images_are_off_by_now_what_waits_is_archived_without_them(t
 @pytest.mark.rest
 async def test_what_cannot_be_read_holds_nobody_up(tmp_path: Path) -> None:
     async with scene(tmp_path, REQUEST, OTHER) as at:
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
             await db.write(
                 lambda tx: tx.run("update pending_captures set request = x'7b7d' where conversation_id = 'reply_1'")
             )

@@ -8,9 +8,9 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from msgspec.structs import replace
 
 from intern.actors.capturer import capturer
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.errors import KnowledgeError
-from intern.core.flow import Archived, CapturePending, CaptureRequest
+from intern.core.flow import CaptureArchived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.records import Capture, CapturedPair
 from intern.stores.sqlite.work import AttachmentTexts, PendingCaptures
@@ -71,7 +71,7 @@ class Pending(PendingCaptures):
             raise self._error
         self.held.append(request)
 
-    async def join(self, request: CaptureRequest) -> bool:
+    async def join_waiting(self, request: CaptureRequest) -> bool:
         if request.conversation_id not in {each.conversation_id for each in self.held}:
             return False
         self.held.append(request)
@@ -83,7 +83,7 @@ class Desk:
 
     def __init__(self, keeper: Keeper | None = None, *, unseen: Sequence[str] = (), room: int = 10) -> None:
         self.requests, self._inbox = create_memory_object_stream[CaptureRequest](room)
-        self._archived, self.woken = create_memory_object_stream[Archived](1)
+        self._archived, self.woken = create_memory_object_stream[CaptureArchived](1)
         self._waiting, self.woken_to_look = create_memory_object_stream[CapturePending](1)
         self.keeper, self.settled, self.pending = keeper or Keeper(), Settled(), Pending()
         self._captions = Pictures(*unseen)
@@ -97,7 +97,7 @@ class Desk:
             known=self._captions.known,
             pending=self.pending,
             settle=self.settled.settle,
-            events=Events(),
+            events=ActivityReporter(),
         )
 
     async def take(self, *requests: CaptureRequest) -> None:
@@ -124,7 +124,7 @@ async def test_captures_are_kept_in_order_and_the_nudge_streams_close_at_the_end
         await desk.take(*map(request, "abc"))
 
         assert desk.keeper.kept == ["a", "b", "c"]
-        assert [each async for each in desk.woken] == [Archived()]
+        assert [each async for each in desk.woken] == [CaptureArchived()]
         assert [each async for each in desk.woken_to_look] == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from intern.actors.upkeep import regularly
+from intern.actors.upkeep import run_regularly
 from intern.core.errors import ChatUnavailableError, InternError, KnowledgeError
 from tests.leaping import leap, leaping
 
@@ -48,7 +48,7 @@ async def test_it_looks_at_once_and_again_whatever_fails(retracts: bool) -> None
     with fail_after(500):
         async with create_task_group() as tg:
             work = (posted.check, posted.retract) if retracts else (posted.check,)
-            tg.start_soon(partial(regularly, "checker", *work, interval_seconds=60))
+            tg.start_soon(partial(run_regularly, "checker", *work, interval_seconds=60))
             await wait_all_tasks_blocked()
             assert posted.done == once
             posted.fails = {"retract": ChatUnavailableError("down")}

@@ -10,14 +10,14 @@ from anyio import create_memory_object_stream, create_task_group, fail_after, wa
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.filing import Classifier
-from intern.actors.loops import Due
+from intern.actors.loops import DueRecord
 from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
-from intern.core.flow import Archived, Failed, Filing, Skip, Topic
+from intern.core.flow import CaptureArchived, FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId, TopicName
 from intern.core.records import CapturedPair, PairDecision
-from intern.learning.classifying import GivenUp
+from intern.learning.classifying import AttemptsExhausted
 from tests.samples import pair
 
 pytestmark = pytest.mark.anyio
@@ -38,13 +38,13 @@ class Pairs:
 class Chooser:
     """Gives what was laid out, in order; then always the topic gpu."""
 
-    def __init__(self, *choices: Topic | Skip | Exception) -> None:
+    def __init__(self, *choices: TopicChoice | SkipChoice | Exception) -> None:
         self._choices = list(choices)
         self.asked: list[str] = []
 
-    async def choose_topic(self, pair: CapturedPair, /) -> Topic | Skip | Failed:
+    async def choose_topic(self, pair: CapturedPair, /) -> TopicChoice | SkipChoice | FailedChoice:
         self.asked.append(pair.question)
-        choice = self._choices.pop(0) if self._choices else Topic(name=TopicName("gpu"))
+        choice = self._choices.pop(0) if self._choices else TopicChoice(name=TopicName("gpu"))
         if isinstance(choice, Exception):
             raise choice
         return choice
@@ -82,12 +82,13 @@ class Older:
         self._pairs = pairs
         self._trouble = trouble
 
-    async def due(self, handed: AbstractSet[Hashable], /) -> Due[CapturedPair]:
+    async def due(self, handed: AbstractSet[Hashable], /) -> DueRecord[CapturedPair]:
         await checkpoint()
         if self._trouble is not None:
             raise self._trouble
         return next(
-            (Due(record=each, key=each.qa_id) for each in self._pairs if each.qa_id not in handed), Due[CapturedPair]()
+            (DueRecord(record=each, key=each.qa_id) for each in self._pairs if each.qa_id not in handed),
+            DueRecord[CapturedPair](),
         )
 
 
@@ -97,11 +98,11 @@ async def filings_of(
     after: QAId | None = None,
     attempts: Attempts | None = None,
     again: Older | None = None,
-) -> list[Filing]:
-    wakeups, look = create_memory_object_stream[Archived](1)
-    filings, filed = create_memory_object_stream[Filing](0)
+) -> list[FilingDecision]:
+    wakeups, look = create_memory_object_stream[CaptureArchived](1)
+    filings, filed = create_memory_object_stream[FilingDecision](0)
     wakeups.close()
-    seen: list[Filing] = []
+    seen: list[FilingDecision] = []
     with fail_after(5), filed:
         async with create_task_group() as tg:
             tg.start_soon(
@@ -109,7 +110,7 @@ async def filings_of(
                     archive=archive.after,
                     after=after,
                     choose=chooser.choose_topic,
-                    events=Events(),
+                    events=ActivityReporter(),
                     again=again.due if again else None,
                     attempts=attempts or Attempts(),
                     backoff=NO_PAUSES,
@@ -136,16 +137,16 @@ async def test_pairs_up_to_the_cursor_are_not_asked_about_again() -> None:
 async def test_a_reply_that_makes_no_sense_costs_its_own_pair_only() -> None:
     archive = Pairs(pair("q0", n=0), pair("q1", n=1))
     filings = await filings_of(archive, Chooser(ModelReplyError("gibberish")))
-    assert filings[0].choice == Failed(reason="the model's reply did not fit classify; the log says how")
-    assert filings[1].choice == Topic(name=TopicName("gpu"))
+    assert filings[0].choice == FailedChoice(reason="the model's reply did not fit classify; the log says how")
+    assert filings[1].choice == TopicChoice(name=TopicName("gpu"))
 
 
 async def test_an_absent_model_is_asked_again_until_it_is_back() -> None:
     away = ModelUnavailableError("the endpoint is down")
     archive = Pairs(pair("q0", n=0), pair("q1", n=1))
-    chooser = Chooser(away, away, Skip(reason="greeting"))
+    chooser = Chooser(away, away, SkipChoice(reason="greeting"))
     filings = await filings_of(archive, chooser)
-    assert [filing.choice for filing in filings] == [Skip(reason="greeting"), Topic(name=TopicName("gpu"))]
+    assert [filing.choice for filing in filings] == [SkipChoice(reason="greeting"), TopicChoice(name=TopicName("gpu"))]
     assert chooser.asked == ["q0", "q0", "q0", "q1"]
 
 
@@ -154,7 +155,7 @@ async def test_what_no_pair_is_to_blame_for_parks_none(error: Exception) -> None
     archive = Pairs(pair("q0", n=0), pair("q1", n=1))
     chooser = Chooser(error, error)
     filings = await filings_of(archive, chooser)
-    assert [filing.choice for filing in filings] == [Topic(name=TopicName("gpu"))] * 2
+    assert [filing.choice for filing in filings] == [TopicChoice(name=TopicName("gpu"))] * 2
     assert chooser.asked == ["q0", "q0", "q0", "q1"]
 
 
@@ -171,7 +172,7 @@ async def test_an_attempt_is_open_before_the_model_is_asked_and_until_the_decisi
     open_then: list[dict[str, int]] = []
 
     class Looking(Chooser):
-        async def choose_topic(self, pair: CapturedPair, /) -> Topic | Skip | Failed:
+        async def choose_topic(self, pair: CapturedPair, /) -> TopicChoice | SkipChoice | FailedChoice:
             open_then.append(dict(attempts.open))
             return await super().choose_topic(pair)
 
@@ -186,7 +187,7 @@ async def test_a_pair_that_three_attempts_did_not_finish_is_parked_and_its_neigh
     first, second, third = (each.qa_id for each in archive.held)
     attempts, chooser = Attempts(**{first: 3, second: 3}), Chooser()
     filings = await filings_of(archive, chooser, attempts=attempts)
-    assert isinstance(filings[0].choice, GivenUp)
+    assert isinstance(filings[0].choice, AttemptsExhausted)
     assert "3 attempts" in filings[0].choice.reason
     assert chooser.asked == ["q1", "q2"]
     assert attempts.open == {first: 4, second: 1, third: 1}
@@ -204,7 +205,7 @@ async def test_an_outage_uses_up_no_attempts() -> None:
     attempts, chooser = Attempts(), Chooser(*[ModelUnavailableError("down")] * 9)
     attempts.trouble = [KnowledgeError("the database is locked")] * 9
     [filing] = await filings_of(archive, chooser, attempts=attempts)
-    assert filing.choice == Topic(name=TopicName("gpu"))
+    assert filing.choice == TopicChoice(name=TopicName("gpu"))
     assert attempts.open == {archive.held[0].qa_id: 1}
 
 
@@ -212,8 +213,8 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
     archive = Pairs(pair("q0", n=0))
     for crashes in (False, True):
         attempts = Attempts()
-        wakeups, look = create_memory_object_stream[Archived](1)
-        filings, filed = create_memory_object_stream[Filing](0)
+        wakeups, look = create_memory_object_stream[CaptureArchived](1)
+        filings, filed = create_memory_object_stream[FilingDecision](0)
         chooser = Chooser(ZeroDivisionError()) if crashes else Chooser()
         with fail_after(5), filed, wakeups, suppress(ExceptionGroup):
             async with create_task_group() as tg:
@@ -222,7 +223,7 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
                         archive=archive.after,
                         after=None,
                         choose=chooser.choose_topic,
-                        events=Events(),
+                        events=ActivityReporter(),
                         attempts=attempts,
                     ).run,
                     look,
@@ -236,12 +237,12 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
 
 async def test_pairs_that_are_due_again_are_filed_like_new_ones_which_come_first() -> None:
     older, archive = Older(pair("old", n=0), pair("older", n=1)), Pairs(pair("q2", n=2))
-    attempts, chooser = Attempts(), Chooser(Skip(reason="greeting"), ModelReplyError("gibberish"))
+    attempts, chooser = Attempts(), Chooser(SkipChoice(reason="greeting"), ModelReplyError("gibberish"))
     filings = await filings_of(archive, chooser, attempts=attempts, again=older)
     assert [(each.pair.question, each.choice) for each in filings] == [
-        ("q2", Skip(reason="greeting")),
-        ("old", Failed(reason="the model's reply did not fit classify; the log says how")),
-        ("older", Topic(name=TopicName("gpu"))),
+        ("q2", SkipChoice(reason="greeting")),
+        ("old", FailedChoice(reason="the model's reply did not fit classify; the log says how")),
+        ("older", TopicChoice(name=TopicName("gpu"))),
     ]
     assert set(attempts.open.values()) == {1}
 
@@ -249,7 +250,7 @@ async def test_pairs_that_are_due_again_are_filed_like_new_ones_which_come_first
 async def test_a_pair_that_is_due_again_and_ends_the_process_is_given_up_too() -> None:
     old = pair("old", n=0)
     [filing] = await filings_of(Pairs(), Chooser(), attempts=Attempts(**{old.qa_id: 3}), again=Older(old))
-    assert isinstance(filing.choice, GivenUp)
+    assert isinstance(filing.choice, AttemptsExhausted)
 
 
 async def test_where_nobody_can_tell_what_is_due_new_pairs_are_filed_all_the_same() -> None:
@@ -263,8 +264,8 @@ async def test_where_nobody_can_tell_what_is_due_new_pairs_are_filed_all_the_sam
 async def test_a_slow_integrator_holds_the_classifier_back() -> None:
     archive = Pairs(*(pair(f"q{n}", n=n) for n in range(5)))
     chooser = Chooser()
-    wakeups, look = create_memory_object_stream[Archived](1)
-    filings, filed = create_memory_object_stream[Filing](0)
+    wakeups, look = create_memory_object_stream[CaptureArchived](1)
+    filings, filed = create_memory_object_stream[FilingDecision](0)
     with fail_after(5), filed, wakeups:
         async with create_task_group() as tg:
             tg.start_soon(
@@ -272,7 +273,7 @@ async def test_a_slow_integrator_holds_the_classifier_back() -> None:
                     archive=archive.after,
                     after=None,
                     choose=chooser.choose_topic,
-                    events=Events(),
+                    events=ActivityReporter(),
                     attempts=Attempts(),
                     backoff=NO_PAUSES,
                 ).run,

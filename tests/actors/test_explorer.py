@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.upkeep import SHORTEST_WAIT, regularly
+from intern.actors.upkeep import SHORTEST_WAIT, run_regularly
 from intern.core.errors import KnowledgeError
 from intern.sources.options import DiscoveryOptions
-from intern.sources.scanning import Changes
+from intern.sources.scanning import FileWatcher
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_it_works_at_once_and_then_once_every_interval_whatever_fails() ->
     cycles = Cycles(2)
     with fail_after(5000):
         async with create_task_group() as tg:
-            tg.start_soon(partial(regularly, "explorer", cycles.discover, interval_seconds=600, woken=Bell().wait))
+            tg.start_soon(partial(run_regularly, "explorer", cycles.discover, interval_seconds=600, woken=Bell().wait))
             await wait_all_tasks_blocked()
             assert cycles.done == 1
             for n in (2, 3):
@@ -69,7 +69,7 @@ async def test_a_change_shortens_the_wait_but_not_to_nothing() -> None:
         async with create_task_group() as tg:
             tg.start_soon(
                 partial(
-                    regularly,
+                    run_regularly,
                     "explorer",
                     cycles.discover,
                     interval_seconds=600,
@@ -89,7 +89,7 @@ async def test_a_change_shortens_the_wait_but_not_to_nothing() -> None:
 
 async def test_a_watched_folder_tells_of_a_change_of_a_file_that_counts(tmp_path: Path) -> None:
     pytest.importorskip("watchfiles")
-    changes = Changes(DiscoveryOptions(scan_paths=(str(tmp_path),)), never=[tmp_path / "data"])
+    changes = FileWatcher(DiscoveryOptions(scan_paths=(str(tmp_path),)), never=[tmp_path / "data"])
     (tmp_path / "data").mkdir()
     told = Event()
 
@@ -108,7 +108,7 @@ async def test_a_watched_folder_tells_of_a_change_of_a_file_that_counts(tmp_path
 
 
 async def test_only_files_that_would_be_found_are_told_of(tmp_path: Path) -> None:
-    changes = Changes(DiscoveryOptions(scan_paths=(str(tmp_path),)), never=[tmp_path / "data"])
+    changes = FileWatcher(DiscoveryOptions(scan_paths=(str(tmp_path),)), never=[tmp_path / "data"])
     concerns = {
         name
         for name in ("a.md", "b.bin", ".git/c.md", "data/d.md", "sub/e.py", ".hidden.md")
@@ -120,6 +120,6 @@ async def test_only_files_that_would_be_found_are_told_of(tmp_path: Path) -> Non
 async def test_without_scan_paths_nothing_is_watched() -> None:
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(Changes(DiscoveryOptions()).wait)
+            tg.start_soon(FileWatcher(DiscoveryOptions()).wait)
             await wait_all_tasks_blocked()
             tg.cancel_scope.cancel()

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from anyio import create_memory_object_stream, create_task_group, current_time, fail_after, wait_all_tasks_blocked
 
-from intern.actors.events import Events
-from intern.actors.extractor import Extractor, Step
-from intern.actors.loops import Due
+from intern.actors.events import ActivityReporter
+from intern.actors.extractor import ExtractionStep, ExtractionWorker
+from intern.actors.loops import DueRecord
 from intern.core.errors import KnowledgeError, ModelUnavailableError
-from intern.core.flow import Decided
+from intern.core.flow import DecisionRecorded
 from intern.core.ids import ConversationId, QAId
 from intern.facts.extracting import Came
 from intern.learning.classifying import MOST_ATTEMPTS
@@ -36,21 +36,21 @@ class Decisions:
         self.fails = 0
         self.again: list[str] = []
 
-    async def after(self, position: int | None, /) -> Sequence[Step]:
+    async def after(self, position: int | None, /) -> Sequence[ExtractionStep]:
         if self.fails:
             self.fails -= 1
             raise KnowledgeError("the disk sleeps")
         at = position or 0
         return [
-            Step(conversations=(ConversationId(each),), position=n)
+            ExtractionStep(conversations=(ConversationId(each),), position=n)
             for n, each in enumerate(self.conversations[at:], at + 1)
         ]
 
-    async def due(self, handed: AbstractSet[Hashable], /) -> Due[Step]:
+    async def due(self, handed: AbstractSet[Hashable], /) -> DueRecord[ExtractionStep]:
         for each in self.again:
             if each not in handed:
-                return Due(record=Step(conversations=(ConversationId(each),)), key=each)
-        return Due()
+                return DueRecord(record=ExtractionStep(conversations=(ConversationId(each),)), key=each)
+        return DueRecord()
 
 
 class Reader:
@@ -72,7 +72,7 @@ class Reader:
         assert "process ended" in why
         self.parked.append(conversation_id)
 
-    async def followed(self, position: int, /) -> None:
+    async def save_position(self, position: int, /) -> None:
         self.position = position
 
     @property
@@ -106,25 +106,25 @@ async def run(
     meanwhile: Callable[[], None] = lambda: None,
     leaps: Sequence[float] = (),
 ) -> None:
-    wakeups, inbox = create_memory_object_stream[Decided](1)
+    wakeups, inbox = create_memory_object_stream[DecisionRecorded](1)
     with fail_after(300):
         async with create_task_group() as tg, wakeups:
 
             async def work() -> None:
-                await Extractor(
+                await ExtractionWorker(
                     decisions=decisions.after,
                     after=after,
                     extraction=reader,
                     again=decisions.due,
                     attempts=attempts or Uncounted(),
-                    events=Events(),
+                    events=ActivityReporter(),
                     backoff=lambda: repeat(5.0),
                 ).run(inbox)
 
             tg.start_soon(work)
             await wait_all_tasks_blocked()
             meanwhile()
-            wakeups.send_nowait(Decided())
+            wakeups.send_nowait(DecisionRecorded())
             for seconds in leaps:
                 await wait_all_tasks_blocked()
                 await leap(seconds)

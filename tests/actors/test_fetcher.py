@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.events import Events
-from intern.actors.upkeep import fetch, regularly
+from intern.actors.events import ActivityReporter
+from intern.actors.upkeep import refresh_pages, run_regularly
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.ids import SourceId
-from intern.sources.catalogue import not_described, rests
-from intern.sources.refresh import Refreshed
+from intern.sources.catalogue import apply_description_failure, is_paused
+from intern.sources.refresh import RefreshReport
 from intern.stores.library import CachedPage
 from tests.fakes import HandClock
 from tests.leaping import leap, leaping
@@ -27,13 +27,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 class Pages:
-    def __init__(self, *ends: Refreshed | Exception) -> None:
+    def __init__(self, *ends: RefreshReport | Exception) -> None:
         self.looks = 0
         self._ends = list(ends)
 
-    async def refresh_pages(self) -> Refreshed:
+    async def refresh_pages(self) -> RefreshReport:
         self.looks += 1
-        end = self._ends.pop(0) if self._ends else Refreshed()
+        end = self._ends.pop(0) if self._ends else RefreshReport()
         if isinstance(end, Exception):
             raise end
         return end
@@ -47,19 +47,19 @@ class Patient(Pages):
         self.clock = HandClock()
         self.rested: list[bool] = []
 
-    async def refresh_pages(self) -> Refreshed:
+    async def refresh_pages(self) -> RefreshReport:
         now = self.clock.now()
         failed = CachedPage(content_hash="h", summary_text="", last_indexed_at=now, summary_pending=True, url="u")
-        self.rested.append(rests(not_described(failed, ModelReplyError("junk"), now), now))
+        self.rested.append(is_paused(apply_description_failure(failed, ModelReplyError("junk"), now), now))
         return await super().refresh_pages()
 
 
-class Told(Events):
+class Told(ActivityReporter):
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[Refreshed] = []
+        self.told: list[RefreshReport] = []
 
-    def indexed(self, refreshed: Refreshed) -> None:
+    def report_index_refresh(self, refreshed: RefreshReport) -> None:
         self.told.append(refreshed)
 
 
@@ -68,7 +68,12 @@ async def test_it_leaves_alone_what_the_model_could_not_describe() -> None:
     with fail_after(5):
         async with create_task_group() as tg:
             tg.start_soon(
-                partial(regularly, "fetcher", partial(fetch, pages.refresh_pages, Events()), interval_seconds=600)
+                partial(
+                    run_regularly,
+                    "fetcher",
+                    partial(refresh_pages, pages.refresh_pages, ActivityReporter()),
+                    interval_seconds=600,
+                )
             )
             await wait_all_tasks_blocked()
             tg.cancel_scope.cancel()
@@ -76,12 +81,14 @@ async def test_it_leaves_alone_what_the_model_could_not_describe() -> None:
 
 
 async def test_it_looks_at_once_and_after_every_interval_whatever_fails() -> None:
-    changed = Refreshed(changed=(SourceId("kb:https://docs.example.org/"),))
-    pages, events = Pages(Refreshed(), KnowledgeError("the disk is gone"), changed), Told()
+    changed = RefreshReport(changed=(SourceId("kb:https://docs.example.org/"),))
+    pages, events = Pages(RefreshReport(), KnowledgeError("the disk is gone"), changed), Told()
     with fail_after(4000):
         async with create_task_group() as tg:
             tg.start_soon(
-                partial(regularly, "fetcher", partial(fetch, pages.refresh_pages, events), interval_seconds=600)
+                partial(
+                    run_regularly, "fetcher", partial(refresh_pages, pages.refresh_pages, events), interval_seconds=600
+                )
             )
             await wait_all_tasks_blocked()
             assert pages.looks == 1

@@ -10,14 +10,14 @@ import trio.testing
 from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.loops import wake
 from intern.actors.upkeep import LONGEST_BURST, indexer, scout
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.flow import SourceChanged
 from intern.core.ids import SourceId
 from intern.sources.descriptions import SUMMARIZE_SOURCE
-from intern.sources.refresh import Owed, Refreshed
+from intern.sources.refresh import PendingSummary, RefreshReport
 from tests.sources.folders import Shelf, praised
 
 pytestmark = pytest.mark.anyio
@@ -28,13 +28,13 @@ NO_PAUSES = partial(repeat, 0.0)
 class Indices:
     """Counts refreshes; the first ones end as laid out."""
 
-    def __init__(self, *ends: Refreshed | Exception) -> None:
+    def __init__(self, *ends: RefreshReport | Exception) -> None:
         self.refreshed = 0
         self._ends = list(ends)
 
-    async def refresh(self) -> Refreshed:
+    async def refresh(self) -> RefreshReport:
         self.refreshed += 1
-        end = self._ends.pop(0) if self._ends else Refreshed()
+        end = self._ends.pop(0) if self._ends else RefreshReport()
         if isinstance(end, Exception):
             raise end
         return end
@@ -46,18 +46,25 @@ async def test_changes_before_the_end_are_still_indexed() -> None:
     with fail_after(5):
         changes.send_nowait(SourceChanged())
         changes.close()
-        await indexer(inbox, refresh=indices.refresh, settle_seconds=0, events=Events())
+        await indexer(inbox, refresh=indices.refresh, settle_seconds=0, events=ActivityReporter())
     assert indices.refreshed == 1
 
 
 async def test_what_stays_pending_is_tried_again_though_nobody_nudges() -> None:
     changes, inbox = create_memory_object_stream[SourceChanged](1)
-    pending = Refreshed(pending=(Owed(SourceId("kb:a.md"), "no model"),))
+    pending = RefreshReport(pending=(PendingSummary(SourceId("kb:a.md"), "no model"),))
     indices = Indices(pending, KnowledgeError("the disk hiccups"), pending)
     with fail_after(5), changes:
         async with create_task_group() as tg:
             tg.start_soon(
-                partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=Events(), backoff=NO_PAUSES)
+                partial(
+                    indexer,
+                    inbox,
+                    refresh=indices.refresh,
+                    settle_seconds=0,
+                    events=ActivityReporter(),
+                    backoff=NO_PAUSES,
+                )
             )
             changes.send_nowait(SourceChanged())
             await wait_all_tasks_blocked()
@@ -74,7 +81,7 @@ class Listing:
         self.shelf = shelf
         self.refreshed = 0
 
-    async def refresh(self) -> Refreshed:
+    async def refresh(self) -> RefreshReport:
         self.refreshed += 1
         self.shelf.source("busy.md", f"version {self.refreshed}")
         return await self.shelf.refresh_sources()
@@ -93,7 +100,9 @@ async def test_a_document_that_the_model_cannot_describe_costs_one_call_however_
         indices = Listing(shelf)
         with fail_after(5):
             async with create_task_group() as tg:
-                tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=Events()))
+                tg.start_soon(
+                    partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=ActivityReporter())
+                )
                 with changes:
                     for _ in range(15):
                         await changes.send(SourceChanged())
@@ -115,7 +124,7 @@ def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() ->
     async def story() -> None:
         changes, inbox = create_memory_object_stream[SourceChanged](1)
         async with create_task_group() as tg:
-            tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=2, events=Events()))
+            tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=2, events=ActivityReporter()))
             with changes:
                 for _ in range(5):
                     wake(changes, SourceChanged())

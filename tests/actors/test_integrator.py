@@ -10,15 +10,22 @@ import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.filing import Integrator
 from intern.actors.loops import Backoff
 from intern.core.errors import ConfigError, KnowledgeError, ModelUnavailableError
-from intern.core.flow import Decided, Failed, Filing, SourceChanged, Topic, Withdrawal
+from intern.core.flow import (
+    DecisionRecorded,
+    FailedChoice,
+    FilingDecision,
+    MessageWithdrawal,
+    SourceChanged,
+    TopicChoice,
+)
 from intern.core.ids import MessageId, QAId, TopicName
-from intern.core.records import Decision, Filed, PairDecision, Withdrawn
-from intern.learning.classifying import GivenUp
-from intern.learning.filing import Cleared
+from intern.core.records import Decision, MessagesWithdrawn, PairDecision, PairFiled
+from intern.learning.classifying import AttemptsExhausted
+from intern.learning.filing import MessageRemoval
 from tests.samples import START, pair
 
 pytestmark = pytest.mark.anyio
@@ -37,35 +44,35 @@ class Filer:
         self._gate = gate
         self._trouble = trouble
 
-    async def file(self, filing: Filing, /) -> PairDecision:
+    async def file(self, filing: FilingDecision, /) -> PairDecision:
         if self._gate:
             await self._gate.wait()
         question = filing.pair.question
         if self._trouble.get(question):
             raise self._trouble[question].pop(0)
         self.filed.append(question)
-        return Filed(qa_id=filing.pair.qa_id, topic=TopicName("gpu"), at=START)
+        return PairFiled(qa_id=filing.pair.qa_id, topic=TopicName("gpu"), at=START)
 
-    async def withdraw(self, message_ids: Collection[MessageId], /) -> Cleared | None:
+    async def withdraw(self, message_ids: Collection[MessageId], /) -> MessageRemoval | None:
         await checkpoint()
         if self.disk_trouble:
             raise self.disk_trouble.pop()
         fresh = tuple(each for each in message_ids if each not in self.withdrawn)
         self.withdrawn += fresh
-        return Cleared(Withdrawn(message_ids=fresh, at=START), self.topics) if fresh else None
+        return MessageRemoval(MessagesWithdrawn(message_ids=fresh, at=START), self.topics) if fresh else None
 
 
-def filing(question: str, n: int = 1) -> Filing:
-    return Filing(pair=pair(question, n=n), choice=Topic(name=TopicName("gpu")))
+def filing(question: str, n: int = 1) -> FilingDecision:
+    return FilingDecision(pair=pair(question, n=n), choice=TopicChoice(name=TopicName("gpu")))
 
 
-class Deciding(Events):
+class Deciding(ActivityReporter):
     """Remembers the decisions."""
 
     def __init__(self) -> None:
         self.decisions: list[Decision] = []
 
-    def decided(self, decision: Decision) -> None:
+    def report_decision(self, decision: Decision) -> None:
         self.decisions.append(decision)
 
 
@@ -73,17 +80,17 @@ class Desk:
     """An integrator with streams to look into."""
 
     def __init__(self, filer: Filer, *, filings: int = 10, attempts: Attempts | None = None) -> None:
-        self.filings, self.inbox = create_memory_object_stream[Filing](filings)
-        self.to_withdraw, self.withdrawals = create_memory_object_stream[Withdrawal](10)
+        self.filings, self.inbox = create_memory_object_stream[FilingDecision](filings)
+        self.to_withdraw, self.withdrawals = create_memory_object_stream[MessageWithdrawal](10)
         self.changed, self.woken = create_memory_object_stream[SourceChanged](1)
-        self.decided, self.followed = create_memory_object_stream[Decided](1)
+        self.decided, self.followed = create_memory_object_stream[DecisionRecorded](1)
         self.extractor_was_nudged = False
         self.filer, self.events = filer, Deciding()
         self.attempts = attempts or Attempts()
 
     def withdraw(self, *ids: str) -> None:
         for each in ids:
-            self.to_withdraw.send_nowait(Withdrawal(message_ids=(MessageId(each),)))
+            self.to_withdraw.send_nowait(MessageWithdrawal(message_ids=(MessageId(each),)))
 
     def end(self) -> None:
         self.filings.close()
@@ -190,15 +197,15 @@ async def test_the_end_of_an_attempt_is_noted_once_even_if_it_is_not_known_wheth
     assert attempts.ended == [(desk.events.decisions[0], True)]
 
 
-@pytest.mark.parametrize("choice", [Failed(reason="gibberish"), GivenUp(reason="ended")])
-async def test_only_a_pair_that_was_not_given_up_is_tried_again_by_itself(choice: Failed) -> None:
+@pytest.mark.parametrize("choice", [FailedChoice(reason="gibberish"), AttemptsExhausted(reason="ended")])
+async def test_only_a_pair_that_was_not_given_up_is_tried_again_by_itself(choice: FailedChoice) -> None:
     attempts = Attempts()
     desk = Desk(Filer(), attempts=attempts)
-    desk.filings.send_nowait(Filing(pair=pair("a"), choice=choice))
+    desk.filings.send_nowait(FilingDecision(pair=pair("a"), choice=choice))
     desk.end()
     with fail_after(5), desk.woken:
         await desk.run()
-    assert attempts.ended == [(desk.events.decisions[0], not isinstance(choice, GivenUp))]
+    assert attempts.ended == [(desk.events.decisions[0], not isinstance(choice, AttemptsExhausted))]
 
 
 @pytest.mark.parametrize("error", [ModelUnavailableError("down"), KnowledgeError("full")])
@@ -207,7 +214,7 @@ async def test_no_attempt_is_open_while_an_outage_lasts_and_one_is_when_it_is_tr
     open_then: list[dict[str, int]] = []
 
     class Looking(Filer):
-        async def file(self, filing: Filing, /) -> PairDecision:
+        async def file(self, filing: FilingDecision, /) -> PairDecision:
             open_then.append(dict(attempts.open))
             return await super().file(filing)
 
@@ -271,7 +278,7 @@ async def test_a_withdrawal_is_carried_out_once_and_the_indexer_is_nudged_where_
         await desk.run()
         assert desk.filer.withdrawn == ["1", "2"]
         assert [each async for each in desk.woken] == [SourceChanged()][: len(topics)]
-    assert [type(each) for each in desk.events.decisions] == [Withdrawn, Withdrawn]
+    assert [type(each) for each in desk.events.decisions] == [MessagesWithdrawn, MessagesWithdrawn]
 
 
 async def test_where_nothing_changed_nobody_is_nudged() -> None:

@@ -17,8 +17,8 @@ from anyio import (
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.interactions import ANSWERS_AT_ONCE, TRIES, InteractionWorker
-from intern.answering.slash_commands import Said, said
-from intern.chat.phrases import phrases
+from intern.answering.slash_commands import InteractionReply, make_text_reply
+from intern.chat.phrases import get_phrases
 from intern.core.errors import (
     ChatError,
     ChatRefusedError,
@@ -36,7 +36,7 @@ from intern.core.flow import (
     UnknownInteraction,
 )
 from intern.core.ids import MessageId
-from intern.core.log import configure
+from intern.core.log import configure_logging
 from intern.core.messages import Button
 from intern.core.text.masking import Secret
 from tests.samples import CHANNEL, GUILD, author, capture_request, message
@@ -50,16 +50,18 @@ class Desk:
     def __init__(self) -> None:
         self.gate: Event | None = None
         self.handled: list[Interaction] = []
-        self.answers: dict[type[Interaction], Said | Exception] = {}
+        self.answers: dict[type[Interaction], InteractionReply | Exception] = {}
 
-    async def handle(self, interaction: Interaction) -> Said:
+    async def handle(self, interaction: Interaction) -> InteractionReply:
         self.handled.append(interaction)
         if self.gate and not (isinstance(interaction, AskCommand) and interaction.question == "quick"):
             await self.gate.wait()
         answer = self.answers.get(type(interaction))
         if isinstance(answer, Exception):
             raise answer
-        return answer or said(f"echo: {interaction.question}" if isinstance(interaction, AskCommand) else "done")
+        return answer or make_text_reply(
+            f"echo: {interaction.question}" if isinstance(interaction, AskCommand) else "done"
+        )
 
 
 class Responses:
@@ -170,8 +172,8 @@ async def test_discord_hears_of_each_before_anything_is_done_and_while_the_model
         room.inbox.send_nowait(press(51))
         room.inbox.send_nowait(ask("und noch eine Frage", 52))
         await wait_all_tasks_blocked()
-        assert room.said_to("50") == [("defer", "ephemeral"), ("reply", phrases().busy)]
-        assert room.said_to("52") == [("defer", "ephemeral"), ("reply", phrases("de").busy)]
+        assert room.said_to("50") == [("defer", "ephemeral"), ("reply", get_phrases().busy)]
+        assert room.said_to("52") == [("defer", "ephemeral"), ("reply", get_phrases("de").busy)]
         assert room.said_to("51") == [("defer", "update")]
         room.desk.gate.set()
     for n in range(ANSWERS_AT_ONCE):
@@ -185,7 +187,7 @@ async def test_a_question_that_is_done_makes_room_for_another() -> None:
         for n in range(ANSWERS_AT_ONCE + 1):
             room.inbox.send_nowait(ask(n=n))
             await wait_all_tasks_blocked()
-    assert room.said_to(str(ANSWERS_AT_ONCE))[1:] == [("reply", phrases().failed)]
+    assert room.said_to(str(ANSWERS_AT_ONCE))[1:] == [("reply", get_phrases().failed)]
 
 
 async def test_a_quick_one_overtakes_a_slow_one() -> None:
@@ -212,7 +214,7 @@ async def test_each_is_acknowledged_before_it_is_handled() -> None:
 async def test_a_long_answer_follows_up_with_the_buttons_under_its_last_part() -> None:
     room = Room()
     button = Button(custom_id="intern:share:1", label="Share")
-    room.desk.answers[AskCommand] = Said(parts=("one", "two"), buttons=(button,))
+    room.desk.answers[AskCommand] = InteractionReply(parts=("one", "two"), buttons=(button,))
     async with room.open():
         room.inbox.send_nowait(ask())
     assert room.said_to("1") == [("defer", "ephemeral"), ("reply", "one"), ("follow_up", "two")]
@@ -236,7 +238,7 @@ async def test_what_is_not_understood_is_answered_too() -> None:
 async def test_a_conversation_to_learn_from_is_handed_on_before_the_teacher_is_told() -> None:
     room = Room()
     request = capture_request()
-    room.desk.answers[LearnCommand] = Said(parts=("I learn",), captures=(request,))
+    room.desk.answers[LearnCommand] = InteractionReply(parts=("I learn",), captures=(request,))
     async with room.open(captures=0):
         room.inbox.send_nowait(learn())
         await wait_all_tasks_blocked()
@@ -247,11 +249,11 @@ async def test_a_conversation_to_learn_from_is_handed_on_before_the_teacher_is_t
 
 async def test_where_nobody_captures_any_more_nothing_is_promised() -> None:
     room = Room()
-    room.desk.answers[LearnCommand] = Said(parts=("I learn",), captures=(capture_request(),))
+    room.desk.answers[LearnCommand] = InteractionReply(parts=("I learn",), captures=(capture_request(),))
     async with room.open():
         room.captured.close()
         room.inbox.send_nowait(learn())
-    assert room.said_to("1")[1:] == [("reply", phrases().restarting)]
+    assert room.said_to("1")[1:] == [("reply", get_phrases().restarting)]
 
 
 async def test_a_failure_is_told_and_the_next_one_is_served(caplog: pytest.LogCaptureFixture) -> None:
@@ -262,15 +264,15 @@ async def test_a_failure_is_told_and_the_next_one_is_served(caplog: pytest.LogCa
         room.inbox.send_nowait(ask(n=1))
         room.inbox.send_nowait(press(2))
         room.inbox.send_nowait(learn(3))
-    assert room.said_to("1")[1:] == [("reply", phrases().failed)]
-    assert room.said_to("2")[1:] == [("follow_up", phrases().failed)]
+    assert room.said_to("1")[1:] == [("reply", get_phrases().failed)]
+    assert room.said_to("2")[1:] == [("follow_up", get_phrases().failed)]
     assert room.said_to("3")[1:] == [("reply", "done")]
     assert "the disk is gone" in caplog.text
 
 
 async def test_whatever_is_logged_for_an_interaction_carries_its_id() -> None:
     out, room = io.StringIO(), Room()
-    configure(log_format="json", stream=out)
+    configure_logging(log_format="json", stream=out)
     room.desk.answers[ButtonPressed] = KnowledgeError("the disk is gone")
     room.responses.failures["reply"].append(ChatUnavailableError("down"))
     async with room.open():
@@ -355,8 +357,8 @@ async def test_who_still_waits_at_the_end_is_told() -> None:
         room.inbox.send_nowait(learn(2))
         await wait_all_tasks_blocked()
         room.stop()
-    assert room.said_to("1")[1:] == [("reply", phrases().restarting)]
-    assert room.said_to("2")[1:] == [("reply", phrases().restarting)]
+    assert room.said_to("1")[1:] == [("reply", get_phrases().restarting)]
+    assert room.said_to("2")[1:] == [("reply", get_phrases().restarting)]
 
 
 # Registration

@@ -10,13 +10,13 @@ import trio
 import trio.testing
 from anyio import create_task_group
 
-from intern.actors.job_worker import do_forever
+from intern.actors.job_worker import do_jobs_forever
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.records import Capture
-from intern.stores.sqlite.work import Job, Jobs
+from intern.stores.sqlite.work import Job, JobQueue
 
 
-class Queue(Jobs):
+class Queue(JobQueue):
     """A queue in memory; claiming may fail first."""
 
     def __init__(self, *kinds: str, trouble: list[Exception] | None = None) -> None:
@@ -53,7 +53,7 @@ def run(queue: Queue, *later: str) -> None:
 
     async def story() -> None:
         async with create_task_group() as tg:
-            tg.start_soon(partial(do_forever, queue, do=do))
+            tg.start_soon(partial(do_jobs_forever, queue, do=do))
             await trio.sleep(5)
             queue.waiting.extend(Job(id=10 + n, kind=kind, key="", payload=b"") for n, kind in enumerate(later))
             await trio.sleep(5)

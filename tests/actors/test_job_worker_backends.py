@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after, move_on_after, sleep_forever, wait_all_tasks_blocked
 
-from intern.actors.job_worker import POLL_SECONDS, do_all, do_forever
+from intern.actors.job_worker import POLL_SECONDS, do_all_jobs, do_jobs_forever
 from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.work import Job, Jobs
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.work import Job, JobQueue
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio
@@ -26,10 +26,10 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return leaping(request.param)
 
 
-class Queue(Jobs):
+class Queue(JobQueue):
     """The real queue, which says when it was looked into in vain and when a job has ended."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: SqliteDatabase) -> None:
         super().__init__(db)
         self.found_empty = Event()
         self.ended = Event()
@@ -57,7 +57,7 @@ class Queue(Jobs):
 
 @asynccontextmanager
 async def queue_in(folder: Path) -> AsyncGenerator[Queue]:
-    async with await Database.open(folder / "intern.db") as db:
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
         yield Queue(db)
 
 
@@ -65,7 +65,7 @@ async def queue_in(folder: Path) -> AsyncGenerator[Queue]:
 async def at_work(queue: Queue, do: Callable[[Job], Awaitable[bytes]]) -> AsyncGenerator[None]:
     with fail_after(10):
         async with create_task_group() as tg:
-            tg.start_soon(partial(do_forever, queue, do=do))
+            tg.start_soon(partial(do_jobs_forever, queue, do=do))
             yield
             tg.cancel_scope.cancel()
 
@@ -75,7 +75,7 @@ async def test_a_worker_that_is_woken_does_not_look_by_itself(tmp_path: Path) ->
         came = Wakeup()
         with fail_after(10):
             async with create_task_group() as tg:
-                tg.start_soon(partial(do_forever, queue, do=nothing, came=came))
+                tg.start_soon(partial(do_jobs_forever, queue, do=nothing, came=came))
                 await queue.found_empty.wait()
                 queue.found_empty = Event()
                 job_id = await queue.submit("forget", b"{}", "key")
@@ -138,7 +138,7 @@ async def test_a_long_job_holds_up_its_own_kind_and_no_other(tmp_path: Path, *, 
             ("forget", b"second"),
         ]
         long, again, *others = [await queue.submit(kind, payload, key=str(payload)) for kind, payload in kinds]
-        work = partial(do_all, queue) if all_at_once else partial(do_forever, queue)
+        work = partial(do_all_jobs, queue) if all_at_once else partial(do_jobs_forever, queue)
         with fail_after(10):
             async with create_task_group() as tg:
                 tg.start_soon(partial(work, do=take_long))
@@ -197,14 +197,14 @@ async def test_what_ends_and_cannot_be_written_down_is_told_after_all_others_cam
                 raise KnowledgeError("the disk is full")
             await super().finish(job_id, result=result, error=error, exit_code=exit_code)
 
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         queue = Refusing(db)
         refused, index, later = [
             await queue.submit(kind, payload, key=str(payload))
             for kind, payload in (("capture", b"refused"), ("index", b"1"), ("index", b"2"))
         ]
         with fail_after(10), pytest.raises(KnowledgeError, match="the disk is full"):
-            await do_all(queue, echo)
+            await do_all_jobs(queue, echo)
         assert [await queue.outcome(each) for each in (index, later)] == [(b"1", None, 0), (b"2", None, 0)]
         assert await queue.outcome(refused) is None
 

@@ -8,13 +8,13 @@ from anyio import create_memory_object_stream, create_task_group, fail_after, sl
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors import listener as actor
-from intern.actors.listener import Listener
+from intern.actors.listener import GatewayListener
 from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ConfigError
 from intern.core.flow import (
-    Approval,
-    ChannelSeen,
-    FellBehind,
+    ApprovalReaction,
+    CatchUpNeeded,
+    ChannelSnapshot,
     GatewayEvent,
     Heard,
     Interaction,
@@ -29,7 +29,7 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, MessageId, UserId, position_at
 from intern.core.messages import Channel, ChatMessage, Page
 from intern.core.text.masking import Secret
-from intern.learning.review import Approvals
+from intern.learning.review import ApprovalQueue
 from intern.stores.sqlite.chat import StoredCheckpoints
 from tests.fakes import HandClock, mark_of
 from tests.samples import CHANNEL, GUILD, START, author, channel, message
@@ -65,16 +65,16 @@ class Ends:
     heard: MemoryObjectReceiveStream[Heard]
     interactions: MemoryObjectSendStream[Interaction]
     asked: MemoryObjectReceiveStream[Interaction]
-    behind: MemoryObjectSendStream[FellBehind]
-    woken: MemoryObjectReceiveStream[FellBehind]
-    approved: MemoryObjectSendStream[Approval]
-    to_review: MemoryObjectReceiveStream[Approval]
-    approvals: Approvals
+    behind: MemoryObjectSendStream[CatchUpNeeded]
+    woken: MemoryObjectReceiveStream[CatchUpNeeded]
+    approved: MemoryObjectSendStream[ApprovalReaction]
+    to_review: MemoryObjectReceiveStream[ApprovalReaction]
+    approvals: ApprovalQueue
 
     async def run(self, gateway: Gateway, admits: Callable[[Channel], bool] = lambda _: True) -> None:
-        await Listener(gateway=gateway, checkpoints=self.checkpoints, approvals=self.approvals, admits=admits).run(
-            self.events, self.interactions, self.behind, self.approved
-        )
+        await GatewayListener(
+            gateway=gateway, checkpoints=self.checkpoints, approvals=self.approvals, admits=admits
+        ).run(self.events, self.interactions, self.behind, self.approved)
 
     async def rest(self) -> list[Heard]:
         with self.heard, self.asked, self.woken, self.to_review:
@@ -86,9 +86,9 @@ def ends(size: int = 10, *, interactions: int = 10) -> Ends:
         Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE),
         *create_memory_object_stream[Heard](size),
         *create_memory_object_stream[Interaction](interactions),
-        *create_memory_object_stream[FellBehind](1),
-        *create_memory_object_stream[Approval](1),
-        Approvals(clock=HandClock()),
+        *create_memory_object_stream[CatchUpNeeded](1),
+        *create_memory_object_stream[ApprovalReaction](1),
+        ApprovalQueue(clock=HandClock()),
     )
 
 
@@ -108,7 +108,7 @@ async def heard_by(
 def session(newest: MessageId | None = None) -> SessionStarted:
     # Threads need no listing, so the session is complete.
     thread = Channel(id=CHANNEL, guild_id=GUILD, kind="thread", parent_id=ChannelId("1"))
-    return SessionStarted(guild_id=GUILD, channels=(ChannelSeen(channel=thread, last_message_id=newest),))
+    return SessionStarted(guild_id=GUILD, channels=(ChannelSnapshot(channel=thread, last_message_id=newest),))
 
 
 def created(*messages: ChatMessage) -> list[GatewayEvent]:
@@ -120,10 +120,10 @@ def deleted(*messages: ChatMessage) -> MessagesDeleted:
 
 
 def read(checkpoints: Checkpoints, *messages: ChatMessage) -> list[ChatMessage]:
-    with checkpoints.reading(CHANNEL) as reading:
-        reading.received(Page(messages=messages, read_to=messages[-1].id, more=False))
+    with checkpoints.open_page(CHANNEL) as reading:
+        reading.accept_page(Page(messages=messages, read_to=messages[-1].id, more=False))
         begun = [each for each in messages if checkpoints.begin(each)]
-        assert checkpoints.caught_up(reading)
+        assert checkpoints.finish_page(reading)
     return begun
 
 
@@ -133,7 +133,7 @@ SAID = tuple(message(f"m{n}", n=n) for n in range(1, 4))
 async def test_events_are_handed_on_in_order_and_the_streams_close_when_the_listener_is_stopped() -> None:
     all_ends, heard = await heard_by(session(), *created(*SAID), deleted(SAID[0]))
     assert heard == [*created(*SAID), deleted(SAID[0])]
-    assert all_ends.checkpoints.unhandled().messages == 3
+    assert all_ends.checkpoints.count_unfinished().messages == 3
 
 
 async def test_a_message_told_twice_is_handed_on_once() -> None:
@@ -144,7 +144,7 @@ async def test_a_message_told_twice_is_handed_on_once() -> None:
 async def test_a_full_stream_never_makes_the_gateway_wait_and_what_did_not_fit_is_read_later() -> None:
     all_ends, heard = await heard_by(session(), *created(*SAID), size=1)
     assert heard == created(SAID[0])
-    assert all_ends.checkpoints.behind() == (CHANNEL,)
+    assert all_ends.checkpoints.channels_behind() == (CHANNEL,)
     assert read(all_ends.checkpoints, *SAID) == list(SAID[1:])
 
 
@@ -160,15 +160,15 @@ async def test_a_session_with_something_untold_nudges_backfill() -> None:
     with fail_after(5):
         async with create_task_group() as tg:
             tg.start_soon(all_ends.run, Gateway(session(SAID[0].id)))
-            assert await all_ends.woken.receive() == FellBehind()
+            assert await all_ends.woken.receive() == CatchUpNeeded()
             tg.cancel_scope.cancel()
         await all_ends.rest()
-    assert all_ends.checkpoints.behind() == (CHANNEL,)
+    assert all_ends.checkpoints.channels_behind() == (CHANNEL,)
 
 
 async def test_what_was_missed_where_intern_is_not_admitted_is_not_read() -> None:
     all_ends, _ = await heard_by(session(SAID[0].id), admits=lambda _: False)
-    assert all_ends.checkpoints.behind() == ()
+    assert all_ends.checkpoints.channels_behind() == ()
     assert mark_of(all_ends.checkpoints, CHANNEL) == SAID[0].id
 
 
@@ -234,11 +234,12 @@ async def test_interactions_go_their_own_way_and_are_shed_when_nobody_takes_them
 
 async def test_approvals_are_held_and_nudge_and_a_thousand_more_make_nobody_wait() -> None:
     words = [
-        Approval(guild_id=GUILD, channel_id=CHANNEL, message_id=message(n=n).id, by=UserId("9")) for n in range(1001)
+        ApprovalReaction(guild_id=GUILD, channel_id=CHANNEL, message_id=message(n=n).id, by=UserId("9"))
+        for n in range(1001)
     ]
     all_ends, heard = await heard_by(session(), *words, *created(SAID[0]))
     assert heard == created(SAID[0])
-    assert [held.approval for held in all_ends.approvals.held()] == words[1:]
+    assert [held.approval for held in all_ends.approvals.list_waiting()] == words[1:]
     assert all_ends.approved.statistics().tasks_waiting_send == 0
 
 

@@ -13,13 +13,13 @@ from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors import pipeline
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.pipeline import ACTORS, SHUTDOWN_SECONDS, STREAMS, Stream
 from intern.core.errors import ConfigError, InternError
-from intern.core.messages import AIResult
-from intern.core.records import CapturedPair, Filed
+from intern.core.messages import AnswerResult
+from intern.core.records import CapturedPair, PairFiled
 from intern.runtime.bot import _LocalFiles, open_sandbox
-from intern.runtime.parts import Platform, parts_around
+from intern.runtime.parts import PlatformPorts, open_bot_parts
 from intern.settings.loading import Settings
 from tests.at_work import Watching, at_work, settings_in
 from tests.commands import SandboxCommands
@@ -48,8 +48,8 @@ def test_every_actor_is_given_the_ends_that_the_page_names_and_no_other() -> Non
 
 
 async def test_every_actor_takes_its_streams_in_the_order_of_the_table(tmp_path: Path) -> None:
-    platform = Platform(Sandbox(HandClock()), SandboxCommands(), _LocalFiles())
-    async with parts_around(settings_in(tmp_path), platform, events=Events(), clock=HandClock()) as parts:
+    platform = PlatformPorts(Sandbox(HandClock()), SandboxCommands(), _LocalFiles())
+    async with open_bot_parts(settings_in(tmp_path), platform, events=ActivityReporter(), clock=HandClock()) as parts:
         for name, actor in parts.actors.items():
             run = actor.func if isinstance(actor, partial) else actor
             hints = [each for each in get_type_hints(run).values() if get_origin(each) in ENDS]
@@ -88,11 +88,11 @@ async def test_the_team_s_reply_answers_the_next_member(tmp_path: Path) -> None:
     sandbox, events = Sandbox(HandClock(), team={"mira"}), Watching()
     async with at_work(tmp_path, sandbox, events):
         asked = sandbox.say("bob", "My agents are rejected because of a clock skew on the Pi, what now?")
-        silent = await events.one_of(AIResult)
+        silent = await events.one_of(AnswerResult)
         assert silent.reason == "no_answer"
 
         sandbox.say("mira", "Run `lumen-relay agents reset-skew` after chrony has set the clock.", reply_to=asked.id)
-        filed = await events.one_of(Filed)
+        filed = await events.one_of(PairFiled)
 
         again = sandbox.say("carol", "Agents rejected, clock skew on a Pi. How do I fix that?")
         post = await sandbox.posted()
@@ -112,7 +112,10 @@ async def test_open_batches_reach_the_archive_and_the_topics_at_a_calm_shutdown(
         await wait_all_tasks_blocked()
         assert not any(isinstance(told, CapturedPair) for told in events.told)
 
-    assert [type(told) for told in events.told if isinstance(told, CapturedPair | Filed)] == [CapturedPair, Filed]
+    assert [type(told) for told in events.told if isinstance(told, CapturedPair | PairFiled)] == [
+        CapturedPair,
+        PairFiled,
+    ]
     [week] = (tmp_path / "team-knowledge" / "raw").iterdir()
     assert "Stop it first, then `lumen-relay spool purge`." in week.read_text()
 
@@ -126,7 +129,7 @@ async def test_no_task_is_left_behind(tmp_path: Path) -> None:
 
 async def test_a_bug_in_one_actor_ends_all_of_them_loudly(tmp_path: Path) -> None:
     class Buggy(Watching):
-        def captured(self, pair: CapturedPair) -> None:
+        def report_capture(self, pair: CapturedPair) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ExceptionGroup) as raised:
@@ -138,11 +141,11 @@ async def test_a_gateway_that_is_refused_ends_the_office_with_what_to_do(tmp_pat
     class Refused(Sandbox):
         async def listen(self, deliver: Callable[..., None]) -> None:
             self._listeners.append(deliver)
-            self._tell()
+            self._notify_waiters()
             raise ConfigError("discord.token is refused")
 
     with pytest.raises(ExceptionGroup) as raised, fail_after(10):
-        async with open_sandbox(settings_in(tmp_path), Refused(HandClock()), events=Events()):
+        async with open_sandbox(settings_in(tmp_path), Refused(HandClock()), events=ActivityReporter()):
             await Event().wait()
     assert raised.group_contains(ConfigError)
 
@@ -150,14 +153,14 @@ async def test_a_gateway_that_is_refused_ends_the_office_with_what_to_do(tmp_pat
 async def test_a_second_process_on_the_same_folder_is_refused(tmp_path: Path) -> None:
     async with at_work(tmp_path, Sandbox(HandClock()), Watching()):
         with pytest.raises(InternError, match="in use by"):
-            async with open_sandbox(settings_in(tmp_path), Sandbox(HandClock()), events=Events()):
+            async with open_sandbox(settings_in(tmp_path), Sandbox(HandClock()), events=ActivityReporter()):
                 pass
 
 
 @pytest.mark.rest
 async def test_what_was_archived_before_a_crash_is_filed_at_the_next_start(tmp_path: Path) -> None:
     class Dying(Watching):
-        def captured(self, pair: CapturedPair) -> None:
+        def report_capture(self, pair: CapturedPair) -> None:
             raise ZeroDivisionError  # after the archive, before the wakeup
 
     with pytest.raises(ExceptionGroup):
@@ -165,7 +168,7 @@ async def test_what_was_archived_before_a_crash_is_filed_at_the_next_start(tmp_p
 
     events = Watching()
     async with at_work(tmp_path, Sandbox(HandClock()), events):
-        filed = await events.one_of(Filed)
+        filed = await events.one_of(PairFiled)
     assert (tmp_path / "team-knowledge" / "topics" / f"{filed.topic}.txt").read_text().count("--- QA ---") == 1
 
 
@@ -178,7 +181,7 @@ class Leaving:
         self.hangs, self.gone = Event(), Event()
 
     async def run(self) -> None:
-        async with open_sandbox(self._settings, self._sandbox, events=Events(), clock=HandClock()):
+        async with open_sandbox(self._settings, self._sandbox, events=ActivityReporter(), clock=HandClock()):
             await self.hangs.wait()
         self.gone.set()
 

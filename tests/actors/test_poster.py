@@ -15,10 +15,10 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.loops import exponential_backoff
 from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Poster
-from intern.chat.outbox import NO_LONGER, Ended, Outgoing, PostOutcome
+from intern.chat.outbox import NO_LONGER, Ended, PostOutcome, RecallableReplies
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
 from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId
@@ -77,7 +77,7 @@ class Traces(TraceStore):
         self._ends = ends
         self.failures = 0
 
-    async def ended(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
+    async def save_outcome(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
         if self.failures:
             self.failures -= 1
             raise KnowledgeError("full")
@@ -89,12 +89,12 @@ class Desk:
 
     def __init__(self, posts: Posts) -> None:
         self.posts = posts
-        self.outgoing = Outgoing()
+        self.outgoing = RecallableReplies()
         self.settled: list[str] = []
         self.ends: dict[str, tuple[str, str]] = {}
         self.traces = Traces(self.ends)
         self.metrics = Metrics(prompts=(), version="1")
-        events = Events()
+        events = ActivityReporter()
         events.tally = self.metrics
         self.replies, self.inbox = create_memory_object_stream[Reply](100)
         self.collaborators = Poster(
@@ -121,7 +121,7 @@ class Desk:
 
     def post(self, *replies: Reply) -> None:
         for each in replies:
-            self.outgoing.hand_over(answer_request(each.question))
+            self.outgoing.add_reply(answer_request(each.question))
             self.replies.send_nowait(each)
 
 
@@ -187,7 +187,7 @@ class TestPoster:
         posted_by_then: list[str] = []
 
         async def wait() -> None:
-            await desk.outgoing.resumed()
+            await desk.outgoing.wait_until_resumed()
             posted_by_then.extend(desk.posts.posted)
 
         with fail_after(5):
@@ -197,7 +197,7 @@ class TestPoster:
                 tg.start_soon(wait)
                 await wait_all_tasks_blocked()
                 desk.posts.gate.set()
-            await desk.outgoing.resumed()
+            await desk.outgoing.wait_until_resumed()
         assert posted_by_then == ["(resumed)"]
 
     async def test_an_outage_is_waited_out_and_an_unknown_outcome_looked_into(self) -> None:
@@ -278,7 +278,7 @@ class TestPoster:
 
     async def test_when_it_is_done_with_a_reply_nobody_can_take_it_back(self) -> None:
         desk = await run(Posts(b=[KnowledgeError("full")] * TRIES), "a", "b")
-        assert desk.outgoing.take_back("withdrawn", lambda _: True) == ()
+        assert desk.outgoing.recall("withdrawn", lambda _: True) == ()
 
     async def test_replies_that_wait_for_discord_are_few_and_the_rest_is_felt_upstream(self) -> None:
         desk = Desk(Posts())
@@ -302,7 +302,7 @@ class TestPoster:
             outgoing=desk.outgoing,
             traces=Traces(desk.ends),
             settle=desk.settle,
-            events=Events(),
+            events=ActivityReporter(),
             hold_seconds=PATIENCE,
             backoff=for_ever,
         )
@@ -343,7 +343,7 @@ def holding(desk: Desk, *replies: Reply, then: list[tuple[float, str]]) -> None:
                 for at, what in then:
                     await trio.sleep_until(began + at)
                     if what == "supersede":
-                        desk.outgoing.take_back("superseded", lambda _: True)
+                        desk.outgoing.recall("superseded", lambda _: True)
                     await trio.testing.wait_all_tasks_blocked()
                     assert (what == "supersede") or desk.posts.tried[-1] == what, (at, desk.posts.tried)
                 desk.replies.close()
@@ -405,8 +405,8 @@ async def test_the_trace_holds_the_end_of_a_reply_before_the_witness_hears_of_it
     desk = Desk(Posts(b=[ChatRefusedError("403")]))
     traced: list[bool] = []
 
-    class Hearing(Events):
-        def posted(self, reply: Reply, outcome: str) -> None:
+    class Hearing(ActivityReporter):
+        def report_post(self, reply: Reply, outcome: str) -> None:
             traced.append(reply.question.id in desk.ends)
 
     desk.collaborators = replace(desk.collaborators, events=Hearing())

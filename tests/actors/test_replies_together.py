@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.poster import Poster
 from intern.actors.responder import Responder
-from intern.answering.replying import Replying, answer_buttons, load_wordings
-from intern.chat.context import Gathered
-from intern.chat.conversations import answer_request
+from intern.answering.replying import ReplyBuilder, answer_buttons, load_wordings
+from intern.chat.context import BatchContext
+from intern.chat.conversations import build_answer_request
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import Outgoing, Posting
+from intern.chat.outbox import OutboxDelivery, RecallableReplies
 from intern.core.errors import KnowledgeError
-from intern.core.flow import AnswerRequest, Batch, Reply, Revision
+from intern.core.flow import AnswerRequest, Batch, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId
-from intern.core.messages import AIResult, ChatMessage, Conversation, RequestContext, SilenceReason
-from intern.platforms.memory import Sent
-from intern.stores.sqlite.database import Database
+from intern.core.messages import AnswerResult, ChatMessage, Conversation, RequestContext, SilenceReason
+from intern.platforms.memory import PostDetails
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.outbox import Outbox, Post
 from intern.stores.sqlite.traces import TraceStore
 from tests.fakes import HandClock
@@ -47,17 +47,17 @@ class FullDisk(Outbox):
         self._needs_room("begin")
         return await super().begin(*reply, **more)
 
-    async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
+    async def save_thread(self, question_id: MessageId, thread_id: ChannelId) -> None:
         self._needs_room("thread_made")
-        await super().thread_made(question_id, thread_id)
+        await super().save_thread(question_id, thread_id)
 
-    async def part_sent(self, question_id: MessageId, n: int, message_id: MessageId) -> None:
+    async def save_sent_part(self, question_id: MessageId, n: int, message_id: MessageId) -> None:
         self._needs_room("part_sent")
-        await super().part_sent(question_id, n, message_id)
+        await super().save_sent_part(question_id, n, message_id)
 
-    async def finished(self, question_id: MessageId) -> None:
+    async def mark_finished(self, question_id: MessageId) -> None:
         self._needs_room("finished")
-        await super().finished(question_id)
+        await super().mark_finished(question_id)
 
     def _needs_room(self, step: str) -> None:
         if step == self.full_at and self.tries:
@@ -68,7 +68,7 @@ class FullDisk(Outbox):
 class Bot:
     """Both actors at work; answers what it was asked, or is silent for `silence`, once `gate` is open."""
 
-    def __init__(self, db: Database, clock: HandClock, discord: Sandbox | None = None) -> None:
+    def __init__(self, db: SqliteDatabase, clock: HandClock, discord: Sandbox | None = None) -> None:
         self.clock = clock
         self.discord = discord or Sandbox(clock, team={"mira"})
         self.traces = TraceStore(db, clock=clock)
@@ -76,21 +76,21 @@ class Bot:
         self.settled: set[MessageId] = set()
         self.gate = Event()
         self.silence: SilenceReason = ""
-        outgoing, options, events = Outgoing(), ConversationOptions(), Events()
-        self.requests, self._inbox = create_memory_object_stream[AnswerRequest | Revision](16)
+        outgoing, options, events = RecallableReplies(), ConversationOptions(), ActivityReporter()
+        self.requests, self._inbox = create_memory_object_stream[AnswerRequest | MessageRevisions](16)
         self._replies, self._to_post = create_memory_object_stream[Reply](16)
         self._for_responder = Responder(
             answers=self,
-            replying=Replying(load_wordings(), options, handoff_role_id=TEAM),
+            replying=ReplyBuilder(load_wordings(), options, handoff_role_id=TEAM),
             outgoing=outgoing,
-            done_with=self.ledger.done_with,
+            done_with=self.ledger.is_done,
             typing=self.discord.typing,
             traces=self.traces,
             settle=self.settle,
             events=events,
         )
         self._for_poster = Poster(
-            posts=Posting(self.discord, self.ledger, self.discord, outgoing=outgoing, clock=clock),
+            posts=OutboxDelivery(self.discord, self.ledger, self.discord, outgoing=outgoing, clock=clock),
             outgoing=outgoing,
             traces=self.traces,
             settle=self.settle,
@@ -99,11 +99,13 @@ class Bot:
             backoff=partial(repeat, 0.0),
         )
 
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+    async def answer(
+        self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
+    ) -> AnswerResult:
         await self.gate.wait()
         if self.silence:
-            return AIResult(should_reply=False, reason=self.silence)
-        return AIResult(should_reply=True, reply_text=" ".join(each.text for each in conversation.messages))
+            return AnswerResult(should_reply=False, reason=self.silence)
+        return AnswerResult(should_reply=True, reply_text=" ".join(each.text for each in conversation.messages))
 
     def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
         self.settled.update(message_ids)
@@ -111,7 +113,7 @@ class Bot:
     async def ask(self, *messages: ChatMessage) -> AnswerRequest:
         batch = Batch(channel_id=messages[-1].channel_id, author=messages[-1].author, messages=messages)
         place = await self.discord.channel(batch.channel_id)
-        asked = answer_request(batch, place, Gathered(), ConversationOptions(), addressed=False)
+        asked = build_answer_request(batch, place, BatchContext(), ConversationOptions(), addressed=False)
         await self.requests.send(asked)
         await wait_all_tasks_blocked()
         return asked
@@ -129,7 +131,7 @@ class Bot:
 @asynccontextmanager
 async def at_work(folder: Path, earlier: Bot | None = None) -> AsyncGenerator[Bot]:
     with fail_after(30):
-        async with await Database.open(folder / "intern.db") as db, create_task_group() as tg:
+        async with await SqliteDatabase.open(folder / "intern.db") as db, create_task_group() as tg:
             bot = Bot(db, earlier.clock, earlier.discord) if earlier else Bot(db, HandClock())
             async with bot.requests:
                 tg.start_soon(bot.run)
@@ -146,11 +148,11 @@ async def test_a_question_is_answered_in_its_thread_with_buttons_and_what_became
         await bot.until_settled(question)
         [reply] = bot.discord.posts()
         assert (reply.channel_id, reply.text) == (ChannelId(question.id), "How do I start?")
-        assert bot.discord.sent[reply.id] == Sent(buttons=answer_buttons(question.id))
+        assert bot.discord.sent[reply.id] == PostDetails(buttons=answer_buttons(question.id))
         assert bot.discord.typed_in == [bot.discord.general]
-        trace = await bot.traces.of(reply.id)
+        trace = await bot.traces.find_trace(reply.id)
         while trace is None or trace.outcome != "answer posted":
-            trace = await bot.traces.of(reply.id)
+            trace = await bot.traces.find_trace(reply.id)
         assert trace.question_id == question.id
 
 
@@ -176,7 +178,7 @@ async def test_a_question_that_is_deleted_while_it_is_thought_over_gets_no_reply
         question = bot.discord.say("alice", "How do I start?")
         await bot.ask(question)
         bot.discord.delete(bot.discord.general, question.id)
-        await bot.requests.send(Revision(versions={question.id: None}))
+        await bot.requests.send(MessageRevisions(versions={question.id: None}))
         await bot.until_settled(question)
         bot.gate.set()
     assert bot.discord.posts() == ()
@@ -210,14 +212,14 @@ async def test_a_reply_that_the_ledger_had_no_room_for_is_posted_once_by_the_nex
         await bot.ask(question)
         trace = None
         while trace is None or trace.outcome != "answer failed":
-            trace = await bot.traces.of(question.id)
+            trace = await bot.traces.find_trace(question.id)
         assert bot.settled == set(), "Discord's history brings it back"
     bot.clock.turn(hours=1)  # no nonce protects any more
     async with at_work(tmp_path, bot) as again:
         again.gate.set()
         await again.ask(question)
         await again.until_settled(question)
-        while await again.ledger.unfinished():
+        while await again.ledger.list_unfinished():
             await wait_all_tasks_blocked()
         [reply] = again.discord.posts()
         assert (reply.channel_id, reply.text) == (ChannelId(question.id), "How do I start?")
@@ -234,5 +236,5 @@ async def test_the_team_is_told_where_it_is_said_and_nobody_else_is(tmp_path: Pa
         await bot.until_settled(asked, other)
         [reply] = bot.discord.posts()
         assert reply.text == "I don't know this yet; the team has been told. <@&42>"
-        assert bot.discord.sent[reply.id] == Sent(pings=(TEAM,))
-        assert not await bot.ledger.answered_in(reply.channel_id)
+        assert bot.discord.sent[reply.id] == PostDetails(pings=(TEAM,))
+        assert not await bot.ledger.has_answer_in(reply.channel_id)

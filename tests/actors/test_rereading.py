@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, sleep_forever
 
-from intern.actors.backfill import SETTLES, SHORTEST_WAIT, Rereading
+from intern.actors.backfill import SETTLES, SHORTEST_WAIT, CatchUpGateway
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import GatewayEvent, LateChange, MessageEdited, MessagesDeleted, SessionStarted
 from intern.core.ids import ChannelId, GuildId
@@ -79,7 +79,7 @@ class Stage:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None]:
-        rereading = Rereading(self.gateway, self.missed.look, attended=self.attended, clock=self.clock)
+        rereading = CatchUpGateway(self.gateway, self.missed.look, attended=self.attended, clock=self.clock)
         async with create_task_group() as tg:
             tg.start_soon(rereading.listen, self.heard.append)
             await all_quiet()
@@ -173,6 +173,6 @@ async def test_what_the_gateway_tells_between_looks_costs_no_memory() -> None:
 async def test_a_gateway_that_is_refused_says_so_itself() -> None:
     stage = Stage()
     stage.gateway.refused = ConfigError("discord.token: wrong")
-    rereading = Rereading(stage.gateway, stage.missed.look, attended=stage.attended, clock=stage.clock)
+    rereading = CatchUpGateway(stage.gateway, stage.missed.look, attended=stage.attended, clock=stage.clock)
     with pytest.raises(ConfigError, match="token"):
         await rereading.listen(stage.heard.append)

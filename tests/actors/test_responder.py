@@ -14,15 +14,15 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from msgspec import structs
 from structlog.testing import capture_logs
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.responder import AT_ONCE, ROOM, Responder
-from intern.answering.replying import Replying, Wording
+from intern.answering.replying import ReplyBuilder, Wording
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import Outgoing
+from intern.chat.outbox import RecallableReplies
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, KnowledgeError
-from intern.core.flow import AnswerRequest, Reply, Revision
+from intern.core.flow import AnswerRequest, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId
-from intern.core.messages import AIResult, Channel, Conversation, RequestContext
+from intern.core.messages import AnswerResult, Channel, Conversation, RequestContext
 from intern.stores.sqlite.traces import TraceStore
 from tests.samples import CHANNEL, GUILD, answer_request, author, message
 
@@ -53,7 +53,9 @@ class Answers:
         self.begun: list[str] = []
         self.ended: list[str] = []
 
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+    async def answer(
+        self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
+    ) -> AnswerResult:
         question = " ".join(each.text for each in conversation.messages)
         self.begun.append(question)
         try:
@@ -64,8 +66,8 @@ class Answers:
         if question.startswith("oh"):
             raise KnowledgeError("the disk is gone")
         if question.startswith("hm"):
-            return AIResult(should_reply=False, reason="no_sources", debug={"seconds": 1})
-        return AIResult(should_reply=True, reply_text=f"echo: {question}")
+            return AnswerResult(should_reply=False, reason="no_sources", debug={"seconds": 1})
+        return AnswerResult(should_reply=True, reply_text=f"echo: {question}")
 
 
 class Desk:
@@ -73,26 +75,26 @@ class Desk:
 
     def __init__(self, questions: int = 100, replies: int = 100) -> None:
         self.answers = Answers()
-        self.outgoing = Outgoing()
+        self.outgoing = RecallableReplies()
         self.settled: list[str] = []
         self.kept: dict[str, tuple[str, str]] = {}
         self.typed: list[ChannelId] = []
         self.typing_fails: ChatError | None = None
         self.traces_fail = 0
         self.done: set[MessageId] = set()
-        streams = create_memory_object_stream[AnswerRequest | Revision](questions)
-        self.requests: MemoryObjectSendStream[AnswerRequest | Revision] = streams[0]
-        self.inbox: MemoryObjectReceiveStream[AnswerRequest | Revision] = streams[1]
+        streams = create_memory_object_stream[AnswerRequest | MessageRevisions](questions)
+        self.requests: MemoryObjectSendStream[AnswerRequest | MessageRevisions] = streams[0]
+        self.inbox: MemoryObjectReceiveStream[AnswerRequest | MessageRevisions] = streams[1]
         self.replies, self.posted = create_memory_object_stream[Reply](replies)
         self.collaborators = Responder(
             answers=self.answers,
-            replying=Replying({"en": WORDING}, ConversationOptions()),
+            replying=ReplyBuilder({"en": WORDING}, ConversationOptions()),
             outgoing=self.outgoing,
             done_with=self.done_with,
             typing=self.typing,
             traces=Traces(self),
             settle=self.settle,
-            events=Events(),
+            events=ActivityReporter(),
         )
 
     def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
@@ -119,7 +121,7 @@ class Desk:
     async def run(self) -> None:
         await self.collaborators.run(self.inbox, self.replies)
 
-    async def ask(self, *items: AnswerRequest | Revision) -> None:
+    async def ask(self, *items: AnswerRequest | MessageRevisions) -> None:
         for item in items:
             await self.requests.send(item)
             await wait_all_tasks_blocked()
@@ -138,7 +140,7 @@ class Traces(TraceStore):
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    async def keep(
+    async def save(
         self,
         message_ids: Sequence[MessageId],
         channel_id: ChannelId,
@@ -171,8 +173,8 @@ def ids(*requests: AnswerRequest) -> list[str]:
     return [each.id for request in requests for each in request.batch.messages]
 
 
-def withdrawal(*requests: AnswerRequest) -> Revision:
-    return Revision(versions={each.id: None for request in requests for each in request.batch.messages})
+def withdrawal(*requests: AnswerRequest) -> MessageRevisions:
+    return MessageRevisions(versions={each.id: None for request in requests for each in request.batch.messages})
 
 
 @pytest.mark.anyio
@@ -331,7 +333,7 @@ class TestSuperseding:
             # Nor are replies that have not left taken back.
             await desk.ask(missed(request("when", 3, thread=thread)))
             assert await desk.replied() == ["echo: when"]
-        assert [desk.outgoing.taken_back(each.batch.last.id) for each in asked] == [None] * 3
+        assert [desk.outgoing.find_recall_reason(each.batch.last.id) for each in asked] == [None] * 3
 
     # Finding I5.
     async def test_what_the_asker_adds_now_joins_the_question_that_history_brought(self) -> None:
@@ -361,10 +363,10 @@ class TestSuperseding:
             await desk.ask(first)
             assert await desk.replied() == ["echo: how"]
             await desk.ask(request("on Windows", 2))
-            assert desk.outgoing.taken_back(first.batch.last.id) == "superseded"
-            assert not desk.outgoing.leave(first.batch.last.id)
+            assert desk.outgoing.find_recall_reason(first.batch.last.id) == "superseded"
+            assert not desk.outgoing.begin_posting(first.batch.last.id)
             assert await desk.replied() == [], "the ledger still has the one that was taken back"
-            desk.outgoing.done(first.batch.last.id)
+            desk.outgoing.remove_reply(first.batch.last.id)
             assert await desk.replied() == ["echo: how on Windows"]
             assert desk.settled == []
 
@@ -372,7 +374,7 @@ class TestSuperseding:
         desk, first = Desk(), request("how", 1)
         async with desk.at_work():
             await desk.ask(first)
-            assert desk.outgoing.leave(first.batch.last.id)
+            assert desk.outgoing.begin_posting(first.batch.last.id)
             await desk.ask(request("on Windows", 2))
             assert await desk.replied() == ["echo: how", "echo: on Windows"]
 
@@ -382,8 +384,8 @@ class TestSuperseding:
             first = request("how", 1)
             await desk.ask(first, request("on Windows", 2))
             assert (await desk.posted.receive()).text == "echo: how"
-            assert not desk.outgoing.leave(first.batch.last.id)
-            desk.outgoing.done(first.batch.last.id)
+            assert not desk.outgoing.begin_posting(first.batch.last.id)
+            desk.outgoing.remove_reply(first.batch.last.id)
             assert (await desk.posted.receive()).text == "echo: how on Windows"
 
 
@@ -402,7 +404,7 @@ class TestWithdrawing:
     async def test_what_is_left_of_a_question_is_asked_again(self) -> None:
         desk, first = Desk(), message("slow", n=1)
         async with desk.at_work():
-            await desk.ask(answer_request(first, message("how", n=2)), Revision(versions={first.id: None}))
+            await desk.ask(answer_request(first, message("how", n=2)), MessageRevisions(versions={first.id: None}))
             assert await desk.replied() == ["echo: how"]
             assert desk.settled == [first.id]
 
@@ -414,10 +416,10 @@ class TestWithdrawing:
             await desk.ask(answer_request(gone, left))
             desk.answers.gate.set()
             assert await desk.replied() == ["echo: slow how"]
-            desk.requests.send_nowait(Revision(versions={gone.id: None}))
+            desk.requests.send_nowait(MessageRevisions(versions={gone.id: None}))
             desk.requests.send_nowait(more)
             await wait_all_tasks_blocked()
-            desk.outgoing.done(left.id)
+            desk.outgoing.remove_reply(left.id)
             await wait_all_tasks_blocked()
             reply = desk.posted.receive_nowait()
             assert await desk.replied() == []
@@ -430,7 +432,7 @@ class TestWithdrawing:
             await desk.ask(answer_request(*lines))
             assert await desk.replied() == ["echo: what how"]
             for each in lines:
-                desk.requests.send_nowait(Revision(versions={each.id: None}))
+                desk.requests.send_nowait(MessageRevisions(versions={each.id: None}))
             assert await desk.replied() == []
             assert desk.settled == [each.id for each in lines]
 
@@ -446,10 +448,10 @@ class TestWithdrawing:
         desk, asked, gone = Desk(), request("how", 1), request("why", 2, by="bob")
         async with desk.at_work():
             await desk.ask(asked, gone)
-            desk.outgoing.leave(gone.batch.last.id)
+            desk.outgoing.begin_posting(gone.batch.last.id)
             await desk.ask(withdrawal(asked, gone))
-            assert desk.outgoing.taken_back(asked.batch.last.id) == "withdrawn"
-            assert desk.outgoing.taken_back(gone.batch.last.id) is None
+            assert desk.outgoing.find_recall_reason(asked.batch.last.id) == "withdrawn"
+            assert desk.outgoing.find_recall_reason(gone.batch.last.id) is None
             assert desk.settled == ids(asked)
 
     async def test_withdrawals_get_through_though_everybody_waits_for_the_model(self) -> None:
@@ -463,7 +465,7 @@ class TestWithdrawing:
     async def test_foreign_messages_concern_nobody_and_who_asks_again_is_answered(self) -> None:
         desk, asked = Desk(), request("slow", 1)
         async with desk.at_work():
-            await desk.ask(asked, Revision(versions={MessageId("7"): None}))
+            await desk.ask(asked, MessageRevisions(versions={MessageId("7"): None}))
             assert desk.answers.ended == []
             # Both at once: what is withdrawn is still being cleared away.
             desk.requests.send_nowait(withdrawal(asked))
@@ -473,9 +475,9 @@ class TestWithdrawing:
 
 @pytest.mark.anyio
 class TestEditing:
-    def edit(self, asked: AnswerRequest, text: str) -> Revision:
+    def edit(self, asked: AnswerRequest, text: str) -> MessageRevisions:
         last = asked.batch.last
-        return Revision(versions={last.id: structs.replace(last, text=text)})
+        return MessageRevisions(versions={last.id: structs.replace(last, text=text)})
 
     async def test_an_edited_question_in_work_is_answered_as_it_reads_now(self) -> None:
         desk, asked = Desk(), answer_request(message("slow", n=1), message("how", n=2))
@@ -490,10 +492,10 @@ class TestEditing:
         desk, asked, other = Desk(), request("how", 1), request("why", 2, by="bob")
         async with desk.at_work():
             await desk.ask(asked, other)
-            desk.outgoing.leave(other.batch.last.id)
+            desk.outgoing.begin_posting(other.batch.last.id)
             await desk.replied()
             await desk.ask(self.edit(asked, "how now"), self.edit(other, "why now"))
-            desk.outgoing.done(asked.batch.last.id)
+            desk.outgoing.remove_reply(asked.batch.last.id)
             assert await desk.replied() == ["echo: how now"]
 
     async def test_an_edit_that_was_read_before_changes_nothing(self) -> None:

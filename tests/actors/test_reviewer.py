@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from intern.actors.interactions import LOOK_AGAIN_SECONDS, Reviewer
 from intern.actors.loops import wake
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ConfigError, InternError, KnowledgeError
-from intern.core.flow import Approval, Archived
+from intern.core.flow import ApprovalReaction, CaptureArchived
 from intern.core.ids import ChannelId, MessageId, QAId, UserId
-from intern.core.records import Approved, CapturedPair, PairDecision
-from intern.learning.review import HELD_FOR, Approvals, Review
+from intern.core.records import CapturedPair, PairApproved, PairDecision
+from intern.learning.review import HELD_FOR, ApprovalQueue, Review
 from tests.at_work import Watching
 from tests.fakes import HandClock
 from tests.leaping import all_quiet, leap, leaping
@@ -29,7 +29,7 @@ NOW = HandClock().now()
 OLDER = replace(pair(n=-3), qa_id=QAId("qa_older"), timestamp=NOW)
 NEWER = replace(pair(n=-2), qa_id=QAId("qa_newer"), timestamp=NOW)
 LATER = replace(pair(n=5), qa_id=QAId("qa_later"), timestamp=NOW)  # it holds what was said after the word
-WORD = Approval(guild_id=GUILD, channel_id=CHANNEL, message_id=NEWER.message_ids[1], by=UserId("77"))
+WORD = ApprovalReaction(guild_id=GUILD, channel_id=CHANNEL, message_id=NEWER.message_ids[1], by=UserId("77"))
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -45,14 +45,14 @@ class Reviews:
         self.said: list[Review] = []
         self.failing: list[InternError] = []
 
-    async def waiting_with(self, message_id: MessageId, /) -> Sequence[CapturedPair]:
+    async def find_waiting_pairs(self, message_id: MessageId, /) -> Sequence[CapturedPair]:
         return self.waiting
 
     async def review(self, review: Review, /) -> Sequence[PairDecision]:
         if self.failing:
             raise self.failing.pop(0)
         self.said.append(review)
-        return [Approved(qa_id=qa_id, by=review.by, at=NOW) for qa_id in review.qa_ids]
+        return [PairApproved(qa_id=qa_id, by=review.by, at=NOW) for qa_id in review.qa_ids]
 
 
 class Door:
@@ -75,10 +75,10 @@ class Room:
 
     def __init__(
         self,
-        approvals: Approvals,
+        approvals: ApprovalQueue,
         clock: HandClock,
-        approved: MemoryObjectSendStream[Approval],
-        archived: MemoryObjectReceiveStream[Archived],
+        approved: MemoryObjectSendStream[ApprovalReaction],
+        archived: MemoryObjectReceiveStream[CaptureArchived],
         events: Watching,
     ) -> None:
         self.approvals = approvals
@@ -87,8 +87,8 @@ class Room:
         self._approved = approved
         self._archived = archived
 
-    async def hear(self, word: Approval = WORD) -> None:
-        self.approvals.hear(word)
+    async def hear(self, word: ApprovalReaction = WORD) -> None:
+        self.approvals.receive(word)
         wake(self._approved, word)
         await all_quiet()
 
@@ -105,9 +105,9 @@ class Room:
 @asynccontextmanager
 async def at_work(reviews: Reviews, door: Door | None = None) -> AsyncGenerator[Room]:
     clock = HandClock(NOW)
-    approvals, events = Approvals(clock=clock), Watching()
-    approved, to_review = create_memory_object_stream[Approval](1)
-    archived, to_classify = create_memory_object_stream[Archived](1)
+    approvals, events = ApprovalQueue(clock=clock), Watching()
+    approved, to_review = create_memory_object_stream[ApprovalReaction](1)
+    archived, to_classify = create_memory_object_stream[CaptureArchived](1)
     with fail_after(100_000), approved, to_classify:
         async with create_task_group() as tg:
             tg.start_soon(
@@ -129,8 +129,8 @@ async def test_the_newest_capture_that_waits_is_approved_by_whoever_did_it_and_f
     async with at_work(reviews, door) as room:
         await room.hear()
         assert reviews.said == approving(NEWER)
-        assert (room.woken, door.asked, room.approvals.held()) == (True, [CHANNEL], ())
-        assert room.events.all_of(Approved) == [Approved(qa_id=NEWER.qa_id, by="77", at=NOW)]
+        assert (room.woken, door.asked, room.approvals.list_waiting()) == (True, [CHANNEL], ())
+        assert room.events.all_of(PairApproved) == [PairApproved(qa_id=NEWER.qa_id, by="77", at=NOW)]
 
 
 async def test_what_was_said_after_the_word_is_left_to_wait() -> None:
@@ -169,7 +169,7 @@ async def test_where_intern_may_not_listen_nobody_approves_anything(answer: bool
     async with at_work(reviews, Door(answer)) as room:
         await room.hear()
         await room.pass_time()
-        assert (reviews.said, room.woken, room.approvals.held()) == ([], False, ())
+        assert (reviews.said, room.woken, room.approvals.list_waiting()) == ([], False, ())
 
 
 async def test_discord_and_the_disk_may_fail_a_while() -> None:
@@ -189,4 +189,4 @@ async def test_who_was_faster_with_the_command_has_the_last_word() -> None:
     async with at_work(reviews) as room:
         await room.hear()
         await room.pass_time()
-        assert (reviews.said, room.approvals.held()) == ([], ())
+        assert (reviews.said, room.approvals.list_waiting()) == ([], ())

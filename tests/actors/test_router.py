@@ -11,27 +11,27 @@ import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from msgspec.structs import replace
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff
-from intern.actors.router import ASIDE, AT_ONCE, Router
-from intern.answering.replying import Declining, notice
-from intern.chat.outbox import Outgoing
+from intern.actors.router import ASIDE, AT_ONCE, Sequencer
+from intern.answering.replying import Decliner, make_notice
+from intern.chat.outbox import RecallableReplies
 from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import (
     AnswerRequest,
     Batch,
     CaptureRequest,
-    Declined,
     MessageEdited,
+    MessageRevisions,
     MessagesDeleted,
+    MessageWithdrawal,
+    QuestionDeclined,
     Reply,
-    Revision,
-    Withdrawal,
 )
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair
-from intern.learning.message_changes import Meanwhile, MessageChanges
+from intern.learning.message_changes import BatchChanges, MessageChanges
 from intern.stores.archive import Archive
 from tests.samples import GUILD, answer_request, author, batch, capture_request, message, pair
 
@@ -40,16 +40,16 @@ FOR_EVER = partial(repeat, 1e9)
 MIRA = author("mira", "team_member")
 
 
-class Noting(Events):
+class Noting(ActivityReporter):
     """Remembers what was shed and ignored."""
 
     def __init__(self) -> None:
         self.dropped: list[str] = []
 
-    def declined(self, declined: Declined) -> None:
+    def report_decline(self, declined: QuestionDeclined) -> None:
         self.dropped.append(declined.request.batch.last.text)
 
-    def ignored(self, batch: Batch) -> None:
+    def report_ignored_batch(self, batch: Batch) -> None:
         self.dropped.append(batch.last.text)
 
 
@@ -66,7 +66,7 @@ class Dispatch:
         self.trouble: dict[str, list[Exception]] = {}
         self.begun: list[str] = []
 
-    async def dispatch(self, batch: Batch, /) -> Sequence[AnswerRequest | CaptureRequest | Declined]:
+    async def dispatch(self, batch: Batch, /) -> Sequence[AnswerRequest | CaptureRequest | QuestionDeclined]:
         text = batch.last.text
         self.begun.append(text)
         if text in self.gates:
@@ -82,11 +82,11 @@ class Dispatch:
         asked = replace(answer_request(*batch.messages), called="@intern" in text)
         asked = replace(asked, batch=replace(asked.batch, from_history=batch.from_history))
         if text.startswith("late"):
-            return [Declined(request=asked, reason="too old")]
+            return [QuestionDeclined(request=asked, reason="too old")]
         return [asked] if text.startswith("ask") else []
 
 
-class Refusing(Declining):
+class Refusing(Decliner):
     """Has a word for everybody who called the bot, and accounts for all."""
 
     def __init__(self) -> None:
@@ -94,12 +94,12 @@ class Refusing(Declining):
         self.gate = Event()
         self.gate.set()
 
-    async def account_for(self, declined: Declined) -> None:
+    async def record_decline(self, declined: QuestionDeclined) -> None:
         await self.gate.wait()
         self.accounts.append(f"{declined.reason}: {declined.request.batch.last.text}")
 
-    def word(self, declined: Declined) -> Reply | None:
-        return notice(declined.request, f"no, {declined.reason}") if declined.request.called else None
+    def build_reply(self, declined: QuestionDeclined) -> Reply | None:
+        return make_notice(declined.request, f"no, {declined.reason}") if declined.request.called else None
 
 
 class Captured(Archive):
@@ -108,10 +108,10 @@ class Captured(Archive):
     def __init__(self) -> None:
         self.ids: set[str] = set()
 
-    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
+    def find_conversations(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         return (ConversationId(f"reply_{message_id}"),) if message_id in self.ids else ()
 
-    def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
+    def latest_capture(self, conversation_id: ConversationId) -> CapturedPair | None:
         asked, _ = (held := pair(conversation=conversation_id)).message_ids
         return replace(held, message_ids=(asked, MessageId(conversation_id.removeprefix("reply_"))))
 
@@ -121,13 +121,13 @@ class Late(MessageChanges):
 
     open = 0
 
-    def begin(self) -> Meanwhile:
+    def start_collecting(self) -> BatchChanges:
         self.open += 1
-        return super().begin()
+        return super().start_collecting()
 
-    def end(self, meanwhile: Meanwhile) -> None:
+    def stop_collecting(self, meanwhile: BatchChanges) -> None:
         self.open -= 1
-        super().end(meanwhile)
+        super().stop_collecting(meanwhile)
 
 
 class Desk:
@@ -135,12 +135,12 @@ class Desk:
 
     def __init__(self, *, answers: int = 10, captures: int = 10, words: int = 10) -> None:
         self.to_route, self.inbox = create_memory_object_stream[Batch | MessageEdited | MessagesDeleted](1000)
-        self.answers, self.asked = create_memory_object_stream[AnswerRequest | Revision](answers)
+        self.answers, self.asked = create_memory_object_stream[AnswerRequest | MessageRevisions](answers)
         self.captures, self.taught = create_memory_object_stream[CaptureRequest](captures)
-        self.withdrawals, self.withdrawn = create_memory_object_stream[Withdrawal](10)
+        self.withdrawals, self.withdrawn = create_memory_object_stream[MessageWithdrawal](10)
         self.words, self.said = create_memory_object_stream[Reply](words)
         self.dispatch, self.events, self.captured = Dispatch(), Noting(), Captured()
-        self.refusing, self.outgoing = Refusing(), Outgoing()
+        self.refusing, self.outgoing = Refusing(), RecallableReplies()
         self.late = Late(self.captured, admits=self.admits)
         self.settled: list[str] = []
         self.twice: list[str] = []
@@ -169,7 +169,7 @@ class Desk:
         self.one_settled.set()
 
     async def run(self, backoff: Backoff = NO_PAUSES) -> None:
-        await Router(
+        await Sequencer(
             dispatch=self.dispatch.dispatch,
             declines=self.refusing,
             outgoing=self.outgoing,
@@ -199,7 +199,7 @@ class Desk:
         with self.asked, self.taught, self.withdrawn, self.said:
             captures = [request.messages[-1].text async for request in self.taught]
             asked = [
-                f"-{','.join(each.versions)}" if isinstance(each, Revision) else each.batch.last.text
+                f"-{','.join(each.versions)}" if isinstance(each, MessageRevisions) else each.batch.last.text
                 async for each in self.asked
             ]
             return asked, captures, [",".join(each.message_ids) async for each in self.withdrawn]
@@ -314,7 +314,7 @@ async def test_a_missed_question_that_is_deleted_while_it_waits_is_withdrawn() -
         desk.delete(second)
         await wait_all_tasks_blocked()
         assert [await desk.next_question() for _ in range(2)] == ["ask 1", "ask 2"]
-        assert await desk.asked.receive() == Revision(versions={second.id: None})
+        assert await desk.asked.receive() == MessageRevisions(versions={second.id: None})
 
 
 # Finding I6.
@@ -669,7 +669,7 @@ async def test_a_shed_question_is_accounted_for_and_its_asker_told_where_they_ca
         assert await desk.taken() == (["ask 1"], [], [])
     assert desk.refusing.accounts == ["shed: ask 2 @intern", "shed: ask 3", "too old: late @intern"]
     assert desk.settled == places(silent)  # the poster settles what it was handed
-    assert {each.batch.last.id for each in desk.outgoing.take_back("withdrawn", lambda _: True)} == {
+    assert {each.batch.last.id for each in desk.outgoing.recall("withdrawn", lambda _: True)} == {
         shed.id,
         messages[-1].id,
     }
@@ -702,7 +702,7 @@ async def test_the_newest_version_of_a_question_reaches_the_responder_once_it_ha
                 desk.edit(chatter, text)
                 await wait_all_tasks_blocked()
             taken = [await desk.asked.receive() for _ in range(3)]
-            assert [each.versions for each in taken if isinstance(each, Revision)][-1] == {
+            assert [each.versions for each in taken if isinstance(each, MessageRevisions)][-1] == {
                 line.id: replace(line, text="edited again")
             }
             desk.to_route.close()
@@ -724,7 +724,7 @@ async def test_a_question_that_is_edited_while_it_is_read_is_asked_as_it_reads_n
             await wait_all_tasks_blocked()
             asked, revision = desk.asked.receive_nowait(), desk.asked.receive_nowait()
             assert isinstance(asked, AnswerRequest)
-            assert revision == Revision(versions={line.id: replace(line, text="edited")})
+            assert revision == MessageRevisions(versions={line.id: replace(line, text="edited")})
             desk.to_route.close()
             assert await desk.taken() == ([], [], [])
 
@@ -792,14 +792,14 @@ def test_what_was_refused_is_captured_as_it_is_by_then() -> None:
 
 def test_while_nothing_is_read_only_the_changes_of_what_waits_are_kept() -> None:
     mine, theirs = message("mine", n=1), message("theirs", n=2)
-    meanwhile = Meanwhile()
+    meanwhile = BatchChanges()
     for change in ("before", "paused", "resumed"):
         if change == "paused":
             meanwhile.pause([mine])
-            assert meanwhile.now([mine, theirs]) == (replace(mine, text="before"), theirs)
+            assert meanwhile.apply_changes([mine, theirs]) == (replace(mine, text="before"), theirs)
         if change == "resumed":
             meanwhile.resume()
         for each in (mine, theirs):
-            meanwhile.note(MessageEdited(message=replace(each, text=change)))
-        assert meanwhile.now([mine])[0].text == change
-        assert meanwhile.now([theirs])[0].text == ("theirs" if change == "paused" else change)
+            meanwhile.record(MessageEdited(message=replace(each, text=change)))
+        assert meanwhile.apply_changes([mine])[0].text == change
+        assert meanwhile.apply_changes([theirs])[0].text == ("theirs" if change == "paused" else change)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intern.actors.checkpointer import Settling
+from intern.actors.checkpointer import MessageSettler
 from intern.core.ids import ChannelId, MessageId
 
 HERE = ChannelId("7")
@@ -22,20 +22,20 @@ class Account:
 
 def test_what_is_asked_or_captured_is_settled_at_once() -> None:
     account = Account()
-    settling = Settling(account.settle)
+    settling = MessageSettler(account.settle)
     settling.settle(HERE, [ONE])
-    settling.captured(HERE, [TWO])
+    settling.settle_captured(HERE, [TWO])
     assert account.settled == [ONE, TWO]
 
 
 def test_what_is_asked_and_captured_is_settled_with_the_later_of_both() -> None:
     account = Account()
-    settling = Settling(account.settle)
-    settling.capturing([ONE, TWO])
+    settling = MessageSettler(account.settle)
+    settling.expect_capture([ONE, TWO])
     settling.settle(HERE, [ONE, THREE])
     settling.settle(HERE, [ONE])
     assert account.settled == [THREE]
-    settling.captured(HERE, [ONE, TWO])
+    settling.settle_captured(HERE, [ONE, TWO])
     assert account.settled == [THREE, ONE]
     settling.settle(HERE, [TWO])
     assert account.settled == [THREE, ONE, TWO]

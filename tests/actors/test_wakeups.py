@@ -8,7 +8,7 @@ from anyio import create_memory_object_stream, create_task_group, fail_after, wa
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.loops import Due, follow, wake
+from intern.actors.loops import DueRecord, follow, wake
 from tests.leaping import all_quiet, leap, leaping
 
 pytestmark = pytest.mark.anyio
@@ -95,13 +95,13 @@ class Older:
         self.seconds = seconds
         self.looks = 0
 
-    async def due(self, handed: AbstractSet[Hashable], /) -> Due[int]:
+    async def due(self, handed: AbstractSet[Hashable], /) -> DueRecord[int]:
         await checkpoint()
         self.looks += 1
         for key, number in self.due_now:
             if key not in handed:
-                return Due(record=number, key=key)
-        return Due(seconds=self.seconds)
+                return DueRecord(record=number, key=key)
+        return DueRecord(seconds=self.seconds)
 
 
 async def read_both(log: Numbers, older: Older, wakeups: MemoryObjectReceiveStream[str], into: list[int]) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from intern.core.errors import InternError, KnowledgeError, SourceError
 from intern.core.ids import SourceId
-from intern.core.records import Hit, IndexEntry, Learned, SourceText
-from intern.core.text.passages import PASSAGE, passages
+from intern.core.records import IndexEntry, LearnedMatches, PassageHit, SourceText
+from intern.core.text.passages import PASSAGE, split_passages
 
 
 def indexed(text: str) -> str:
     """Return the last passage of a source as a search holds it: of a topic what was said, without who said it."""
     size = len(text) if text.startswith("--- QA ---") else PASSAGE
-    last = next(reversed(passages(text, size) if text else []), None)
+    last = next(reversed(split_passages(text, size) if text else []), None)
     if last is None or not last.text.startswith("--- QA ---"):
         return "" if last is None else last.text
     said = re.split(r"^(?:User|Team): ", last.text, flags=re.MULTILINE)[1:]
@@ -48,7 +48,7 @@ class Shelf:
         self.step = 0.1
         """By how much each further thing fits less."""
         self.ranked: list[str] = []
-        self.knows = Learned()
+        self.knows = LearnedMatches()
         """The nuggets and facts that fit, whatever is asked; a nugget is loaded like any other source."""
         self.asked: list[str] = []
 
@@ -71,14 +71,14 @@ class Shelf:
             source_id=source_id, text=text, title=text.split("\n")[0].lstrip("# "), url=self.urls.get(source_id)
         )
 
-    async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
+    async def find_hits(self, query: str, limit: int, /) -> Sequence[PassageHit] | None:
         """The first lines of the sources in their order, each a little worse than the one before."""
         self.ranked.append(query)
         if self.order is None:
             return None
         texts = ((each, indexed(self.sources.get(each, ""))) for each in self.order[:limit])
         return [
-            Hit(
+            PassageHit(
                 source_id=each,
                 text=self.said.get(each, text),
                 score=self.fit - n * self.step,
@@ -88,7 +88,7 @@ class Shelf:
             for n, (each, text) in enumerate(texts)
         ]
 
-    async def learned(self, query: str, /) -> Learned:
+    async def find_learned(self, query: str, /) -> LearnedMatches:
         self.asked.append(query)
         return self.knows
 

@@ -14,8 +14,8 @@ from anyio import fail_after
 from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
-from intern.answering.prompts import ANSWER, GATE, AnswerIn, Draft, GateDecision, GateIn, ShownSource
-from intern.answering.working import RepeatingModel, normalised, request_key
+from intern.answering.prompts import ANSWER, GATE, AnswerDraft, AnswerIn, GateDecision, GateIn, ShownSource
+from intern.answering.working import ReplyCachingModel, make_key_function, normalise_question
 from intern.core.errors import KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import MessageId, SourceId, UserId
@@ -23,12 +23,12 @@ from intern.core.messages import ChatMessage, Image
 from intern.core.records import CapturedPair
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, OutT, Prompt
-from intern.models.templates import Templates
+from intern.models.templates import PromptTemplates
 from intern.runtime.bot import open_sandbox
 from intern.sources.descriptions import SUMMARIZE_TOPIC
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from intern.stores.database import Transaction
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.traces import FeedbackStore
 from intern.stores.sqlite.usage import KEPT_REPLIES, MAX_AGE_REPLIES, ReplyStore
 from tests.at_work import Watching, settings_in
@@ -57,14 +57,14 @@ class Oracle:
         self.calls += 1
         if prompt.gives is GateDecision:
             reply: Any = GateDecision(reason=str(self.calls), kind="question")
-        elif prompt.gives is Draft:
-            reply = Draft(answer=str(self.calls), citations=())
+        elif prompt.gives is AnswerDraft:
+            reply = AnswerDraft(answer=str(self.calls), citations=())
         else:
             reply = msgspec.convert({"description": str(self.calls)}, prompt.gives)
         return cast("OutT", reply)
 
 
-class Disk(Database):
+class Disk(SqliteDatabase):
     """A database whose disk may be full."""
 
     is_full = False
@@ -82,7 +82,7 @@ class World:
         self.store = ReplyStore(db, clock=self.clock)
         self.oracle = Oracle()
         self.options = OPTIONS
-        self.templates = Templates()
+        self.templates = PromptTemplates()
 
     async def asked(
         self,
@@ -97,7 +97,7 @@ class World:
         """What the answer says: the number of the call that gave it."""
         source = ShownSource(source_id=SourceId("kb:a.md"), title="A", text=text)
         given = AnswerIn(max_answer_chars=limit, sources=(source,), history=history, question=question, query="")
-        model = RepeatingModel(self.oracle, self.store, request_key(self.options, self.templates))
+        model = ReplyCachingModel(self.oracle, self.store, make_key_function(self.options, self.templates))
         with bound_contextvars(message_id=message_id), fail_after(5):
             return (await model.ask(ANSWER, given, images=images)).answer or ""
 
@@ -165,11 +165,11 @@ async def test_another_question_passage_setting_model_or_prompt_is_another_reque
         world.options = options
         assert await world.asked() == str(n)
     world.options = OPTIONS
-    shipped = Templates().source(ANSWER)
+    shipped = PromptTemplates().read_source(ANSWER)
     (tmp_path / "answer.md.j2").write_text(shipped.replace("{% block system %}", "{% block system %}Be brief."))
-    world.templates = Templates(tmp_path)
+    world.templates = PromptTemplates(tmp_path)
     assert await world.asked() == "8"
-    world.templates = Templates()
+    world.templates = PromptTemplates()
     assert await world.asked() == "1"
 
 
@@ -179,7 +179,7 @@ async def test_a_history_or_an_image_is_always_asked_about(world: World) -> None
 
 
 async def test_only_what_belongs_to_a_question_is_kept(world: World) -> None:
-    model = RepeatingModel(world.oracle, world.store, request_key(OPTIONS, world.templates))
+    model = ReplyCachingModel(world.oracle, world.store, make_key_function(OPTIONS, world.templates))
     topic = SUMMARIZE_TOPIC.takes(**dict.fromkeys(SUMMARIZE_TOPIC.takes.__struct_fields__, "x"))
     assert await model.ask(SUMMARIZE_TOPIC, topic) != await model.ask(SUMMARIZE_TOPIC, topic)
     gate = GateIn(question="How?", history="", addressed=False)
@@ -202,7 +202,7 @@ async def test_replies_go_with_age_and_make_room(world: World) -> None:
     world.clock.turn(seconds=(MAX_AGE_REPLIES + timedelta(seconds=1)).total_seconds())
     assert await world.asked() == "2"
     for n in range(KEPT_REPLIES):
-        await world.store.keep(f"key {n}", b"{}", None, drops=0)
+        await world.store.save(f"key {n}", b"{}", None, drops=0)
     assert await world.db.read(lambda db: db.row("select count(*) from model_replies")) == (KEPT_REPLIES,)
 
 
@@ -264,7 +264,7 @@ async def test_whatever_changes_no_reply_is_stale(world: World, seed: int) -> No
     ],
 )
 def test_what_makes_no_other_question(one: str, other: str, same: bool) -> None:  # noqa: FBT001
-    assert (normalised(one) == normalised(other)) is same
+    assert (normalise_question(one) == normalise_question(other)) is same
 
 
 @pytest.mark.rest
@@ -282,7 +282,7 @@ async def test_the_bot_asks_once_and_again_where_the_team_says_otherwise(tmp_pat
             return asked, sum(len(endpoint.asked(each)) for each in ANSWERING) - before
 
         async with open_sandbox(settings, sandbox, events=seen, clock=HandClock()):
-            await seen.one_of(Refreshed)
+            await seen.one_of(RefreshReport)
             asked, calls = await ask(0)
             assert calls
             assert (await ask(1))[1] == 0

@@ -59,8 +59,8 @@ def test_the_search_in_the_texts_decides_the_order_and_descriptions_what_comes_a
     entries = (*ENTRIES, keys, IndexEntry(SourceId("kb:key.md"), "a key"))
     order = [SourceId("kb:3.md"), SourceId("kb:7.md"), keys.source_id, SourceId("kb:gone.md")]
     index = listed(entries)
-    ranked = [index.entries[n].source_id for n in index.ranked("rotate a key", order)]
+    ranked = [index.entries[n].source_id for n in index.rank_entries("rotate a key", order)]
     assert ranked[:4] == ["kb:3.md", "kb:7.md", "kb:keys.md", "kb:key.md"]
     assert sorted(ranked) == sorted(entry.source_id for entry in entries)
-    shown = {entry.source_id for entry in listed(tuple(entries)).shown("rotate a key", 80, order)}
+    shown = {entry.source_id for entry in listed(tuple(entries)).select_entries("rotate a key", 80, order)}
     assert shown == {"kb:3.md", "kb:7.md"}

@@ -7,7 +7,15 @@ from time import process_time
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.citing import MAX_QUOTE, answer_text, bare_addresses, cited, quote_of, strange_urls, urls
+from intern.answering.citing import (
+    MAX_QUOTE,
+    check_citations,
+    clean_answer,
+    find_bare_addresses,
+    find_quote,
+    find_strange_urls,
+    find_urls,
+)
 from intern.answering.prompts import ShownSource
 from intern.core.messages import block_ids
 
@@ -50,7 +58,7 @@ def test_only_headers_of_blocks_give_ids() -> None:
 def test_a_citation_holds_if_its_source_and_its_block_were_shown(
     citations: list[str], kept: tuple[str, ...], dropped: int
 ) -> None:
-    assert cited(citations, SOURCES) == (kept, dropped)
+    assert check_citations(citations, SOURCES) == (kept, dropped)
 
 
 @pytest.mark.parametrize(
@@ -75,11 +83,11 @@ def test_a_citation_holds_if_its_source_and_its_block_were_shown(
     ],
 )
 def test_the_ways_to_say_nothing(nothing: str | None) -> None:
-    assert answer_text(nothing) == ""
+    assert clean_answer(nothing) == ""
 
 
 def test_an_answer_that_begins_with_nothing_is_an_answer() -> None:
-    assert answer_text(" Null values are dropped. ") == "Null values are dropped."
+    assert clean_answer(" Null values are dropped. ") == "Null values are dropped."
 
 
 @pytest.mark.parametrize(
@@ -96,16 +104,16 @@ def test_an_answer_that_begins_with_nothing_is_an_answer() -> None:
     ],
 )
 def test_addresses_are_found_without_what_surrounds_them(text: str, found: list[str]) -> None:
-    assert list(urls(text)) == found
+    assert list(find_urls(text)) == found
 
 
 def test_an_address_must_stand_in_a_cited_source_byte_for_byte() -> None:
     answer = "https://x.example/a(b)?c=1 https://x.example/a https://y.example https://own.example"
-    assert strange_urls(answer, [SOURCES[0].text], ["https://own.example"]) == [
+    assert find_strange_urls(answer, [SOURCES[0].text], ["https://own.example"]) == [
         "https://x.example/a",
         "https://y.example",
     ]
-    assert strange_urls("https://y.example", [SOURCES[1].text], []) == []
+    assert find_strange_urls("https://y.example", [SOURCES[1].text], []) == []
 
 
 SITE = ShownSource(
@@ -128,7 +136,7 @@ SITE = ShownSource(
     ],
 )
 def test_a_site_without_its_scheme_is_known_by_the_addresses_that_are(answer: str) -> None:
-    assert strange_urls(answer, [SITE.text], ["https://own.com/page"]) == []
+    assert find_strange_urls(answer, [SITE.text], ["https://own.com/page"]) == []
 
 
 @pytest.mark.parametrize(
@@ -147,13 +155,13 @@ def test_a_site_without_its_scheme_is_known_by_the_addresses_that_are(answer: st
     ],
 )
 def test_a_site_or_mailbox_that_stands_in_no_cited_source_is_strange(answer: str, strange: str) -> None:
-    assert strange_urls(answer, [SITE.text], ["https://own.com/page"]) == [strange]
-    assert strange_urls(answer, [], []) == [strange]
+    assert find_strange_urls(answer, [SITE.text], ["https://own.com/page"]) == [strange]
+    assert find_strange_urls(answer, [], []) == [strange]
 
 
 @given(st.text(alphabet="htps:/.()[]{}<>`x ", max_size=60))
 def test_finding_addresses_always_ends(text: str) -> None:
-    assert all("://" in url for url in urls(text))
+    assert all("://" in url for url in find_urls(text))
 
 
 @pytest.mark.parametrize(
@@ -162,8 +170,8 @@ def test_finding_addresses_always_ends(text: str) -> None:
 )
 def test_finding_addresses_takes_no_more_than_its_length_in_work(text: str) -> None:
     began = process_time()
-    list(urls(text))
-    bare_addresses(text)
+    list(find_urls(text))
+    find_bare_addresses(text)
     # About 0.1 s; what grows with the square of the length takes minutes.
     assert process_time() - began < 5
 
@@ -200,17 +208,17 @@ PURGED = ShownSource(
 def test_the_quote_is_the_sentence_that_shares_the_telling_words_and_of_a_topic_what_the_team_said(
     answer: str, citation: str, quote: str | None
 ) -> None:
-    assert quote_of(answer, citation, PURGED if citation.startswith("team:") else GUIDE) == quote
+    assert find_quote(answer, citation, PURGED if citation.startswith("team:") else GUIDE) == quote
 
 
 def test_of_a_model_s_account_the_team_s_own_words_are_quoted() -> None:
     nugget = ShownSource(
         source_id="nugget:1", title="", text="A model's account of port 7480.", said="It is port 7480."
     )
-    assert quote_of("Port 7480.", "nugget:1", nugget) == "It is port 7480."
+    assert find_quote("Port 7480.", "nugget:1", nugget) == "It is port 7480."
 
 
 @given(st.text(), st.text(max_size=2000))
 def test_a_quote_stands_in_its_source_word_for_word_and_is_short(answer: str, text: str) -> None:
-    quote = quote_of(f"{answer} {text[:50]}", "kb:a.md", ShownSource(source_id="kb:a.md", title="", text=text))
+    quote = find_quote(f"{answer} {text[:50]}", "kb:a.md", ShownSource(source_id="kb:a.md", title="", text=text))
     assert quote is None or (0 < len(quote) <= MAX_QUOTE and quote in text)

@@ -12,9 +12,9 @@ from intern.answering.offline import RULES
 from intern.answering.prompts import AnsweringOptions
 from intern.answering.workflow import Answerer
 from intern.core.ids import SourceId, UserId
-from intern.core.messages import AIResult, Conversation, Message, RequestContext
+from intern.core.messages import AnswerResult, Conversation, Message, RequestContext
 from intern.models.prompt import OfflineModel
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.judgements import Calibration, JudgementStore
 from tests.answering.shelf import Shelf
 
@@ -23,11 +23,13 @@ pytestmark = pytest.mark.anyio
 SOURCES = {"kb:relay.md": "# Relay port\n\nThe relay listens on port 7480.", "kb:keys.md": "# Keys\n\nRotate keys."}
 
 
-async def asked(folder: Path, calibration: Calibration | None, *, addressed: bool = True, **options: Any) -> AIResult:
-    async with await Database.open(folder / "intern.db") as db:
+async def asked(
+    folder: Path, calibration: Calibration | None, *, addressed: bool = True, **options: Any
+) -> AnswerResult:
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
         store = JudgementStore(db)
         if calibration is not None:
-            await store.calibrate(calibration)
+            await store.save_calibration(calibration)
         wanted = AnsweringOptions(**options)
         shelf = Shelf(SOURCES)
         shelf.order = [SourceId(each) for each in SOURCES]

@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 from msgspec import structs
 
-from intern.answering.replying import Declining, load_wordings
+from intern.answering.replying import Decliner, load_wordings
 from intern.core.errors import KnowledgeError
-from intern.core.flow import Declined, DeclineReason
+from intern.core.flow import DeclineReason, QuestionDeclined
 from intern.core.ids import ChannelId, MessageId
 from intern.stores.sqlite.traces import TraceStore
 from tests.fakes import HandClock
@@ -28,7 +28,7 @@ class Accounts(TraceStore):
         self.kept: list[tuple[tuple[MessageId, ...], str, str]] = []
         self.broken = False
 
-    async def keep(
+    async def save(
         self,
         message_ids: Sequence[MessageId],
         channel_id: ChannelId,
@@ -46,16 +46,16 @@ class Accounts(TraceStore):
 class Desk:
     def __init__(self) -> None:
         self.clock, self.accounts = HandClock(), Accounts()
-        self.declining = Declining(load_wordings(), traces=self.accounts, clock=self.clock)
+        self.declining = Decliner(load_wordings(), traces=self.accounts, clock=self.clock)
 
     def word(self, reason: DeclineReason, *, by: str = "alice", called: bool = True) -> str | None:
-        reply = self.declining.word(declined(reason, by=by, called=called))
+        reply = self.declining.build_reply(declined(reason, by=by, called=called))
         return reply.text if reply else None
 
 
-def declined(reason: DeclineReason, *, by: str = "alice", called: bool = True) -> Declined:
+def declined(reason: DeclineReason, *, by: str = "alice", called: bool = True) -> QuestionDeclined:
     request = structs.replace(answer_request(message("How?", by=author(by))), called=called)
-    return Declined(request=request, reason=reason)
+    return QuestionDeclined(request=request, reason=reason)
 
 
 def test_each_reason_has_words_of_its_own_and_no_promise() -> None:
@@ -69,7 +69,7 @@ def test_each_reason_has_words_of_its_own_and_no_promise() -> None:
 def test_the_words_are_in_the_language_of_the_question() -> None:
     desk = Desk()
     asked = structs.replace(answer_request(message("wo finde ich die Logs?")), called=True)
-    told = [desk.declining.word(Declined(request=asked, reason=reason)) for reason in REASONS]
+    told = [desk.declining.build_reply(QuestionDeclined(request=asked, reason=reason)) for reason in REASONS]
     german = load_wordings()["de"]
     words = {german.limit, german.over_budget, german.late, german.busy, german.voice}
     assert {each.text for each in told if each} == words
@@ -107,7 +107,7 @@ def test_whom_it_told_is_forgotten_in_time_also_when_the_clock_is_put_back() -> 
 
 def test_a_word_is_a_notice_on_the_question_that_settles_it() -> None:
     asked = declined("shed")
-    reply = Desk().declining.word(asked)
+    reply = Desk().declining.build_reply(asked)
     assert reply is not None
     assert (reply.notice, reply.buttons, reply.mention_role) == (True, (), None)
     assert (reply.question, reply.settles) == (asked.request.batch.last, (asked.request.batch.last.id,))
@@ -116,7 +116,7 @@ def test_a_word_is_a_notice_on_the_question_that_settles_it() -> None:
 async def test_every_refusal_is_accounted_for_whether_or_not_somebody_is_told() -> None:
     desk = Desk()
     for reason in REASONS:
-        await desk.declining.account_for(declined(reason, called=False))
+        await desk.declining.record_decline(declined(reason, called=False))
     assert [(outcome, reason) for _, outcome, reason in desk.accounts.kept] == [
         ("passed over", "asked too much"),
         ("passed over", "day used up"),
@@ -129,4 +129,4 @@ async def test_every_refusal_is_accounted_for_whether_or_not_somebody_is_told() 
 async def test_an_account_that_cannot_be_kept_changes_nothing() -> None:
     desk = Desk()
     desk.accounts.broken = True
-    await desk.declining.account_for(declined("shed"))
+    await desk.declining.record_decline(declined("shed"))

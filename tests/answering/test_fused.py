@@ -10,26 +10,26 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from intern.answering.nearest import Nearest
+from intern.answering.nearest import LineRanker
 from intern.answering.offline import WORTH_A_CALL
 from intern.answering.prompts import (
     CONFIRM,
     DECIDE,
     Alias,
+    AnswerDecision,
     AnsweringOptions,
     Claim,
     Confirmation,
     ConfirmIn,
     DecideIn,
-    Decision,
     Kind,
     Quote,
 )
 from intern.answering.workflow import Answerer
 from intern.core.errors import ModelUnavailableError, SourceError
 from intern.core.ids import SourceId, UserId
-from intern.core.messages import AIResult, Conversation, Image, Message, RequestContext, SilenceReason
-from intern.core.records import IndexEntry, Learned, SourceText
+from intern.core.messages import AnswerResult, Conversation, Image, Message, RequestContext, SilenceReason
+from intern.core.records import IndexEntry, LearnedMatches, SourceText
 from tests.answering.shelf import Shelf
 from tests.fakes import ScriptedModel
 
@@ -62,8 +62,8 @@ def decision(
     kind: Kind = "answer",
     answer: str | None = "Run `relay keys rotate`.",
     cites: tuple[Alias, ...] = (),
-) -> Decision:
-    return Decision(quotes=(Quote(source=source, line=line),), kind=kind, answer=answer, citations=cites)
+) -> AnswerDecision:
+    return AnswerDecision(quotes=(Quote(source=source, line=line),), kind=kind, answer=answer, citations=cites)
 
 
 def shelf(*order: str, more: int = 0) -> Shelf:
@@ -89,9 +89,9 @@ async def ask(
     *,
     text: str = "How do I rotate keys?",
     addressed: bool = True,
-    nearest: Nearest | None = None,
+    nearest: LineRanker | None = None,
     **options: Any,
-) -> tuple[AIResult, ScriptedModel]:
+) -> tuple[AnswerResult, ScriptedModel]:
     model = scripted(script)
     answerer = Answerer(model, made, AnsweringOptions(steps="fused", **options), nearest)
     conversation = Conversation((Message(role="user", text=text, author_id=UserId("1")),))
@@ -163,13 +163,16 @@ async def test_nobody_speaks_for_the_team_in_a_further_line_of_their_own() -> No
         (decision(kind="not_covered"), "no_answer"),
         (decision(answer=None), "no_answer"),
         (decision("Rotate with the big red button."), "no_citations"),
-        (Decision(quotes=(), kind="answer", answer="Run `relay keys rotate`.", citations=("S2",)), "no_citations"),
+        (
+            AnswerDecision(quotes=(), kind="answer", answer="Run `relay keys rotate`.", citations=("S2",)),
+            "no_citations",
+        ),
         (decision(answer="Run `relay keys rotate --force`."), "ungrounded"),
         (decision(answer="See https://evil.example/keys."), "ungrounded"),
         (decision(answer="a" * 41), "too_long"),
     ],
 )
-async def test_what_code_can_refuse_costs_no_second_call(reply: Decision, reason: SilenceReason) -> None:
+async def test_what_code_can_refuse_costs_no_second_call(reply: AnswerDecision, reason: SilenceReason) -> None:
     result, model = await ask(shelf(more=9), {DECIDE.name: reply}, max_answer_chars=40)
     assert (result.should_reply, result.reason) == (False, reason)
     assert [name for name, _ in model.asked] == ["decide"]
@@ -179,7 +182,7 @@ async def test_what_code_can_refuse_costs_no_second_call(reply: Decision, reason
     ("reply", "strange"),
     [(decision(kind="not_covered", answer=None), 0), (decision(), 0), (decision("Rotate with the red button."), 1)],
 )
-async def test_quotes_that_stand_nowhere_are_counted_in_the_trace(reply: Decision, strange: int) -> None:
+async def test_quotes_that_stand_nowhere_are_counted_in_the_trace(reply: AnswerDecision, strange: int) -> None:
     result, _ = await ask(shelf(more=9), {DECIDE.name: reply, CONFIRM.name: RIGHT})
     assert (result.debug or {})["generation"]["strange_quotes_count"] == strange
 
@@ -277,7 +280,7 @@ async def test_the_second_look_sees_each_quoted_line_of_a_long_passage() -> None
     made.sources["kb:long.md"] = f"# Long\n\n{' '.join(lines)}"
     made.order = [SourceId("kb:long.md")]
     quotes = (Quote(source="S1", line=lines[0]), Quote(source="S1", line=lines[-1]))
-    reply = Decision(quotes=quotes, kind="answer", answer="It takes about 24 minutes.")
+    reply = AnswerDecision(quotes=quotes, kind="answer", answer="It takes about 24 minutes.")
     result, model = await ask(made, {DECIDE.name: reply, CONFIRM.name: RIGHT}, text="How long does it take?")
     [shown] = given(model, "confirm").quotes
     assert lines[0] in shown.text
@@ -307,7 +310,7 @@ async def test_the_model_is_pointed_at_what_comes_nearest() -> None:
         shelf(more=9),
         {DECIDE.name: decision(), CONFIRM.name: RIGHT},
         text="@intern rotate the keys?",
-        nearest=Nearest(),
+        nearest=LineRanker(),
     )
     assert result.should_reply
     first = given(model, "decide").nearest[0]
@@ -321,7 +324,7 @@ async def test_what_is_not_near_to_the_question_needs_a_second_look(fit: float, 
     script = {DECIDE.name: said, CONFIRM.name: RIGHT}
     known = shelf(more=9)
     known.fit = fit
-    result, _ = await ask(known, script, text="Which keys rotate?", verify="unsure", nearest=Nearest())
+    result, _ = await ask(known, script, text="Which keys rotate?", verify="unsure", nearest=LineRanker())
     assert (result.debug or {})["verification"]["by"] == by
 
 
@@ -363,7 +366,7 @@ async def test_facts_that_fit_are_shown_and_their_account_vouches_for_no_command
     made = shelf("kb:ports.md", more=9)
     said = "rotate them weekly"
     fact = SourceText(source_id=SourceId("fact:7"), text="Keys go by `relay keys rotate`.", title="fact", said=said)
-    made.knows = Learned(facts=(fact,))
+    made.knows = LearnedMatches(facts=(fact,))
     reply = decision("Keys go by `relay keys rotate`.", source="S1")
     result, _ = await ask(made, {DECIDE.name: reply})
     assert result.reason == "ungrounded"
@@ -426,15 +429,15 @@ NUGGET = IndexEntry(SourceId("nugget:7"), "FACT, 2026-02-01. Coffee: where it is
 @pytest.mark.parametrize(
     ("history", "images", "knows"),
     [
-        ((BOT,), (), Learned()),
-        ((), (PICTURE,), Learned()),
-        ((), (), Learned(facts=(FACT,))),
-        ((), (), Learned(nuggets=(NUGGET,), likeness=0.6)),
+        ((BOT,), (), LearnedMatches()),
+        ((), (PICTURE,), LearnedMatches()),
+        ((), (), LearnedMatches(facts=(FACT,))),
+        ((), (), LearnedMatches(nuggets=(NUGGET,), likeness=0.6)),
     ],
     ids=["the bot took part", "a picture", "a fact", "a nugget"],
 )
 async def test_what_more_than_the_passages_may_answer_costs_a_call(
-    history: tuple[Message, ...], images: tuple[Image, ...], knows: Learned
+    history: tuple[Message, ...], images: tuple[Image, ...], knows: LearnedMatches
 ) -> None:
     made = shelf(more=9)
     made.likeness, made.knows = 0.1, knows

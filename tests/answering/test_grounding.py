@@ -7,7 +7,7 @@ from time import process_time
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.grounding import Grounding, grounding, is_unfounded
+from intern.answering.grounding import Grounding, check_grounding, is_unfounded
 
 SOURCE = """\
 # Ports
@@ -24,7 +24,7 @@ Needs **Python 3.11** or v2.4.1. Wait 30 seconds. Set `listen` to 7,480. It bind
 
 
 def held(answer: str, said: str = "") -> Grounding:
-    return grounding(answer, [SOURCE], [said])
+    return check_grounding(answer, [SOURCE], [said])
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_command_line_outside_of_code_is_held_against_the_sources(dress: str) 
         assert held(dress.format(strange)).strange, strange
         # Whatever is done to it, it stands in a source that does the same.
         written = dress.format(strange)
-        assert not grounding(written, [written], []).strange, strange
+        assert not check_grounding(written, [written], []).strange, strange
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_piece_of_a_command_within_a_sentence_is_for_the_verifier(answer: str,
 )
 def test_the_source_may_write_a_command_line_otherwise(source: str) -> None:
     for answer in ("sudo apt-get -y update", "> __sudo apt-get -y update__", "Run: sudo apt-get -y update."):
-        assert not grounding(answer, [source], []).strange
+        assert not check_grounding(answer, [source], []).strange
 
 
 def test_a_span_may_go_over_a_line_end() -> None:
@@ -297,7 +297,7 @@ TYPESET = (
     ],
 )
 def test_typography_makes_no_difference(answer: str) -> None:
-    assert not grounding(answer, [TYPESET], []).strange
+    assert not check_grounding(answer, [TYPESET], []).strange
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_typography_makes_no_difference(answer: str) -> None:
     ["python3.12", "app_2.5.1_amd64.deb", "app2.6", "2.5.0.post1", "2.5.0-beta2", "2.6.1-rc2", "3.11-snapshot"],
 )
 def test_a_version_is_one_within_a_name_and_with_what_ends_it(version: str) -> None:
-    assert grounding(f"Take {version}.", [TYPESET], []).strange
+    assert check_grounding(f"Take {version}.", [TYPESET], []).strange
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_version_is_one_within_a_name_and_with_what_ends_it(version: str) -> N
     ],
 )
 def test_what_is_no_command_and_no_version_is_for_the_verifier(answer: str, source: str) -> None:
-    assert not grounding(answer, [source], []).strange
+    assert not check_grounding(answer, [source], []).strange
 
 
 def test_an_error_that_the_asker_told_of_may_be_named() -> None:
@@ -338,7 +338,7 @@ def test_an_error_that_the_asker_told_of_may_be_named() -> None:
     ).map("".join)
 )
 def test_an_answer_that_is_its_source_always_holds(text: str) -> None:
-    assert not grounding(text, [text], []).strange
+    assert not check_grounding(text, [text], []).strange
 
 
 @pytest.mark.rest
@@ -372,8 +372,8 @@ def test_an_answer_that_is_its_source_always_holds(text: str) -> None:
 )
 def test_the_work_does_not_grow_with_the_square_of_the_length(text: str) -> None:
     began = process_time()
-    grounding(text, [SOURCE], [])
-    grounding(SOURCE, [text], [text])
+    check_grounding(text, [SOURCE], [])
+    check_grounding(SOURCE, [text], [text])
     is_unfounded(text, [SOURCE], ("which?", ""))
     # About 0.2 s; what grows with the square of the length takes minutes.
     assert process_time() - began < 10

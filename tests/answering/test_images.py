@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from intern.answering import working
-from intern.answering.workflow import MOST_IMAGES, Seeing
+from intern.answering.workflow import MOST_IMAGES, AttachmentAwareAnswerer
 from intern.core.errors import ChatError, ChatUnavailableError
 from intern.core.ids import UserId
-from intern.core.messages import AIResult, Attachment, Conversation, Image, Message, RequestContext
+from intern.core.messages import AnswerResult, Attachment, Conversation, Image, Message, RequestContext
 from intern.learning.attached_files import FileReader
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ class Gallery:
         self.fetched: list[str] = []
         self.hangs = False
 
-    async def image(self, attachment: Attachment, /) -> Image:
+    async def fetch_image(self, attachment: Attachment, /) -> Image:
         self.fetched.append(attachment.filename)
         if self.hangs:
             await anyio.sleep_forever()
@@ -47,10 +47,12 @@ class Recorder:
     def __init__(self) -> None:
         self.asked: list[Conversation] = []
 
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+    async def answer(
+        self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
+    ) -> AnswerResult:
         del context, addressed
         self.asked.append(conversation)
-        return AIResult(should_reply=True, reply_text="yes")
+        return AnswerResult(should_reply=True, reply_text="yes")
 
 
 def message(*files: str, by: UserId = ALICE, kind: str = "image/png") -> Message:
@@ -61,10 +63,10 @@ def message(*files: str, by: UserId = ALICE, kind: str = "image/png") -> Message
     return Message(role="user", text="what is this?", author_id=by, attachments=attached)
 
 
-async def answered(gallery: Gallery, *messages: Message, sees: bool = True) -> tuple[AIResult, list[Conversation]]:
+async def answered(gallery: Gallery, *messages: Message, sees: bool = True) -> tuple[AnswerResult, list[Conversation]]:
     recorder = Recorder()
     with anyio.fail_after(5):
-        seeing = Seeing(recorder, FileReader(gallery), sees=sees)
+        seeing = AttachmentAwareAnswerer(recorder, FileReader(gallery), sees=sees)
         return await seeing.answer(Conversation(messages), RequestContext()), recorder.asked
 
 
@@ -101,7 +103,9 @@ async def test_a_download_can_be_given_up() -> None:
     gallery = Gallery("a")
     gallery.hangs = True
     with anyio.move_on_after(0.05) as scope:
-        await Seeing(Recorder(), FileReader(gallery), sees=True).answer(Conversation((message("a"),)), RequestContext())
+        await AttachmentAwareAnswerer(Recorder(), FileReader(gallery), sees=True).answer(
+            Conversation((message("a"),)), RequestContext()
+        )
     assert scope.cancelled_caught
     assert issubclass(ChatUnavailableError, ChatError)
 
@@ -109,18 +113,18 @@ async def test_a_download_can_be_given_up() -> None:
 # Finding B2.
 async def test_what_went_wrong_in_a_log_comes_with_the_question_and_leads_the_search() -> None:
     _, [asked] = await answered(Gallery("a.log"), message("a.log", "gone.log", kind="text/plain"))
-    question = working.asked(asked, addressed=True)
+    question = working.prepare_question(asked, addressed=True)
     assert question.question.splitlines() == [
         "what is this?",
         "[attached: a.log]",
         "  ERROR: a.log is broken",
         "[attached: gone.log, could not be read]",
     ]
-    assert question.sought().splitlines()[:2] == ["ERROR: a.log is broken", "what is this?"]
-    assert question.sought("rewritten").splitlines() == ["ERROR: a.log is broken", "rewritten"]
+    assert question.build_query().splitlines()[:2] == ["ERROR: a.log is broken", "what is this?"]
+    assert question.build_query("rewritten").splitlines() == ["ERROR: a.log is broken", "rewritten"]
 
 
 async def test_words_come_before_the_beginning_of_a_file_that_tells_of_no_error() -> None:
     _, [asked] = await answered(Gallery("a.log", "b.conf"), message("b.conf", "a.log", kind="text/plain"))
-    found = working.asked(asked, addressed=True).sought("how?")
+    found = working.prepare_question(asked, addressed=True).build_query("how?")
     assert found.splitlines() == ["ERROR: a.log is broken", "how?", "port = 7480"]

@@ -12,25 +12,25 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.answering.learned import LearnedSources
-from intern.answering.prompts import CONFIRM, DECIDE, Claim, Confirmation, DecideIn, Decision, Quote
+from intern.answering.learned import LearnedSourceFinder
+from intern.answering.prompts import CONFIRM, DECIDE, AnswerDecision, Claim, Confirmation, DecideIn, Quote
 from intern.answering.workflow import Answerer
 from intern.core.errors import KnowledgeError, SourceError
-from intern.core.flow import Filing, Topic
+from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, SourceId, TopicName, UserId
-from intern.core.messages import AIResult, Conversation, Message, RequestContext
-from intern.core.records import Capture, Learned, SourceText, Turn
+from intern.core.messages import AnswerResult, Conversation, Message, RequestContext
+from intern.core.records import Capture, LearnedMatches, SourceText, Turn
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
-from intern.facts.reconciling import Retirement
-from intern.learning.forgetting import Forget
+from intern.facts.reconciling import FactRetirement
+from intern.learning.forgetting import ForgetRequest
 from intern.learning.prompts import INTEGRATE, IntegrateOut
-from intern.search.finding import Finder
+from intern.search.finding import HybridSearch
 from intern.service.intern import open_intern
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.facts import FactFilter
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
@@ -89,21 +89,21 @@ class Town:
                 author_ids=(MIA, ANN),
                 guild_id=GuildId("77"),
                 channel_id=ChannelId("88"),
-                answered_at=self.work.stores.archive.newest() or HandClock().now(),
+                answered_at=self.work.stores.archive.newest_time() or HandClock().now(),
             )
         )
         assert pair is not None
-        await self.work.learning.file(Filing(pair=pair, choice=Topic(name=TopicName("spool"))))
+        await self.work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=TopicName("spool"))))
         await self.work.extraction.catch_up()
 
-    async def ask(self, kind: str, answer: str) -> AIResult:
+    async def ask(self, kind: str, answer: str) -> AnswerResult:
         """An answer that quotes the first passage of a kind, where one is shown."""
 
-        def decide(given: DecideIn) -> Decision:
+        def decide(given: DecideIn) -> AnswerDecision:
             self.given.append(given)
             fit = [each for each in given.passages if each.source_id.startswith(f"{kind}:")][:1]
             quotes = tuple(Quote(source=each.alias, line=each.text.split("\n")[0]) for each in fit)
-            return Decision(quotes=quotes, kind="answer" if fit else "not_covered", answer=answer)
+            return AnswerDecision(quotes=quotes, kind="answer" if fit else "not_covered", answer=answer)
 
         claims = (Claim(claim="purge", quote=1),)
         right = Confirmation(asked="how", told="how", verdict="answered", claims=claims)
@@ -121,12 +121,12 @@ async def town(folder: Path, more: Mapping[str, Any] | None = None) -> AsyncGene
     model.always(EXTRACT, reading)
     model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
     with fail_after(30):
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             work = await run_sync(Writer, settings, db, model, clock)
-            learned = LearnedSources(
+            learned = LearnedSourceFinder(
                 db,
                 work.stores.search,
-                Finder(work.stores.search),
+                HybridSearch(work.stores.search),
                 archive=work.stores.archive,
                 decisions=work.stores.knowledge,
                 clock=clock,
@@ -135,7 +135,7 @@ async def town(folder: Path, more: Mapping[str, Any] | None = None) -> AsyncGene
             yield Town(folder, work, model, library_of(work, learned))
 
 
-def library_of(work: Writer, learned: LearnedSources | Broken) -> Library:
+def library_of(work: Writer, learned: LearnedSourceFinder | Broken) -> Library:
     knowledge = work.stores.knowledge
     return Library(
         indices=(Catalogue(knowledge, "kb"), Catalogue(knowledge, "team")),
@@ -181,7 +181,7 @@ async def test_a_fact_that_is_too_uncertain_is_no_material_and_the_more_certain_
     async with town(tmp_path) as here:
         here.model.always(EXTRACT, unsure)
         await here.teach()
-        facts = (await here.library.learned(QUESTION)).facts
+        facts = (await here.library.find_learned(QUESTION)).facts
         kept = await here.work.extraction.facts.all(FactFilter())
     assert [fact.text.partition(", said")[0] for fact in facts] == [
         "The spool of the relay is purged while the relay sleeps.\n(confidence 0.95",
@@ -213,8 +213,8 @@ async def test_the_operator_says_how_certain_a_fact_must_be(tmp_path: Path, leas
 async def test_a_fact_about_something_else_is_no_material(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         await here.teach()
-        assert (await here.library.learned("Which fonts can the terminal show on Windows?")).facts == ()
-        assert len((await here.library.learned("purge spool relay")).facts) == 1
+        assert (await here.library.find_learned("Which fonts can the terminal show on Windows?")).facts == ()
+        assert len((await here.library.find_learned("purge spool relay")).facts) == 1
 
 
 @pytest.mark.rest
@@ -232,7 +232,7 @@ async def test_what_was_forgotten_is_in_no_list_and_no_material(tmp_path: Path, 
     async with town(tmp_path) as here:
         await here.teach()
         [made] = await here.work.extraction.nuggets.all()
-        await here.work.forget(Forget(user_id=ANN, erase=erase))
+        await here.work.forget(ForgetRequest(user_id=ANN, erase=erase))
         result = await here.ask("nugget", "Run `relay spool purge --all`.")
         assert (result.should_reply, result.reason) == (False, "no_sources")
         [gone] = await here.library.load_each([SourceId(f"nugget:{made.id}")])
@@ -244,10 +244,10 @@ async def test_what_was_withdrawn_is_gone_before_anybody_reads_the_conversation_
     async with town(tmp_path) as here:
         await here.teach()
         [made] = await here.work.extraction.nuggets.all()
-        assert (await here.library.learned(QUESTION)).nuggets
+        assert (await here.library.find_learned(QUESTION)).nuggets
         await here.work.learning.withdraw([MessageId("102")])
         assert len(await here.work.extraction.nuggets.all()) == 1  # the extractor has not come by yet
-        known = await here.library.learned(QUESTION)
+        known = await here.library.find_learned(QUESTION)
         assert (known.nuggets, known.facts) == ((), ())
         [gone] = await here.library.load_each([SourceId(f"nugget:{made.id}")])
         assert isinstance(gone, SourceError)
@@ -259,8 +259,8 @@ async def test_a_retired_fact_and_one_that_is_not_shared_are_no_material(tmp_pat
         [fact] = await here.work.extraction.facts.all(FactFilter())
         [shown] = await here.library.load_each([SourceId(f"fact:{fact.id}")])
         assert isinstance(shown, SourceText)
-        await here.work.extraction.retire(Retirement(fact_id=FactId(fact.id), why="it is wrong"))
-        assert (await here.library.learned(QUESTION)).facts == ()
+        await here.work.extraction.retire(FactRetirement(fact_id=FactId(fact.id), why="it is wrong"))
+        assert (await here.library.find_learned(QUESTION)).facts == ()
         [gone] = await here.library.load_each([SourceId(f"fact:{fact.id}")])
         assert isinstance(gone, SourceError)
     private = {"facts": {"overrides": [{"category": "technical", "visibility": "private"}]}}
@@ -268,7 +268,7 @@ async def test_a_retired_fact_and_one_that_is_not_shared_are_no_material(tmp_pat
         await here.teach()
         [fact] = await here.work.extraction.facts.all(FactFilter())
         assert fact.visibility == "private"
-        assert (await here.library.learned(QUESTION)).facts == ()
+        assert (await here.library.find_learned(QUESTION)).facts == ()
         [gone] = await here.library.load_each([SourceId(f"fact:{fact.id}")])
         assert isinstance(gone, SourceError)
 
@@ -276,7 +276,7 @@ async def test_a_retired_fact_and_one_that_is_not_shared_are_no_material(tmp_pat
 class Broken:
     """Cannot look."""
 
-    async def learned(self, query: str, /) -> Learned:
+    async def find_learned(self, query: str, /) -> LearnedMatches:
         raise KnowledgeError(f"the disk is gone, {query}")
 
     async def load_each(self, source_ids: Collection[SourceId], /) -> Mapping[SourceId, SourceText | KnowledgeError]:
@@ -286,6 +286,6 @@ class Broken:
 async def test_where_nuggets_cannot_be_looked_up_the_rest_still_answers(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         library = library_of(here.work, Broken())
-        assert await library.learned(QUESTION) == Learned()
+        assert await library.find_learned(QUESTION) == LearnedMatches()
         [why] = await library.load_each([SourceId("nugget:1")])
         assert isinstance(why, KnowledgeError)

@@ -15,20 +15,20 @@ import pytest
 from anyio import fail_after
 from anyio.to_thread import run_sync
 
-from intern.answering.prompts import CONFIRM, DECIDE, Alias, Claim, Confirmation, DecideIn, Decision, Quote
-from intern.answering.working import RepeatingModel, request_key
+from intern.answering.prompts import CONFIRM, DECIDE, Alias, AnswerDecision, Claim, Confirmation, DecideIn, Quote
+from intern.answering.working import ReplyCachingModel, make_key_function
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Conversation, Image, Message, RequestContext
-from intern.learning.forgetting import Forget
+from intern.learning.forgetting import ForgetRequest
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateOut
 from intern.models.prompt import InT, OutT, Prompt
-from intern.models.templates import Templates
+from intern.models.templates import PromptTemplates
 from intern.service.intern import Intern, open_intern
-from intern.service.models import Models, templates_of
+from intern.service.models import Models, load_templates
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SummarizeOut
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.traces import FeedbackStore
 from tests import samples
 from tests.fakes import HandClock
@@ -69,7 +69,7 @@ class Oracle:
             reply = Confirmation(asked="volts", told="volts", verdict="answered", claims=claims)
         return cast("OutT", reply)
 
-    def _decided(self, given: DecideIn) -> Decision:
+    def _decided(self, given: DecideIn) -> AnswerDecision:
         values: list[tuple[int, Alias, str]] = [
             (int(found[2]), passage.alias, found[0])
             for passage in given.passages
@@ -77,10 +77,12 @@ class Oracle:
             if found[1] in given.question
         ]
         if not values:
-            return Decision(quotes=(), kind="not_covered", answer=None)
+            return AnswerDecision(quotes=(), kind="not_covered", answer=None)
         value, alias, line = max(values)
         answer = f"It takes {value} volts {self.way}, told at call {self.calls}."
-        return Decision(quotes=(Quote(source=alias, line=line),), kind="answer", answer=answer, citations=(alias,))
+        return AnswerDecision(
+            quotes=(Quote(source=alias, line=line),), kind="answer", answer=answer, citations=(alias,)
+        )
 
 
 def _subject(text: str) -> str:
@@ -132,7 +134,7 @@ class World:
                 await self._votes.vote(older, UserId("5"), up=False)
                 self._speak_against(older)
             case 7 if older and not random.randrange(4):
-                await self._writer.forget(Forget(message_ids=(older,)))
+                await self._writer.forget(ForgetRequest(message_ids=(older,)))
                 self._spoken_against.update(self._told.values())
             case _:
                 self.way = (self.way + random.randrange(1, len(WAYS))) % len(WAYS)
@@ -198,7 +200,7 @@ async def test_no_answer_is_stale_after_any_change(tmp_path: Path, changes: int)
     print(f"INTERN_TEST_SEED={seed}")
     random = Random(seed)
     (tmp_path / "prompts").mkdir()
-    shipped = Templates().source(DECIDE)
+    shipped = PromptTemplates().read_source(DECIDE)
     (tmp_path / "prompts" / "decide.md.j2").write_text(
         shipped.replace("{% block system %}", "{% block system %}Briefly.")
     )
@@ -207,11 +209,13 @@ async def test_no_answer_is_stale_after_any_change(tmp_path: Path, changes: int)
     settings[0].paths.sources.mkdir(parents=True)
     oracles = [Oracle(way) for way, _ in WAYS]
     with fail_after(30 + changes * SECONDS_A_CHANGE):
-        async with await Database.open(settings[0].paths.database) as db, AsyncExitStack() as stack:
+        async with await SqliteDatabase.open(settings[0].paths.database) as db, AsyncExitStack() as stack:
             writer = await run_sync(partial(Writer, settings[0], db, oracles[0], HandClock()))
             interns: list[Intern] = []
             for oracle, each in zip(oracles, settings, strict=True):
-                model = RepeatingModel(oracle, writer.stores.replies, request_key(each.llm, templates_of(each)))
+                model = ReplyCachingModel(
+                    oracle, writer.stores.replies, make_key_function(each.llm, load_templates(each))
+                )
                 interns.append(await stack.enter_async_context(open_intern(each, models=Models(model, oracle))))
             world = World(settings[0].paths.sources, writer, FeedbackStore(db, clock=HandClock()))
             repeated = 0

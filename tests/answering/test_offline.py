@@ -14,7 +14,7 @@ from intern.answering.offline import RULES, is_question
 from intern.answering.prompts import AnsweringOptions
 from intern.answering.workflow import Answerer
 from intern.core.ids import SourceId
-from intern.core.messages import AIResult, Conversation, Message, RequestContext
+from intern.core.messages import AnswerResult, Conversation, Message, RequestContext
 from intern.models.prompt import OfflineModel
 from tests.answering.shelf import Shelf
 
@@ -40,7 +40,7 @@ def shelf(**sources: str) -> Shelf:
     return made
 
 
-async def answered(known: Shelf, question: str = ASKED, *, addressed: bool = True, **options: Any) -> AIResult:
+async def answered(known: Shelf, question: str = ASKED, *, addressed: bool = True, **options: Any) -> AnswerResult:
     answerer = Answerer(OfflineModel(RULES), known, AnsweringOptions(**options))
     with anyio.fail_after(5):
         asked = Conversation((Message(role="user", text=question),))

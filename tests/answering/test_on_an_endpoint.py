@@ -18,12 +18,12 @@ from msgspec import structs
 from intern.answering.prompts import AnsweringOptions
 from intern.answering.workflow import Answerer
 from intern.core.ids import ChannelId, MessageId
-from intern.core.log import configure, get_logger
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext, SilenceReason
+from intern.core.log import configure_logging, get_logger
+from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Conversation, Message, RequestContext, SilenceReason
 from intern.models.endpoint import EndpointModel
 from intern.models.options import LlmOptions
-from intern.models.templates import Templates
-from intern.models.usage import Usage
+from intern.models.templates import PromptTemplates
+from intern.models.usage import UsageCounter
 from tests.answering.shelf import Shelf
 from tests.endpoint_double import prompt_of, retried_at_once, text_of
 
@@ -71,12 +71,12 @@ class Endpoint:
 
 async def answered(
     endpoint: Endpoint, *questions: str, ai: AnsweringOptions | None = None, **llm: Any
-) -> list[AIResult]:
+) -> list[AnswerResult]:
     options = structs.replace(LlmOptions(base_url="http://model.test/v1", model="small", max_retries=0), **llm)
     shelf = Shelf({"kb:keys.md": "# Keys\n\nRotate with `relay keys rotate`.", "kb:port.md": "# Ports"})
-    results: list[AIResult] = []
+    results: list[AnswerResult] = []
     async with httpx.AsyncClient(transport=httpx.MockTransport(endpoint)) as client:
-        model = EndpointModel(options, templates=Templates(), usage=Usage(), client=client)
+        model = EndpointModel(options, templates=PromptTemplates(), usage=UsageCounter(), client=client)
         answerer = Answerer(model, shelf, ai or AnsweringOptions(steps="separate"))
         with fail_after(5):
             for question in questions or ("How do I rotate keys?",):
@@ -252,7 +252,7 @@ async def test_a_call_that_failed_is_told_in_its_step() -> None:
 
 async def test_every_call_is_logged_with_its_time_and_the_message_that_it_is_for() -> None:
     stream = io.StringIO()
-    configure(log_format="json", level="debug", stream=stream)
+    configure_logging(log_format="json", level="debug", stream=stream)
     await answered(Endpoint())
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     calls = [line for line in lines if line["event"] == "model_replied"]
@@ -283,6 +283,6 @@ async def test_every_call_is_logged_with_its_time_and_the_message_that_it_is_for
 async def test_a_line_that_has_nothing_to_do_with_a_question_carries_none() -> None:
     await answered(Endpoint())
     stream = io.StringIO()
-    configure(log_format="json", level="debug", stream=stream)
+    configure_logging(log_format="json", level="debug", stream=stream)
     get_logger("intern.test").info("later")
     assert "message_id" not in stream.getvalue()

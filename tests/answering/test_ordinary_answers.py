@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.citing import strange_urls
-from intern.answering.grounding import grounding
+from intern.answering.citing import find_strange_urls
+from intern.answering.grounding import check_grounding
 
 HANDBOOK = """\
 # Lumen Relay handbook
@@ -169,11 +169,11 @@ ORDINARY = [
 
 def refused(answer: str) -> list[str]:
     """What of an answer keeps it from being posted."""
-    held = grounding(answer, [HANDBOOK], [SAID])
+    held = check_grounding(answer, [HANDBOOK], [SAID])
     return [
         *held.strange_commands,
         *held.strange_versions,
-        *strange_urls(answer, [HANDBOOK], []),
+        *find_strange_urls(answer, [HANDBOOK], []),
     ]
 
 

@@ -11,22 +11,22 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.answering.posted_answers import SETTLED, PostedAnswers, Retractions
-from intern.chat.outbox import Outgoing, Posting
+from intern.answering.posted_answers import SETTLED, AnswerRetractor, PostedAnswers
+from intern.chat.outbox import OutboxDelivery, RecallableReplies
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, KnowledgeError
-from intern.core.flow import Filing, Reply, Topic
+from intern.core.flow import FilingDecision, Reply, TopicChoice
 from intern.core.ids import SourceId, TopicName
 from intern.core.messages import ChatMessage, Citation
-from intern.core.records import CapturedPair, Hit, TopicBlock, Turn
-from intern.learning.forgetting import Forget
+from intern.core.records import CapturedPair, PassageHit, TopicBlock, Turn
+from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
-from intern.service.local_checks import folder_findings
+from intern.service.local_checks import check_folder
 from intern.service.models import offline_rules
-from intern.service.status import status_of
+from intern.service.status import read_status
 from intern.service.writer import Writer
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.traces import TraceStore
 from tests import samples
 from tests.at_work import settings_in
@@ -48,9 +48,9 @@ class Ranks:
     def __init__(self) -> None:
         self.found: list[SourceId] = []
 
-    async def hits(self, text: str, limit: int, /) -> Sequence[Hit]:
+    async def hits(self, text: str, limit: int, /) -> Sequence[PassageHit]:
         del text
-        return [Hit(source_id=each) for each in self.found[:limit]]
+        return [PassageHit(source_id=each) for each in self.found[:limit]]
 
 
 class World:
@@ -67,7 +67,7 @@ class World:
     async def open(self) -> AsyncGenerator[World]:
         settings = self.settings
         with fail_after(30):
-            async with await Database.open(settings.paths.database) as self.db:
+            async with await SqliteDatabase.open(settings.paths.database) as self.db:
                 self.work = work = await run_sync(Writer, settings, self.db, OfflineModel(offline_rules()), self.clock)
                 await work.indexing.refresh()
                 self.knowledge = work.stores.knowledge
@@ -78,17 +78,17 @@ class World:
                     archive=work.stores.archive,
                     rank=self.ranks.hits,
                 )
-                self.posting = Posting(
+                self.posting = OutboxDelivery(
                     self.discord,
                     work.stores.posts,
                     self.discord,
-                    outgoing=Outgoing(),
+                    outgoing=RecallableReplies(),
                     clock=self.clock,
                     retracted={"en": NOTE, "de": GERMAN_NOTE},
                 )
                 self.posted = PostedAnswers(work.stores.cited, library, self.knowledge)
                 traces = TraceStore(self.db, clock=self.clock)
-                self.retractions = Retractions(work.stores.cited, self.posting.retract, traces, clock=self.clock)
+                self.retractions = AnswerRetractor(work.stores.cited, self.posting.retract, traces, clock=self.clock)
                 yield self
 
     async def answered(
@@ -111,7 +111,7 @@ class World:
 
     async def outdated(self) -> list[tuple[str, str, str]]:
         """Of each citation that does not stand: how so, what was quoted, what its source says now."""
-        found = await self.posted.outdated(50)
+        found = await self.posted.list_outdated(50)
         return [(change.cited.state, change.cited.quote, change.now) for each in found for change in each.changes]
 
     async def filed(self, *said: str, conversation: str = "thread_7") -> CapturedPair:
@@ -124,12 +124,12 @@ class World:
             replace(capture, turns=(*capture.turns, *more), message_ids=(*capture.message_ids, *ids))
         )
         assert pair is not None
-        await self.work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        await self.work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
         return pair
 
     async def put(self, block: TopicBlock) -> None:
         """Put a block into the topic."""
-        await self.knowledge.change(lambda change: change.put(SPOOL, block))
+        await self.knowledge.change(lambda change: change.file_blocks(SPOOL, block))
 
     def said(self) -> list[str]:
         return [message.text for message in self.discord.posts()]
@@ -149,7 +149,7 @@ async def test_a_document_that_says_something_else_is_shown_beside_what_was_quot
     [(state, before, now)] = await world.outdated()
     assert (state, before) == ("changed", QUOTE)
     assert "port 9000" in now
-    [found] = await world.posted.outdated(50)
+    [found] = await world.posted.list_outdated(50)
     [post] = world.discord.posts()
     assert (found.answer.question_id, found.answer.asked) == (question.id, "Which port?")
     assert (found.answer.place, found.answer.message_id) == (post.channel_id, post.id)
@@ -211,12 +211,12 @@ async def test_a_team_answer_stands_wherever_its_block_stands_and_as_long_as_it_
     await world.answered(block, "Run purge.")
     await world.answered(SourceId("team:spool.txt"), "Run purge.", asked="How to purge?")
 
-    [kept] = [each for each in world.knowledge.read(SPOOL) if each.qa_id == pair.qa_id]
-    await world.knowledge.change(lambda change: change.put(TopicName("purging"), kept))
+    [kept] = [each for each in world.knowledge.read_topic(SPOOL) if each.qa_id == pair.qa_id]
+    await world.knowledge.change(lambda change: change.file_blocks(TopicName("purging"), kept))
     await world.check()
     assert await world.outdated() == []
 
-    await world.knowledge.change(lambda change: change.remove([pair.qa_id]))
+    await world.knowledge.change(lambda change: change.remove_blocks([pair.qa_id]))
     await world.check()
     assert await world.outdated() == [("gone", "Run purge.", "")] * 2
 
@@ -225,7 +225,7 @@ async def test_what_members_said_in_a_conversation_may_change(world: World) -> N
     pair = await world.filed("How do I purge the spool?", "Run purge.")
     await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), "Team: Run purge.")
     await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), None, asked="Without a quote?")
-    [kept] = world.knowledge.read(SPOOL)
+    [kept] = world.knowledge.read_topic(SPOOL)
     await world.put(replace(kept, turns=(Turn("User", "Purge?"), kept.turns[1])))
     await world.check()
     assert await world.outdated() == []
@@ -240,7 +240,7 @@ async def test_a_conversation_that_went_on_is_told_from_one_that_says_something_
     assert await world.outdated() == [("extended", "Run purge.", "Run purge.\nWait, not on Tuesdays!")]
     await world.answered(block, "Team: Run purge.", asked="With the speaker?")
     assert [state for state, _, _ in await world.outdated()] == ["extended"] * 2
-    [newer] = world.knowledge.read(SPOOL)
+    [newer] = world.knowledge.read_topic(SPOOL)
     await world.put(replace(newer, turns=(Turn("User", "How?"), Turn("Team", "Never do."))))
     await world.check()
     assert await world.outdated() == [
@@ -272,7 +272,7 @@ async def test_an_answer_is_edited_once_with_all_its_parts_and_buttons(world: Wo
     world.clock.turn(hours=1)
     await world.retractions.retract()
     assert world.discord.calls["rewrite"] == edits
-    [found] = await world.posted.outdated(50)
+    [found] = await world.posted.list_outdated(50)
     assert (found.answer.question_id, found.answer.retracted) == (question.id, "retracted")
 
 
@@ -324,7 +324,7 @@ async def test_what_cannot_be_edited_is_left_alone(world: World) -> None:
     world.clock.turn(hours=1)
     await world.retractions.retract()
     assert world.discord.calls["rewrite"] == calls
-    [found] = await world.posted.outdated(50)
+    [found] = await world.posted.list_outdated(50)
     assert found.answer.retracted == "dropped"
 
 
@@ -344,14 +344,14 @@ async def test_forgetting_takes_questions_and_quotes_of_people_out_and_leaves_th
     await world.answered(block, "Run quokka purge.", asked="What of the wombat?")
     await world.answered(asked="Which port?")
     alice = world.discord.author("alice")
-    await world.work.forget(Forget(message_ids=(pair.message_ids[0],)))
+    await world.work.forget(ForgetRequest(message_ids=(pair.message_ids[0],)))
     assert await world.db.read(lambda db: db.rows("select quote from posted_citations order by quote")) == [
         ("",),
         (QUOTE,),
     ]
     await world.check()
     assert await world.outdated() == [("gone", "", "")]
-    await world.work.forget(Forget(user_id=alice.id))
+    await world.work.forget(ForgetRequest(user_id=alice.id))
     assert await world.db.read(lambda db: db.rows("select 1 from posted_answers, posted_citations")) == []
 
 
@@ -371,10 +371,10 @@ async def test_answers_are_watched_for_90_days(world: World) -> None:
 async def test_status_and_doctor_count_them(world: World) -> None:
     await world.answered()
     await world.answered(asked="Again?")
-    assert (await run_sync(lambda: status_of(world.settings, clock=world.clock))).outdated_answers == 0
+    assert (await run_sync(lambda: read_status(world.settings, clock=world.clock))).outdated_answers == 0
     world.ports.write_text("# Ports\n\nNothing.\n")
     await world.check()
-    assert (await run_sync(lambda: status_of(world.settings, clock=world.clock))).outdated_answers == 2
-    findings = await run_sync(folder_findings, world.settings)
+    assert (await run_sync(lambda: read_status(world.settings, clock=world.clock))).outdated_answers == 2
+    findings = await run_sync(check_folder, world.settings)
     [found] = [each for each in findings if "posted answers" in each.what]
     assert (found.level, found.what[:23]) == ("note", "2 posted answers cite w")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from intern.answering.citing import holds, urls
+from intern.answering.citing import find_urls, has_quote
 from intern.answering.prompts import (
     ANSWER,
     CONFIRM,
@@ -18,18 +18,18 @@ from intern.answering.prompts import (
     SELECT,
     VERIFY,
     Alias,
+    AnswerDecision,
+    AnswerDraft,
     AnsweringOptions,
     Claim,
     Confirmation,
-    Decision,
-    Draft,
     GateDecision,
     Quote,
     Selection,
     Verification,
 )
 from intern.answering.workflow import Answerer
-from intern.core.messages import AIResult, Conversation, Message, RequestContext, SilenceReason
+from intern.core.messages import AnswerResult, Conversation, Message, RequestContext, SilenceReason
 from intern.models.prompt import Prompt
 from tests.answering.shelf import Shelf
 from tests.examples import examples
@@ -69,7 +69,7 @@ PLANS = st.fixed_dictionaries(
             rewrite_query=st.sampled_from([None, "", "keys"]),
         ),
         "select": st.builds(Selection, selected_source_ids=LED),
-        "answer": st.builds(Draft, answer=st.lists(WORDS, min_size=1, max_size=3).map(" ".join), citations=LED),
+        "answer": st.builds(AnswerDraft, answer=st.lists(WORDS, min_size=1, max_size=3).map(" ".join), citations=LED),
         "verify": st.builds(Verification, is_good_enough=MOSTLY),
     }
 )
@@ -86,7 +86,7 @@ ALIASES = st.sampled_from(get_args(Alias))
 TRUE = ["Rotate with `relay keys rotate`.", "It listens on 7480, since v1.2."]
 LINES = st.sampled_from([*TRUE * 4, "Team: use it", "the", "Rotate it daily."])
 DECISIONS = st.builds(
-    Decision,
+    AnswerDecision,
     quotes=st.lists(st.builds(Quote, source=ALIASES, line=LINES), min_size=1, max_size=3).map(tuple),
     kind=st.sampled_from(["answer"] * 6 + ["chatter", "out_of_scope", "unclear", "not_covered"]),
     answer=st.lists(WORDS, min_size=1, max_size=2).map(" ".join),
@@ -116,7 +116,7 @@ def test_a_result_keeps_its_promises(backend: str, plan: dict[str, Any], options
     for prompt in PROMPTS:
         model.always(prompt, plan[prompt.name])
 
-    async def ask() -> AIResult:
+    async def ask() -> AnswerResult:
         with anyio.fail_after(10):
             conversation = Conversation((Message(role="user", text=text),))
             return await Answerer(model, shelf, options).answer(conversation, RequestContext())
@@ -138,14 +138,14 @@ def test_a_result_keeps_its_promises(backend: str, plan: dict[str, Any], options
 @settings(max_examples=examples(100), deadline=None)
 @given(replies=st.tuples(DECISIONS, CONFIRMATIONS), options=FUSED, asked=st.tuples(TEXTS, st.booleans()))
 def test_a_result_of_two_calls_keeps_its_promises(
-    backend: str, replies: tuple[Decision, Confirmation], options: AnsweringOptions, asked: tuple[str, bool]
+    backend: str, replies: tuple[AnswerDecision, Confirmation], options: AnsweringOptions, asked: tuple[str, bool]
 ) -> None:
     (decision, confirmation), (text, addressed) = replies, asked
     model, shelf = ScriptedModel(), Shelf(SOURCES)
     model.always(DECIDE, decision)
     model.always(CONFIRM, confirmation)
 
-    async def ask() -> AIResult:
+    async def ask() -> AnswerResult:
         with anyio.fail_after(10):
             conversation = Conversation((Message(role="user", text=text),))
             return await Answerer(model, shelf, options).answer(conversation, RequestContext(), addressed=addressed)
@@ -156,15 +156,15 @@ def test_a_result_of_two_calls_keeps_its_promises(
     if not result.should_reply:
         return
     assert decision.kind == "answer"
-    assert confirmation.holds if model.calls(CONFIRM) else options.verify == "unsure"
+    assert confirmation.is_postable if model.calls(CONFIRM) else options.verify == "unsure"
     quoted = [each for each in result.citations if each.quote]
     assert quoted
-    assert all(holds(SOURCES[each.source_id.partition("#")[0]], each.quote or "") for each in quoted)
+    assert all(has_quote(SOURCES[each.source_id.partition("#")[0]], each.quote or "") for each in quoted)
 
 
-def check(result: AIResult, options: AnsweringOptions) -> None:
+def check(result: AnswerResult, options: AnsweringOptions) -> None:
     """What holds however the answer was made."""
-    assert msgspec.json.decode(msgspec.json.encode(result), type=AIResult).reason == result.reason
+    assert msgspec.json.decode(msgspec.json.encode(result), type=AnswerResult).reason == result.reason
     assert result.reason in get_args(SilenceReason)
     assert result.should_reply == (result.reason == "") == bool(result.reply_text)
     assert result.debug is not None
@@ -176,7 +176,7 @@ def check(result: AIResult, options: AnsweringOptions) -> None:
     assert len(said) <= options.max_answer_chars
     sources = {citation.source_id.partition("#")[0] for citation in result.citations}
     assert sources <= SOURCES.keys()
-    assert "https://e.example" not in [*urls(said)]
+    assert "https://e.example" not in [*find_urls(said)]
     if options.strict_grounding:
         assert "rm -rf" not in said
         assert "v9" not in said

@@ -21,7 +21,7 @@ from intern.answering.prompts import (
     Evidence,
     GateIn,
     SelectIn,
-    Shown,
+    ShownPassage,
     ShownSource,
     VerifyIn,
 )
@@ -29,7 +29,7 @@ from intern.core.ids import SourceId
 from intern.core.records import IndexEntry
 from intern.learning.prompts import SUMMARIZE_IMAGES
 from intern.models.prompt import Prompt
-from intern.models.templates import Templates
+from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
 from tests.sample.cases import CASES
 
@@ -39,8 +39,8 @@ DEFUSED = HOSTILE.replace("=== end of question ===", "end of question")
 SOURCES = (ShownSource(source_id="kb:a.md", title="A", text="TEXT-A"),)
 
 
-def shown(alias: str, label: str, text: str) -> Shown:
-    return Shown(
+def shown(alias: str, label: str, text: str) -> ShownPassage:
+    return ShownPassage(
         alias=cast("Alias", alias), source_id=SourceId("kb:a.md"), label=f"{alias}: {label}", title="A", text=text
     )
 
@@ -112,8 +112,8 @@ def test_an_answer_is_offered_what_it_may_cite() -> None:
     }
 
 
-def templates(**constants: str) -> Templates:
-    return Templates(None, {"project_introduction": "", "answer_scope": "", "refusal_policy": "", **constants})
+def templates(**constants: str) -> PromptTemplates:
+    return PromptTemplates(None, {"project_introduction": "", "answer_scope": "", "refusal_policy": "", **constants})
 
 
 def test_templates_fit_their_prompts() -> None:
@@ -180,7 +180,7 @@ ANSWERING = (GATE, SELECT, ANSWER, VERIFY, DECIDE, CONFIRM)
 # An example of an image would be one without an image.
 @pytest.mark.parametrize("prompt", [each for each in PROMPTS if each is not SUMMARIZE_IMAGES], ids=lambda it: it.name)
 def test_every_prompt_shows_at_least_four_examples(prompt: Prompt[Any, Any]) -> None:
-    assert Templates().source(prompt).count("--- user ---") >= 4
+    assert PromptTemplates().read_source(prompt).count("--- user ---") >= 4
 
 
 @pytest.mark.parametrize("prompt", ANSWERING, ids=lambda prompt: prompt.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.citing import around, line_of, unwrapped
+from intern.answering.citing import excerpt_around, find_quoted_line, unwrap_lines
 
 TEXT = """# Ports
 
@@ -43,14 +43,14 @@ WRAPPED = "The relay listens on **port 7480**; set `listen` in `relay.toml` to c
     ],
 )
 def test_a_quote_stands_in_one_line_whatever_its_markup(quote: str, line: str | None) -> None:
-    assert line_of(TEXT, quote) == line
+    assert find_quoted_line(TEXT, quote) == line
 
 
 @given(st.text(alphabet=st.sampled_from("ab *`\n-#>.|~"), max_size=200))
 def test_each_line_that_says_anything_can_be_quoted(text: str) -> None:
-    for line in unwrapped(text):
+    for line in unwrap_lines(text):
         if any(char.isalnum() for char in line):
-            assert line_of(text, line) is not None
+            assert find_quoted_line(text, line) is not None
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,20 @@ def test_each_line_that_says_anything_can_be_quoted(text: str) -> None:
     ],
 )
 def test_a_quote_stands_in_any_script_and_typography(text: str, quote: str) -> None:
-    assert line_of(text, quote) == text.strip()
+    assert find_quoted_line(text, quote) == text.strip()
 
 
 @given(st.text(alphabet=st.sampled_from("ab *`_.- "), max_size=30))
 def test_of_a_long_line_what_was_quoted_is_told(before: str) -> None:
     line = f"It is {before} The spool is **purged** after nine days." + " It is small." * 20
-    told = line_of(line, "the spool is purged after nine days")
+    told = find_quoted_line(line, "the spool is purged after nine days")
     assert told == "The spool is **purged** after nine days"
 
 
 @given(st.integers(20, 400))
 def test_what_is_shown_around_a_line_is_bounded_and_holds_its_beginning(most: int) -> None:
     text = "\n".join(f"Line {n} says that the answer is {n * n}." for n in range(60))
-    shown = around(text, ["Line 31 says that"], most)
+    shown = excerpt_around(text, ["Line 31 says that"], most)
     assert len(shown) <= most
     assert shown in text
     assert most < 60 or "Line 31 says" in shown
@@ -88,7 +88,7 @@ def test_what_is_shown_around_a_line_is_bounded_and_holds_its_beginning(most: in
 def test_what_is_shown_around_several_lines_holds_them_all() -> None:
     text = "\n".join(f"Set `relay.toml` key number {n}\n  to {n * n}." for n in range(60))
     wanted = [f"Set `relay.toml` key number {n} to {n * n}." for n in (2, 50, 51)]
-    shown = around(text, wanted, 200)
+    shown = excerpt_around(text, wanted, 200)
     assert len(shown) <= 3 * 200
     assert [" ".join(wanted[n].split()) in " ".join(shown.split()) for n in range(3)] == [True] * 3
     assert shown.count("[…]") == 1

@@ -6,19 +6,19 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from intern.answering.slash_commands import explained
+from intern.answering.slash_commands import format_trace
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import COULD_NOT_LOOK, SILENCES, SilenceReason
-from intern.stores.sqlite.traces import Trace
+from intern.stores.sqlite.traces import QuestionTrace
 from tests.samples import START
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-it-decides.md"
 REASONS = tuple(reason for reason in get_args(SilenceReason) if reason)
 
 
-def account(reason: str) -> Trace:
+def account(reason: str) -> QuestionTrace:
     """What is kept of a question that stayed without an answer."""
-    return Trace(
+    return QuestionTrace(
         question_id=MessageId("1"), channel_id=ChannelId("2"), at=START, outcome="silent", reason=reason, debug={}
     )
 
@@ -37,6 +37,6 @@ def test_every_reason_has_words_of_its_own_without_its_code() -> None:
 
 
 def test_who_asks_why_on_discord_is_told_in_words() -> None:
-    said = {explained(account(reason)) for reason in REASONS}
+    said = {format_trace(account(reason)) for reason in REASONS}
     assert len(said) == len(REASONS)
-    assert not [reason for reason in REASONS if explained(account(reason)) == explained(account("nonsense"))]
+    assert not [reason for reason in REASONS if format_trace(account(reason)) == format_trace(account("nonsense"))]

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from intern.answering.nearest import Nearest
+from intern.answering.nearest import LineRanker
 from intern.answering.prompts import (
     ANSWER,
     CONFIRM,
@@ -21,22 +21,22 @@ from intern.answering.prompts import (
     GATE,
     SELECT,
     VERIFY,
+    AnswerDraft,
     AnsweringOptions,
-    Draft,
     GateDecision,
     Selection,
     Verification,
 )
-from intern.answering.recording import Answered, Replay, Tape, plain, taped, texts_of
+from intern.answering.recording import AnswerRecording, AnswerReplayer, AnswerTape, attach_tape, iter_texts, strip_debug
 from intern.answering.workflow import Answerer
-from intern.answering.working import Knowledge
+from intern.answering.working import KnowledgeLookup
 from intern.core.errors import KnowledgeError, ModelUnavailableError, SourceError
 from intern.core.ids import MessageId, SourceId, UserId
-from intern.core.messages import AIResult, Attachment, Conversation, FileDigest, Image, Message, RequestContext
-from intern.core.records import IndexEntry, Learned, SourceText
-from intern.core.text.masking import encoded
-from intern.models.recording import digest_of
-from intern.models.templates import Templates
+from intern.core.messages import AnswerResult, Attachment, Conversation, FileDigest, Image, Message, RequestContext
+from intern.core.records import IndexEntry, LearnedMatches, SourceText
+from intern.core.text.masking import encode_json
+from intern.models.recording import make_digest
+from intern.models.templates import PromptTemplates
 from tests.answering.shelf import Shelf
 from tests.answering.test_fused import KEYS, PORTS, RIGHT, TEAM, decision
 from tests.fakes import HandClock, ScriptedModel
@@ -51,28 +51,28 @@ CONTEXT = RequestContext(message_id=MessageId("9"))
 class Recorder:
     """Answers on a tape, and keeps its texts as a database would."""
 
-    def __init__(self, knowledge: Knowledge, model: ScriptedModel, **options: Any) -> None:
-        self.answerer = Answerer(model, knowledge, AnsweringOptions(**options), Nearest())
+    def __init__(self, knowledge: KnowledgeLookup, model: ScriptedModel, **options: Any) -> None:
+        self.answerer = Answerer(model, knowledge, AnsweringOptions(**options), LineRanker())
         self.texts: dict[str, str] = {}
 
     async def recorded(
         self, conversation: Conversation, *, addressed: bool = True, context: bool = True
-    ) -> tuple[Answered, str]:
+    ) -> tuple[AnswerRecording, str]:
         """Return the recording, as it is read back, and why it cannot be replayed."""
-        tape = Tape(at=HandClock().now(), conversation=conversation, context=CONTEXT, addressed=addressed)
-        tape.result = await taped(self.answerer, tape, "m").answer(conversation, CONTEXT, addressed=addressed)
-        answered = tape.answered(Templates(), self._keep, context=context)
-        return msgspec.json.decode(encoded(answered), type=Answered), tape.unfit
+        tape = AnswerTape(at=HandClock().now(), conversation=conversation, context=CONTEXT, addressed=addressed)
+        tape.result = await attach_tape(self.answerer, tape, "m").answer(conversation, CONTEXT, addressed=addressed)
+        answered = tape.make_recording(PromptTemplates(), self._keep, context=context)
+        return msgspec.json.decode(encode_json(answered), type=AnswerRecording), tape.unfit_reason
 
     def _keep(self, text: str) -> str:
-        self.texts[digest_of(text)] = text
-        return digest_of(text)
+        self.texts[make_digest(text)] = text
+        return make_digest(text)
 
-    def replay(self, **how: Any) -> Replay:
+    def replay(self, **how: Any) -> AnswerReplayer:
         """Return today's code, with other knowledge, and a model that fails the test when it is asked."""
-        today = Answerer(ScriptedModel(), Shelf({}), self.answerer.options, Nearest())
-        given: dict[str, Any] = {"answerer": today, "templates": Templates(), **how}
-        return Replay(**given)
+        today = Answerer(ScriptedModel(), Shelf({}), self.answerer.options, LineRanker())
+        given: dict[str, Any] = {"answerer": today, "templates": PromptTemplates(), **how}
+        return AnswerReplayer(**given)
 
 
 def asked(*texts: str, **fields: Any) -> Conversation:
@@ -102,7 +102,7 @@ def separate() -> ScriptedModel:
     model.always(SELECT, Selection(selected_source_ids=("kb:keys.md",)))
     model.always(
         ANSWER,
-        Draft(
+        AnswerDraft(
             quotes=("Rotate with `relay keys rotate`.",),
             answer="Rotate with `relay keys rotate`.",
             citations=("kb:keys.md",),
@@ -127,7 +127,7 @@ def unsearched(known: Shelf) -> None:
 def taught(known: Shelf) -> None:
     known.sources["nugget:1"] = "Keys live a day"
     fact = SourceText(source_id=SourceId("fact:1"), text="Keys live a day.", title="Keys", said="They live a day.")
-    known.knows = Learned(nuggets=(IndexEntry(SourceId("nugget:1"), "Keys"),), likeness=0.5, facts=(fact,))
+    known.knows = LearnedMatches(nuggets=(IndexEntry(SourceId("nugget:1"), "Keys"),), likeness=0.5, facts=(fact,))
 
 
 @pytest.mark.parametrize("change", [untouched, lost, unsearched, taught])
@@ -141,7 +141,7 @@ async def test_a_recording_replays_to_the_byte(
     answered, unfit = await recorder.recorded(asked("hello there", QUESTION))
     assert answered.result.should_reply
     assert not unfit
-    again = await recorder.replay().again(answered, recorder.texts)
+    again = await recorder.replay().replay(answered, recorder.texts)
     assert (again.is_same, again.changed, again.calls) == (True, (), 0)
 
 
@@ -153,7 +153,7 @@ class Directions:
     def __init__(self, turn: float) -> None:
         self._turn = turn
 
-    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+    async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         del asked
         angles = (self._turn * len(text) for text in texts)
         return [struct.pack("<2f", math.cos(angle), math.sin(angle)) for angle in angles]
@@ -161,28 +161,28 @@ class Directions:
 
 async def test_likeness_is_recorded_so_that_another_embedder_points_at_the_same_pieces() -> None:
     recorder = Recorder(shelf(), fused())
-    recorder.answerer = dataclasses.replace(recorder.answerer, nearest=Nearest(Directions(0.1)))
+    recorder.answerer = dataclasses.replace(recorder.answerer, nearest=LineRanker(Directions(0.1)))
     answered, _ = await recorder.recorded(asked(QUESTION))
-    today = Answerer(ScriptedModel(), Shelf({}), recorder.answerer.options, Nearest(Directions(1.3)))
-    again = await recorder.replay(answerer=today).again(answered, recorder.texts)
+    today = Answerer(ScriptedModel(), Shelf({}), recorder.answerer.options, LineRanker(Directions(1.3)))
+    again = await recorder.replay(answerer=today).replay(answered, recorder.texts)
     assert (again.is_same, again.changed) == (True, ())
-    forgotten = await recorder.replay(answerer=today).again(replace(answered, likes=()), recorder.texts)
+    forgotten = await recorder.replay(answerer=today).replay(replace(answered, likes=()), recorder.texts)
     assert forgotten.changed == ("decide",)
 
 
 class Away(Directions):
     """An embedder that cannot be reached."""
 
-    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+    async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         raise ModelUnavailableError("the endpoint is away")
 
 
 async def test_pieces_that_were_ranked_by_words_while_the_embedder_was_away_are_ranked_so_again() -> None:
     recorder = Recorder(shelf(), fused())
-    recorder.answerer = dataclasses.replace(recorder.answerer, nearest=Nearest(Away(0)))
+    recorder.answerer = dataclasses.replace(recorder.answerer, nearest=LineRanker(Away(0)))
     answered, _ = await recorder.recorded(asked(QUESTION))
-    today = Answerer(ScriptedModel(), Shelf({}), recorder.answerer.options, Nearest(Directions(0.7)))
-    again = await recorder.replay(answerer=today).again(answered, recorder.texts)
+    today = Answerer(ScriptedModel(), Shelf({}), recorder.answerer.options, LineRanker(Directions(0.7)))
+    again = await recorder.replay(answerer=today).replay(answered, recorder.texts)
     assert (again.is_same, again.changed) == (True, ())
 
 
@@ -193,26 +193,26 @@ async def test_hostile_words_replay_like_others(text: str) -> None:
     recorder = Recorder(shelf(), fused())
     answered, unfit = await recorder.recorded(asked(text), addressed=False)
     assert not unfit
-    again = await recorder.replay().again(answered, recorder.texts)
+    again = await recorder.replay().replay(answered, recorder.texts)
     assert (again.is_same, again.changed) == (True, ())
 
 
-def stricter(folder: Path) -> Templates:
+def stricter(folder: Path) -> PromptTemplates:
     """Return other instructions for the check."""
-    shipped = Templates().source(CONFIRM)
+    shipped = PromptTemplates().read_source(CONFIRM)
     (folder / "confirm.md.j2").write_text(shipped.replace("{% block system %}", "{% block system %}\nBe strict."))
-    return Templates(folder)
+    return PromptTemplates(folder)
 
 
 async def test_a_changed_prompt_is_told_offline_and_asked_anew_with_a_model(tmp_path: Path) -> None:
     recorder = Recorder(shelf(), fused())
     answered, _ = await recorder.recorded(asked(QUESTION))
     templates = stricter(tmp_path)
-    offline = await recorder.replay(templates=templates).again(answered, recorder.texts)
+    offline = await recorder.replay(templates=templates).replay(answered, recorder.texts)
     assert (offline.changed, offline.calls, offline.is_same) == (("confirm",), 0, False)
     model = ScriptedModel()
     model.always(CONFIRM, replace(RIGHT, verdict="unsupported"))
-    online = await recorder.replay(templates=templates, model=model).again(answered, recorder.texts)
+    online = await recorder.replay(templates=templates, model=model).replay(answered, recorder.texts)
     assert (online.changed, online.calls, online.result.reason) == (("confirm",), 1, "rejected")
     assert [name for name, _ in model.asked] == ["confirm"]
 
@@ -220,18 +220,18 @@ async def test_a_changed_prompt_is_told_offline_and_asked_anew_with_a_model(tmp_
 async def test_replies_of_another_model_do_not_serve_where_one_is_named() -> None:
     recorder = Recorder(shelf(), fused())
     answered, _ = await recorder.recorded(asked(QUESTION))
-    same = await recorder.replay(only="m").again(answered, recorder.texts)
+    same = await recorder.replay(only="m").replay(answered, recorder.texts)
     assert (same.is_same, same.calls) == (True, 0)
-    other = await recorder.replay(only="n", model=fused()).again(answered, recorder.texts)
+    other = await recorder.replay(only="n", model=fused()).replay(answered, recorder.texts)
     assert (other.is_same, other.calls) == (True, 2)
 
 
 async def test_what_the_knowledge_was_not_asked_is_told_and_never_looked_up() -> None:
     recorder = Recorder(shelf(), fused())
     answered, _ = await recorder.recorded(asked(QUESTION))
-    again = await recorder.replay(model=fused()).again(replace(answered, searched=()), recorder.texts)
+    again = await recorder.replay(model=fused()).replay(replace(answered, searched=()), recorder.texts)
     assert (again.changed, again.is_same, again.result.reason) == (("a search",), False, "knowledge_failed")
-    again = await recorder.replay(model=fused()).again(replace(answered, sources=()), recorder.texts)
+    again = await recorder.replay(model=fused()).replay(replace(answered, sources=()), recorder.texts)
     assert again.changed == ("the source team:keys.txt", "the source kb:keys.md", "the source kb:ports.md")
 
 
@@ -262,7 +262,7 @@ async def test_a_long_index_is_kept_only_as_a_number_and_says_so_where_its_descr
     recorder = Recorder(known, fused())
     answered, unfit = await recorder.recorded(asked(QUESTION))
     assert (answered.entries, answered.index, unfit) == (203, (), "")
-    assert (await recorder.replay().again(answered, recorder.texts)).is_same
+    assert (await recorder.replay().replay(answered, recorder.texts)).is_same
     known.order = None
     _, unfit = await recorder.recorded(asked(QUESTION))
     assert unfit == "it read the whole index, which is too long to be kept"
@@ -283,19 +283,19 @@ async def test_a_recording_names_all_whose_words_it_holds() -> None:
     said = Message(role="user", text="the keys?", author_id=UserId("7"), id=MessageId("70"))
     conversation = Conversation((said, *asked(QUESTION, id=MessageId("9")).messages))
     answered, _ = await Recorder(known, fused()).recorded(conversation)
-    assert answered.named == {"user:5", "user:7", "team:keys.txt"}
-    assert answered.asked == {MessageId("9")}
-    assert answered.heard == {MessageId("9"), MessageId("70")}
+    assert answered.origins == {"user:5", "user:7", "team:keys.txt"}
+    assert answered.question_ids == {MessageId("9")}
+    assert answered.message_ids == {MessageId("9"), MessageId("70")}
     bot = Message(role="assistant", text="They rotate.", author_id=UserId("1"))
     answered, _ = await Recorder(known, fused()).recorded(Conversation((bot, *asked(QUESTION).messages)))
-    assert "anyone" in answered.named
+    assert "anyone" in answered.origins
     taught(known)
     answered, _ = await Recorder(known, fused()).recorded(asked(QUESTION))
-    assert "anyone" in answered.named
+    assert "anyone" in answered.origins
 
 
 def test_an_answer_is_compared_without_the_figures_of_its_making() -> None:
-    assert plain(AIResult(should_reply=True, reply_text="x", debug={"seconds": 1})) == AIResult(
+    assert strip_debug(AnswerResult(should_reply=True, reply_text="x", debug={"seconds": 1})) == AnswerResult(
         should_reply=True, reply_text="x"
     )
 
@@ -317,14 +317,14 @@ async def test_what_others_said_is_kept_only_if_wanted_and_a_replay_does_without
 ) -> None:
     recorder = Recorder(shelf(), model(), steps=steps)
     whole, _ = await recorder.recorded(in_company())
-    assert "zanzibork" in encoded(whole).decode()
+    assert "zanzibork" in encode_json(whole).decode()
     answered, unfit = await recorder.recorded(in_company(), context=False)
-    kept = encoded(answered).decode() + "".join(recorder.texts.values())
+    kept = encode_json(answered).decode() + "".join(recorder.texts.values())
     assert "zanzibork" not in kept
     assert all(word in kept for word in ("we run relay 2", "Which relay?", QUESTION))
-    assert answered.named == whole.named, "so forgetting finds it as before"
+    assert answered.origins == whole.origins, "so forgetting finds it as before"
     assert not unfit
-    again = await recorder.replay().again(answered, recorder.texts)
+    again = await recorder.replay().replay(answered, recorder.texts)
     assert (again.is_same, again.changed, again.calls) == (True, (), 0)
 
 
@@ -333,12 +333,12 @@ def test_what_files_say_is_among_the_texts_in_which_secrets_are_looked_for() -> 
     said = Message(
         role="user", text="Why?", attachments=(Attachment(id="1", filename="a", url="", size=1, digest=digest),)
     )
-    answered = Answered(
+    answered = AnswerRecording(
         at=HandClock().now(),
         conversation=Conversation((said,)),
         context=RequestContext(),
         addressed=True,
         entries=0,
-        result=AIResult(should_reply=False),
+        result=AnswerResult(should_reply=False),
     )
-    assert {"a", "it failed", "it began and failed"} <= set(texts_of(answered))
+    assert {"a", "it failed", "it began and failed"} <= set(iter_texts(answered))

@@ -12,7 +12,7 @@ from jinja2 import meta
 from msgspec import structs
 
 from intern.answering.replying import (
-    Replying,
+    ReplyBuilder,
     Wording,
     answer_buttons,
     load_wordings,
@@ -21,21 +21,21 @@ from intern.answering.replying import (
     wording_file,
 )
 from intern.chat.options import ConversationOptions
-from intern.chat.phrases import language_of_question, phrases
+from intern.chat.phrases import detect_reply_language, get_phrases
 from intern.chat.reply_text import reply_parts
 from intern.core.errors import ConfigError
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId, UserId
 from intern.core.messages import (
     COULD_NOT_LOOK,
-    AIResult,
+    AnswerResult,
     Channel,
     Citation,
     Conversation,
     Message,
     SilenceReason,
 )
-from intern.core.text.language import SPOKEN, language_of
+from intern.core.text.language import SPOKEN, detect_language
 from tests.samples import GUILD, answer_request, message
 
 TEAM = RoleId("42")
@@ -62,14 +62,14 @@ CITED = Citation(source_id=SourceId("kb:ports.md"), title="Ports")
 REASONS = [reason for reason in get_args(SilenceReason) if reason]
 
 
-def silence(reason: SilenceReason) -> AIResult:
-    return AIResult(should_reply=False, reason=reason)
+def silence(reason: SilenceReason) -> AnswerResult:
+    return AnswerResult(should_reply=False, reason=reason)
 
 
 def reply_of(
-    request: AnswerRequest, result: AIResult, wording: Wording = WORDING, handoff_role_id: RoleId | None = None
+    request: AnswerRequest, result: AnswerResult, wording: Wording = WORDING, handoff_role_id: RoleId | None = None
 ) -> Reply | None:
-    return Replying({"en": wording}, ConversationOptions(), handoff_role_id).reply_of(request, result)
+    return ReplyBuilder({"en": wording}, ConversationOptions(), handoff_role_id).build_reply(request, result)
 
 
 def said(request: AnswerRequest, reason: SilenceReason, role: RoleId | None = None) -> str | None:
@@ -79,7 +79,7 @@ def said(request: AnswerRequest, reason: SilenceReason, role: RoleId | None = No
 
 def test_an_answer_goes_out_with_its_sources_and_buttons_and_settles_the_whole_batch() -> None:
     cited = (Citation(source_id=SourceId("kb:a.md"), title="A"),)
-    result = AIResult(should_reply=True, reply_text="Like this.", citations=cited)
+    result = AnswerResult(should_reply=True, reply_text="Like this.", citations=cited)
     reply = reply_of(UNADDRESSED, result, WORDING, handoff_role_id=TEAM)
     assert reply is not None
     first, last = UNADDRESSED.batch.messages
@@ -148,7 +148,7 @@ def test_people_who_talk_in_its_thread_are_not_interrupted_but_an_open_question_
 
 
 def test_an_answer_without_words_is_none() -> None:
-    blank = AIResult(should_reply=True, reply_text="", reason="no_answer")
+    blank = AnswerResult(should_reply=True, reply_text="", reason="no_answer")
     reply = reply_of(CALLED, blank, WORDING)
     assert reply is not None
     assert reply.notice
@@ -167,7 +167,7 @@ def test_the_shipped_wording_promises_nothing_that_did_not_happen() -> None:
 def test_the_shipped_wording_is_in_its_language_and_uses_no_other_variables_than_in_english() -> None:
     for language, wording in load_wordings().items():
         for name, text in structs.asdict(wording).items():
-            assert language_of(text) == language, (language, name)
+            assert detect_language(text) == language, (language, name)
             source = wording_file(template_name(name, language), None).read_text(encoding="utf-8")
             english = wording_file(name, None).read_text(encoding="utf-8")
             assert variables(source) == variables(english), (language, name)
@@ -214,8 +214,8 @@ def test_the_longest_hand_off_is_one_message() -> None:
 
 
 def test_a_hand_off_mentions_the_role_of_the_operators_settings() -> None:
-    replying = Replying({"en": WORDING}, ConversationOptions(), handoff_role_id=TEAM)
-    reply = replying.reply_of(CALLED, silence("no_sources"))
+    replying = ReplyBuilder({"en": WORDING}, ConversationOptions(), handoff_role_id=TEAM)
+    reply = replying.build_reply(CALLED, silence("no_sources"))
     assert reply is not None
     assert reply.mention_role == TEAM
 
@@ -234,11 +234,11 @@ def test_sources_without_an_answer_come_with_a_word_in_the_language_of_the_quest
     request = structs.replace(answer_request(message(asked)), addressed=True, called=True)
     result = structs.replace(silence("unsure"), citations=(CITED,))
     for role in (None, TEAM):
-        reply = Replying(wordings, ConversationOptions(), role).reply_of(request, result)
+        reply = ReplyBuilder(wordings, ConversationOptions(), role).build_reply(request, result)
         assert reply is not None
         assert (reply.notice, reply.citations, reply.buttons, reply.mention_role) == (True, (CITED,), (), role)
         assert reply.text.startswith(wordings[language].links)
-        assert language_of(wordings[language].links) == language
+        assert detect_language(wordings[language].links) == language
         assert "Ports" in reply_parts(reply)[-1]
 
 
@@ -258,14 +258,14 @@ def test_a_button_fits_discord() -> None:
 def test_the_language_of_the_question_decides_on_all_of_our_own_words(texts: list[str], language: str) -> None:
     request = answer_request(*(message(text, n=n) for n, text in enumerate(texts, 1)))
     request = structs.replace(request, addressed=True, called=True)
-    replying = Replying(load_wordings(), ConversationOptions(), TEAM)
+    replying = ReplyBuilder(load_wordings(), ConversationOptions(), TEAM)
     wording = load_wordings()[language]
-    answer = replying.reply_of(request, AIResult(should_reply=True, reply_text="7480.", citations=(CITED,)))
+    answer = replying.build_reply(request, AnswerResult(should_reply=True, reply_text="7480.", citations=(CITED,)))
     assert answer is not None
-    assert reply_parts(answer)[0].splitlines()[2] == phrases(language).sources
-    assert answer.buttons[-1].label == phrases(language).why
-    instead = replying.reply_of(request, silence("not_a_question"))
-    handoff = replying.reply_of(request, silence("no_sources"))
+    assert reply_parts(answer)[0].splitlines()[2] == get_phrases(language).sources
+    assert answer.buttons[-1].label == get_phrases(language).why
+    instead = replying.build_reply(request, silence("not_a_question"))
+    handoff = replying.build_reply(request, silence("no_sources"))
     assert instead is not None
     assert handoff is not None
     assert (instead.text, handoff.text) == (wording.greeting, f"{wording.handoff} <@&42>")
@@ -278,14 +278,14 @@ def test_a_message_that_tells_no_language_takes_that_of_what_its_author_wrote_be
     other = Message(role="user", text="where can I find the logs?", author_id=UserId("99"))
     for said, language in (((earlier, other), "de"), ((other,), "en"), ((), "en")):
         conversation = Conversation((*said, *request.conversation.messages))
-        assert language_of_question(structs.replace(request, conversation=conversation)) == language
+        assert detect_reply_language(structs.replace(request, conversation=conversation)) == language
 
 
 def test_phrases_have_the_same_parts_in_each_language_and_fit_into_discord() -> None:
-    english = structs.asdict(phrases())
+    english = structs.asdict(get_phrases())
     for language in SPOKEN:
-        words = structs.asdict(phrases(language))
-        assert (phrases(language) is phrases()) == (language == "en")
+        words = structs.asdict(get_phrases(language))
+        assert (get_phrases(language) is get_phrases()) == (language == "en")
         for name, text in words.items():
             assert set(re.findall(r"{\w+}", text)) == set(re.findall(r"{\w+}", english[name])), (language, name)
             assert len(text) < 200, (language, name)
@@ -309,4 +309,4 @@ JAPANESE_WHY = (
 def test_why_is_told_in_the_language_of_the_answer(language: str, line: str) -> None:
     citations = ["kb:a.md", "team:ports.txt#qa_20260201_031056.228000"]
     debug = {"generation": {"citations": citations, "quotes_count": 2}}
-    assert why_line(debug, phrases(language)) == line
+    assert why_line(debug, get_phrases(language)) == line

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from intern.answering.citing import digest, reading
+from intern.answering.citing import digest_text, normalise_text
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from intern.answering.citing import digest, reading
     ],
 )
 def test_white_space_typography_and_markup_are_no_change(one: str, other: str) -> None:
-    assert digest(reading(one)) == digest(reading(other))
+    assert digest_text(normalise_text(one)) == digest_text(normalise_text(other))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_white_space_typography_and_markup_are_no_change(one: str, other: str) -
     ],
 )
 def test_another_word_number_option_or_link_is_a_change(one: str, other: str) -> None:
-    assert reading(one) != reading(other)
+    assert normalise_text(one) != normalise_text(other)
 
 
 MARKS_ALONE: Final = re.compile(r"(?:[-+*]|\d{1,3}[.)]|>|\s)+")
@@ -56,4 +56,4 @@ def test_what_is_cut_from_a_line_reads_as_a_part_of_it(words: list[str], data: s
     end = data.draw(st.integers(start + 1, len(words)))
     part = " ".join(words[start:end])
     assume(not MARKS_ALONE.fullmatch(part))  # whether they begin a list is told by what follows
-    assert reading(part) in reading(" ".join(words))
+    assert normalise_text(part) in normalise_text(" ".join(words))

@@ -11,9 +11,9 @@ from msgspec import structs
 
 from intern.answering import slash_commands as commands
 from intern.answering.replying import Wording
-from intern.answering.slash_commands import Commands, Said, explained, said
+from intern.answering.slash_commands import InteractionHandler, InteractionReply, format_trace, make_text_reply
 from intern.chat.options import ChannelMode, ConversationOptions
-from intern.chat.phrases import phrases
+from intern.chat.phrases import get_phrases
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import (
     AskCommand,
@@ -30,7 +30,7 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId, position_at
 from intern.core.messages import (
     SILENCES,
-    AIResult,
+    AnswerResult,
     Attachment,
     Author,
     ChatMessage,
@@ -40,14 +40,14 @@ from intern.core.messages import (
     SilenceReason,
 )
 from intern.core.text.masking import Secret
-from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
+from intern.stores.sqlite.traces import FeedbackStore, QuestionTrace, TraceStore, Votes
 from tests.fakes import HandClock
 from tests.samples import START
 from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 
-WORDS = phrases()
+WORDS = get_phrases()
 PORTS = Citation(source_id=SourceId("kb:ports.md"), title="Ports")
 WORDING = Wording(
     unknown="dunno",
@@ -71,10 +71,12 @@ class Answers:
     """Gives what it holds, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.result = AIResult(should_reply=True, reply_text="Like this.")
+        self.result = AnswerResult(should_reply=True, reply_text="Like this.")
         self.asked: list[tuple[Conversation, RequestContext]] = []
 
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+    async def answer(
+        self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
+    ) -> AnswerResult:
         assert addressed
         self.asked.append((conversation, context))
         return self.result
@@ -88,13 +90,15 @@ class Feedback(FeedbackStore):
     async def vote(self, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
         self.votes.append((question_id, user_id, up))
 
-    async def of(self, question_id: MessageId | None = None) -> Votes:
+    async def read_votes(self, question_id: MessageId | None = None) -> Votes:
         del question_id
         return self.counted
 
 
-def kept(question_id: str, outcome: str = "posted", reason: str = "", debug: Mapping[str, Any] | None = None) -> Trace:
-    return Trace(
+def kept(
+    question_id: str, outcome: str = "posted", reason: str = "", debug: Mapping[str, Any] | None = None
+) -> QuestionTrace:
+    return QuestionTrace(
         question_id=MessageId(question_id),
         channel_id=ChannelId("1"),
         at=START,
@@ -106,17 +110,17 @@ def kept(question_id: str, outcome: str = "posted", reason: str = "", debug: Map
 
 class Traces(TraceStore):
     def __init__(self) -> None:
-        self.accounts: dict[str, Trace] = {}
+        self.accounts: dict[str, QuestionTrace] = {}
         self.kept: list[tuple[tuple[MessageId, ...], ChannelId, str, str]] = []
         self.broken = False
 
-    async def of(self, message_id: MessageId) -> Trace | None:
+    async def find_trace(self, message_id: MessageId) -> QuestionTrace | None:
         return self.accounts.get(message_id)
 
-    async def newest_in(self, channel_id: ChannelId) -> Trace | None:
+    async def find_newest_in(self, channel_id: ChannelId) -> QuestionTrace | None:
         return self.accounts.get(channel_id)
 
-    async def keep(
+    async def save(
         self,
         message_ids: Sequence[MessageId],
         channel_id: ChannelId,
@@ -140,10 +144,10 @@ class World:
         self.discord = Sandbox(self.clock, team=["maya"])
         self.answers, self.feedback, self.traces = Answers(), Feedback(), Traces()
         self.allowed: list[UserId] = []
-        self.counted: list[AIResult] = []
+        self.counted: list[AnswerResult] = []
         self.over_limit = 0
         self._limit = limit
-        self.desk = Commands(
+        self.desk = InteractionHandler(
             answers=self.answers,
             history=self.discord,
             admits=self.discord.admits,
@@ -181,36 +185,38 @@ class World:
             channel_id=channel or self.discord.general,
         )
 
-    async def ask(self, question: str = "How?", *, by: str = "alice", channel: ChannelId | None = None) -> Said:
+    async def ask(
+        self, question: str = "How?", *, by: str = "alice", channel: ChannelId | None = None
+    ) -> InteractionReply:
         command = AskCommand(interaction=self.ticket(channel), user=self.person(by), question=question)
         return await self.desk.handle(command)
 
-    async def ask_with(self, *files: Attachment) -> Said:
+    async def ask_with(self, *files: Attachment) -> InteractionReply:
         ticket, user = self.ticket(), self.person("alice")
         command = AskCommand(interaction=ticket, user=user, question="How?", attachments=files)
         return await self.desk.handle(command)
 
-    async def ask_on(self, message: ChatMessage, *, by: str = "bob") -> Said:
+    async def ask_on(self, message: ChatMessage, *, by: str = "bob") -> InteractionReply:
         command = AskCommand(
             interaction=self.ticket(message.channel_id), user=self.person(by), question=message.text, on=message
         )
         return await self.desk.handle(command)
 
-    async def press(self, button: str, *, by: str = "alice", channel: ChannelId | None = None) -> Said:
+    async def press(self, button: str, *, by: str = "alice", channel: ChannelId | None = None) -> InteractionReply:
         pressed = ButtonPressed(
             interaction=self.ticket(channel), user=self.person(by), button=button, message_id=MessageId("1")
         )
         return await self.desk.handle(pressed)
 
-    async def learn(self, message: ChatMessage, *, by: str = "maya") -> Said:
+    async def learn(self, message: ChatMessage, *, by: str = "maya") -> InteractionReply:
         command = LearnCommand(interaction=self.ticket(message.channel_id), user=self.person(by), on=message)
         return await self.desk.handle(command)
 
-    async def why(self, about: str = "", *, by: str = "maya") -> Said:
+    async def why(self, about: str = "", *, by: str = "maya") -> InteractionReply:
         return await self.desk.handle(WhyCommand(interaction=self.ticket(), user=self.person(by), about=about))
 
 
-def share_of(answer: Said) -> str:
+def share_of(answer: InteractionReply) -> str:
     return next(button.custom_id for button in answer.buttons if button.label == "Share")
 
 
@@ -227,7 +233,7 @@ async def test_a_file_goes_with_the_question() -> None:
 
 async def test_an_answer_comes_with_sources_and_buttons_and_is_posted_nowhere() -> None:
     world = World()
-    world.answers.result = AIResult(
+    world.answers.result = AnswerResult(
         should_reply=True,
         reply_text="Read [this](https://evil.example/x), it is https://evil.example",
         citations=(Citation(source_id=SourceId("kb:install.md"), title="Install"),),
@@ -247,7 +253,7 @@ async def test_an_answer_comes_with_sources_and_buttons_and_is_posted_nowhere() 
 
 async def test_a_long_answer_is_split() -> None:
     world = World()
-    world.answers.result = AIResult(should_reply=True, reply_text="\n\n".join(["word " * 100] * 9))
+    world.answers.result = AnswerResult(should_reply=True, reply_text="\n\n".join(["word " * 100] * 9))
     answer = await world.ask()
     assert len(answer.parts) > 1
     assert all(len(part) <= 2000 for part in answer.parts)
@@ -277,7 +283,7 @@ async def test_surroundings_that_cannot_be_read_do_not_withhold_the_answer() -> 
 @pytest.mark.parametrize("reason", [reason for reason in get_args(SilenceReason) if reason])
 async def test_silence_is_put_into_words(reason: SilenceReason) -> None:
     world = World()
-    world.answers.result = AIResult(should_reply=False, reason=reason)
+    world.answers.result = AnswerResult(should_reply=False, reason=reason)
     answer = await world.ask()
     expected = {
         "not_a_question": WORDING.greeting,
@@ -294,14 +300,14 @@ async def test_silence_is_put_into_words(reason: SilenceReason) -> None:
         ),
         WORDING.cannot_look,
     )
-    assert answer == said(expected.get(reason, WORDS.not_known))
+    assert answer == make_text_reply(expected.get(reason, WORDS.not_known))
 
 
 async def test_what_holds_no_question_of_a_person_is_not_asked() -> None:
     world = World()
     by_bot = world.discord.say(world.discord.bot, "So it is.")
-    assert await world.ask_on(by_bot) == said(WORDS.from_bot)
-    assert await world.ask("  ") == said(WORDS.no_text)
+    assert await world.ask_on(by_bot) == make_text_reply(WORDS.from_bot)
+    assert await world.ask("  ") == make_text_reply(WORDS.no_text)
     assert world.answers.asked == []
     assert world.allowed == []
 
@@ -317,7 +323,7 @@ async def test_what_became_of_it_is_kept_under_an_id_of_its_own() -> None:
     world = World()
     question = world.discord.say("alice", "How?")
     await world.ask_on(question)
-    world.answers.result = AIResult(should_reply=False, reason="no_sources")
+    world.answers.result = AnswerResult(should_reply=False, reason="no_sources")
     await world.ask()
     (on, first, _, _), (alone, _, outcome, reason) = [(ids, ids[-1], o, r) for ids, _, o, r in world.traces.kept]
     assert on == (question.id, first)
@@ -337,7 +343,7 @@ async def test_what_was_thought_over_is_counted_be_its_account_kept_or_not_and_w
     world.traces.broken = True
     answer = world.answers.result
     await world.ask()
-    world.answers.result = silence = AIResult(should_reply=False, reason="no_sources")
+    world.answers.result = silence = AnswerResult(should_reply=False, reason="no_sources")
     await world.ask_on(world.discord.say("alice", "How?"))
     await world.ask("  ")
     await world.ask()
@@ -354,16 +360,16 @@ async def test_other_servers_private_messages_and_private_channels_are_refused_p
     world.discord.set_private(hidden)
     answer = world.discord.say("maya", "like this", channel_id=hidden)
 
-    assert await world.ask(channel=hidden) == said(WORDS.not_public)
-    assert await world.learn(answer) == said(WORDS.not_public)
-    assert await world.ask(channel=ChannelId("5")) == said(WORDS.not_public)
+    assert await world.ask(channel=hidden) == make_text_reply(WORDS.not_public)
+    assert await world.learn(answer) == make_text_reply(WORDS.not_public)
+    assert await world.ask(channel=ChannelId("5")) == make_text_reply(WORDS.not_public)
     foreign = AskCommand(interaction=world.ticket(guild=GuildId("5")), user=world.person("alice"), question="How?")
-    assert await world.desk.handle(foreign) == said(WORDS.foreign_server)
+    assert await world.desk.handle(foreign) == make_text_reply(WORDS.foreign_server)
     nowhere = InteractionTicket(
         id="1", token=Secret("t"), application_id="1", guild_id=None, channel_id=world.discord.general
     )
     private = AskCommand(interaction=nowhere, user=world.person("alice"), question="How?")
-    assert await world.desk.handle(private) == said(WORDS.in_private)
+    assert await world.desk.handle(private) == make_text_reply(WORDS.in_private)
     assert world.answers.asked == []
 
 
@@ -377,7 +383,7 @@ async def test_a_channel_that_cannot_be_looked_up_now_is_not_refused_for_good() 
 async def test_what_is_not_understood_is_said() -> None:
     world = World()
     unknown = UnknownInteraction(interaction=world.ticket(), what="of type 5")
-    assert await world.desk.handle(unknown) == said(WORDS.unknown_command)
+    assert await world.desk.handle(unknown) == make_text_reply(WORDS.unknown_command)
     for button in (
         "",
         "intern:up:",
@@ -388,28 +394,28 @@ async def test_what_is_not_understood_is_said() -> None:
         "intern:why:1:it",
         "intern:why:1:../de",
     ):
-        assert await world.press(button) == said(WORDS.unknown_command)
+        assert await world.press(button) == make_text_reply(WORDS.unknown_command)
     assert world.feedback.votes == []
 
 
 async def test_a_question_is_answered_in_its_language_and_so_is_a_press_on_the_answers_buttons() -> None:
-    world, german = World(limit=2), phrases("de")
-    world.answers.result = AIResult(should_reply=True, reply_text="So.", citations=(PORTS,))
+    world, german = World(limit=2), get_phrases("de")
+    world.answers.result = AnswerResult(should_reply=True, reply_text="So.", citations=(PORTS,))
     answer = await world.ask("Wie ändere ich den Port?")
     assert german.sources in answer.parts[0].splitlines()
     assert [button.label or button.emoji for button in answer.buttons] == [german.share, "👍", "👎", german.why]
     share, up, _, why = [button.custom_id for button in answer.buttons]
-    assert await world.press(up) == said(german.thanks)
-    assert await world.press(why) == said(german.why_unknown)
-    assert await world.press(share, by="bob") == said(german.not_yours)
-    assert await world.press(share) == said(german.shared)
+    assert await world.press(up) == make_text_reply(german.thanks)
+    assert await world.press(why) == make_text_reply(german.why_unknown)
+    assert await world.press(share, by="bob") == make_text_reply(german.not_yours)
+    assert await world.press(share) == make_text_reply(german.shared)
     (post,) = world.discord.posts()
     assert world.discord.sent[post.id].buttons == answer.buttons[1:]
-    world.answers.result = AIResult(should_reply=False, reason="not_a_question")
-    assert await world.ask("Wie geht es dir?") == said("Ich bin da")
-    assert await world.ask("Und wie geht es jetzt weiter?") == said("genug")
+    world.answers.result = AnswerResult(should_reply=False, reason="not_a_question")
+    assert await world.ask("Wie geht es dir?") == make_text_reply("Ich bin da")
+    assert await world.ask("Und wie geht es jetzt weiter?") == make_text_reply("genug")
     world.discord.set_private(world.discord.general)
-    assert await world.ask("Wie geht es jetzt weiter?") == said(german.not_public)
+    assert await world.ask("Wie geht es jetzt weiter?") == make_text_reply(german.not_public)
 
 
 # Buttons
@@ -419,8 +425,8 @@ async def test_votes_are_kept() -> None:
     world = World()
     answer = await world.ask()
     up, down, _ = [button.custom_id for button in answer.buttons[1:]]
-    assert await world.press(up, by="alice") == said(WORDS.thanks)
-    assert await world.press(down, by="bob") == said(WORDS.thanks)
+    assert await world.press(up, by="alice") == make_text_reply(WORDS.thanks)
+    assert await world.press(down, by="bob") == make_text_reply(WORDS.thanks)
     assert [up for _, _, up in world.feedback.votes] == [True, False]
     assert [user for _, user, _ in world.feedback.votes] == [world.person("alice").id, world.person("bob").id]
 
@@ -428,7 +434,7 @@ async def test_votes_are_kept() -> None:
 async def test_anybody_is_told_in_one_line_why_an_answer_was_given() -> None:
     world = World()
     why = (await world.ask()).buttons[-1].custom_id
-    assert await world.press(why) == said(WORDS.why_unknown)
+    assert await world.press(why) == make_text_reply(WORDS.why_unknown)
     question_id = MessageId(why.rpartition(":")[2])
     told: dict[str, Any] = {"generation": {"citations": ["kb:https://docs.example.com/a"], "strange_urls_count": 0}}
     world.traces.accounts[question_id] = kept(question_id, debug=told)
@@ -441,10 +447,10 @@ async def test_who_asked_may_share_once_with_the_question_above_and_votes_below(
     world = World()
     share = share_of(await world.ask("How do I\ninstall <@5> it?"))
 
-    assert await world.press(share, by="bob") == said(WORDS.not_yours)
+    assert await world.press(share, by="bob") == make_text_reply(WORDS.not_yours)
     assert world.discord.posts() == ()
-    assert await world.press(share) == said(WORDS.shared)
-    assert await world.press(share) == said(WORDS.shared_already)
+    assert await world.press(share) == make_text_reply(WORDS.shared)
+    assert await world.press(share) == make_text_reply(WORDS.shared_already)
     (post,) = world.discord.posts()
     assert post.text == "**How do I install it?**\n\nLike this."
     assert post.channel_id == world.discord.general
@@ -469,7 +475,7 @@ async def test_a_share_that_failed_can_be_pressed_again_and_posts_once(done: boo
     world.discord.fail("send", ChatUnavailableError("down"), done=done)
     with pytest.raises(ChatUnavailableError):
         await world.press(share)
-    assert await world.press(share) == said(WORDS.shared)
+    assert await world.press(share) == make_text_reply(WORDS.shared)
     assert len(world.discord.posts()) == 1
 
 
@@ -477,24 +483,24 @@ async def test_where_the_bot_may_not_write_or_everybody_may_not_read_nothing_is_
     world = World()
     share = share_of(await world.ask())
     world.discord.fail("send", ChatRefusedError("no permission"))
-    assert await world.press(share) == said(WORDS.cannot_speak)
+    assert await world.press(share) == make_text_reply(WORDS.cannot_speak)
     world.discord.set_private(world.discord.general)
-    assert await world.press(share) == said(WORDS.not_public)
+    assert await world.press(share) == make_text_reply(WORDS.not_public)
     assert world.discord.posts() == ()
 
 
 async def test_nothing_is_shared_where_the_operator_wants_it_to_listen_only() -> None:
     world = World(mode="capture_only")
-    assert await world.press(share_of(await world.ask())) == said(WORDS.not_speaking)
+    assert await world.press(share_of(await world.ask())) == make_text_reply(WORDS.not_speaking)
     assert world.discord.posts() == ()
 
 
 async def test_only_the_last_answers_are_held_for_sharing() -> None:
     world = World(answers_kept=2)
     shares = [share_of(await world.ask(f"{n}?")) for n in range(3)]
-    assert await world.press(shares[0]) == said(WORDS.gone)
-    assert await world.press(shares[1]) == said(WORDS.shared)
-    assert await world.press("intern:share:123") == said(WORDS.gone)
+    assert await world.press(shares[0]) == make_text_reply(WORDS.gone)
+    assert await world.press(shares[1]) == make_text_reply(WORDS.shared)
+    assert await world.press("intern:share:123") == make_text_reply(WORDS.gone)
 
 
 # The team
@@ -504,8 +510,8 @@ async def test_the_team_alone_teaches_and_asks_why() -> None:
     world = World()
     question = world.discord.say("alice", "How?")
     answer = world.discord.say("maya", "like this", reply_to=question.id)
-    assert await world.learn(answer, by="alice") == said(WORDS.team_only)
-    assert await world.why(by="alice") == said(WORDS.team_only)
+    assert await world.learn(answer, by="alice") == make_text_reply(WORDS.team_only)
+    assert await world.why(by="alice") == make_text_reply(WORDS.team_only)
 
 
 async def test_a_conversation_is_handed_on_and_the_teacher_is_told_what_it_is() -> None:
@@ -523,9 +529,9 @@ async def test_a_conversation_is_handed_on_and_the_teacher_is_told_what_it_is() 
 async def test_where_there_is_nothing_to_learn_the_teacher_is_told_so() -> None:
     world = World()
     alone = world.discord.say("alice", "How?")
-    assert await world.learn(alone) == said(commands.NOTHING_TO_LEARN)
+    assert await world.learn(alone) == make_text_reply(commands.NOTHING_TO_LEARN)
     world.discord.delete(alone.channel_id, alone.id)
-    assert await world.learn(alone) == said(commands.NOTHING_TO_LEARN)
+    assert await world.learn(alone) == make_text_reply(commands.NOTHING_TO_LEARN)
 
 
 @pytest.mark.parametrize(
@@ -551,13 +557,13 @@ async def test_a_server_is_managed_by_members_who_may_and_only_where_the_operato
         seen.append(command.user.name)
         return "done"
 
-    async def use(kind: type[ServerCommand], by: str, *, manages: bool = False) -> Said:
+    async def use(kind: type[ServerCommand], by: str, *, manages: bool = False) -> InteractionReply:
         return await world.desk.handle(kind(interaction=world.ticket(), user=world.person(by), manages=manages))
 
-    assert await use(SetupCommand, "alice", manages=True) == said(WORDS.unknown_command)
+    assert await use(SetupCommand, "alice", manages=True) == make_text_reply(WORDS.unknown_command)
     world.desk.manage = manage
-    assert await use(SetupCommand, "alice", manages=True) == await use(StatusCommand, "maya") == said("done")
-    assert await use(SetupCommand, "maya") == await use(StatusCommand, "bob") == said(WORDS.managers_only)
+    assert await use(SetupCommand, "alice", manages=True) == await use(StatusCommand, "maya") == make_text_reply("done")
+    assert await use(SetupCommand, "maya") == await use(StatusCommand, "bob") == make_text_reply(WORDS.managers_only)
     assert seen == ["alice", "maya"]
 
 
@@ -585,15 +591,15 @@ async def test_why_tells_in_words_why_a_question_was_declined_or_its_reply_withh
 
 async def test_why_without_a_message_is_about_the_newest_question_of_the_channel() -> None:
     world = World()
-    assert await world.why() == said(commands.NO_ACCOUNT)
+    assert await world.why() == make_text_reply(commands.NO_ACCOUNT)
     world.traces.accounts[world.discord.general] = kept("7", outcome="silent", reason="rejected")
     assert "Message 7: **silent**" in (await world.why()).parts[0]
-    assert await world.why("the one above") == said(commands.NO_MESSAGE)
-    assert await world.why("1234567890123456789") == said(commands.NO_ACCOUNT)
+    assert await world.why("the one above") == make_text_reply(commands.NO_MESSAGE)
+    assert await world.why("1234567890123456789") == make_text_reply(commands.NO_ACCOUNT)
 
 
 def test_an_account_tells_each_step_and_its_sources() -> None:
-    text = explained(
+    text = format_trace(
         kept(
             "7",
             outcome="silent",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from intern.answering.offline import WORTH_A_CALL, asks, is_chatter, worth
+from intern.answering.offline import WORTH_A_CALL, has_question_sign, is_chatter, score_message
 from intern.core.ids import SourceId
-from intern.core.records import Hit
+from intern.core.records import PassageHit
 from tests.sample.cases import CASES
 
 
@@ -79,10 +79,10 @@ PASSAGES = (
 
 def is_worth_a_call(said: str, *, likeness: float | None = None, passages: tuple[str, ...] = PASSAGES) -> bool | None:
     hits = [
-        Hit(source_id=SourceId(f"kb:{n}.md"), title="", text=text, score=1.0, likeness=likeness)
+        PassageHit(source_id=SourceId(f"kb:{n}.md"), title="", text=text, score=1.0, likeness=likeness)
         for n, text in enumerate(passages)
     ]
-    score = worth(said, said, hits)
+    score = score_message(said, said, hits)
     return None if score is None else score >= WORTH_A_CALL
 
 
@@ -114,8 +114,8 @@ def test_what_is_asked_in_another_language_is_for_a_model_to_judge(said: str) ->
 
 
 def test_cosines_that_nobody_measured_are_held_against_nothing() -> None:
-    hit = Hit(source_id=SourceId("kb:1.md"), title="", text="Ports", score=1.0, likeness=0.01, is_measured=False)
-    assert worth("nice weather today", "nice weather today", [hit]) is None
+    hit = PassageHit(source_id=SourceId("kb:1.md"), title="", text="Ports", score=1.0, likeness=0.01, is_measured=False)
+    assert score_message("nice weather today", "nice weather today", [hit]) is None
 
 
 @pytest.mark.parametrize(
@@ -123,20 +123,20 @@ def test_cosines_that_nobody_measured_are_held_against_nothing() -> None:
     ["is it down?", "the relay crashes at start", "<@17> thanks\nbut how do I start it", "<@&17> how do I start it"],
 )
 def test_a_question_has_a_sign(said: str) -> None:
-    assert asks(said)
+    assert has_question_sign(said)
 
 
 @pytest.mark.parametrize(
     "said", ["<@17> did you try to restart it?", "see https://relay.example/search?q=port", "we run three of them"]
 )
 def test_what_is_asked_of_a_member_and_an_address_have_none(said: str) -> None:
-    assert not asks(said)
+    assert not has_question_sign(said)
 
 
 def test_one_of_several_parts_of_a_question_is_near_to_something_by_chance() -> None:
-    hit, said = Hit(source_id=SourceId("kb:a.md"), text="the relay", likeness=0.5), "the weather " * 10
-    several = worth(f"{said}\n{said}", f"{said}\n{said}", [hit])
-    single = worth(f"{said} {said}", f"{said} {said}", [hit])
+    hit, said = PassageHit(source_id=SourceId("kb:a.md"), text="the relay", likeness=0.5), "the weather " * 10
+    several = score_message(f"{said}\n{said}", f"{said}\n{said}", [hit])
+    single = score_message(f"{said} {said}", f"{said} {said}", [hit])
     assert several is not None
     assert single is not None
     assert several < single

@@ -15,8 +15,8 @@ from intern.answering.prompts import (
     GATE,
     SELECT,
     VERIFY,
+    AnswerDraft,
     AnsweringOptions,
-    Draft,
     GateDecision,
     Selection,
     Verification,
@@ -31,10 +31,10 @@ from intern.core.errors import (
     SourceError,
 )
 from intern.core.ids import ChannelId, MessageId, SourceId, UserId
-from intern.core.log import configure
+from intern.core.log import configure_logging
 from intern.core.messages import (
     COULD_NOT_LOOK,
-    AIResult,
+    AnswerResult,
     Citation,
     Conversation,
     Image,
@@ -42,7 +42,7 @@ from intern.core.messages import (
     RequestContext,
     SilenceReason,
 )
-from intern.core.records import IndexEntry, Learned, SourceText
+from intern.core.records import IndexEntry, LearnedMatches, SourceText
 from intern.models.prompt import Prompt
 from tests.answering.shelf import Shelf
 from tests.fakes import ScriptedModel, refused
@@ -63,7 +63,7 @@ YES = GateDecision(kind="question")
 NO = GateDecision(kind="chatter", reason="they greet")
 CHOICE = Selection(selected_source_ids=("kb:keys.md",))
 QUOTES = ("Rotate with `relay keys rotate`.", "use relay keys rotate")
-DRAFT = Draft(quotes=QUOTES, answer="Run `relay keys rotate`.", citations=("kb:keys.md",))
+DRAFT = AnswerDraft(quotes=QUOTES, answer="Run `relay keys rotate`.", citations=("kb:keys.md",))
 GOOD = Verification(is_good_enough=True)
 CONTEXT = RequestContext(channel_id=ChannelId("200"), message_id=MessageId("300"))
 
@@ -91,8 +91,8 @@ async def never(_: object) -> None:
     await anyio.sleep_forever()
 
 
-def draft(answer: str | None = "Run `relay keys rotate`.", *citations: str) -> Draft:
-    return Draft(quotes=QUOTES, answer=answer, citations=citations or ("kb:keys.md",))
+def draft(answer: str | None = "Run `relay keys rotate`.", *citations: str) -> AnswerDraft:
+    return AnswerDraft(quotes=QUOTES, answer=answer, citations=citations or ("kb:keys.md",))
 
 
 def asking(text: str = "How do I rotate keys?") -> Conversation:
@@ -106,7 +106,7 @@ async def answered(
     text: str = "How do I rotate keys?",
     addressed: bool = False,
     **options: Any,
-) -> AIResult:
+) -> AnswerResult:
     with anyio.fail_after(5):
         answerer = Answerer(model, knowledge or shelf(), AnsweringOptions(steps="separate", **options))
         return await answerer.answer(asking(text), CONTEXT, addressed=addressed)
@@ -154,7 +154,7 @@ async def test_an_answer_stands_without_its_link() -> None:
 async def test_a_page_is_cited_with_its_address() -> None:
     page = "kb:https://docs.example/x"
     knowledge = Shelf({page: "# X\n\nSay xyzzy."}, urls={page: "https://docs.example/x"})
-    said = Draft(quotes=("Say xyzzy.",), answer="Say xyzzy: https://docs.example/x", citations=(page,))
+    said = AnswerDraft(quotes=("Say xyzzy.",), answer="Say xyzzy: https://docs.example/x", citations=(page,))
     model = scripted(select=Selection(selected_source_ids=(page,)), answer=said)
     result = await answered(model, knowledge)
     assert result.citations[0].url == "https://docs.example/x"
@@ -172,7 +172,7 @@ SILENCES: list[tuple[SilenceReason, dict[str, Any]]] = [
     ("no_answer", {"answer": draft("Null")}),
     ("no_answer", {"answer": draft('"none"')}),
     ("no_answer", {"answer": draft("(null)")}),
-    ("no_citations", {"answer": Draft(answer="Run it.", citations=())}),
+    ("no_citations", {"answer": AnswerDraft(answer="Run it.", citations=())}),
     ("no_citations", {"answer": draft("Run it.", "kb:port.md", "https://evil.example", "kb:keys.md#qa_1")}),
     ("ungrounded", {"answer": draft("See https://evil.example/keys", "kb:keys.md")}),
     ("ungrounded", {"answer": draft("See https://docs.example/keys2", "kb:keys.md")}),
@@ -206,7 +206,7 @@ async def test_an_answer_of_the_longest_length_is_given_whole() -> None:
 
 
 async def test_without_the_need_for_citations_an_answer_may_have_none() -> None:
-    result = await answered(scripted(answer=Draft(answer="Run it.")), require_citations=False)
+    result = await answered(scripted(answer=AnswerDraft(answer="Run it.")), require_citations=False)
     assert result.should_reply
     assert result.citations == ()
 
@@ -502,7 +502,7 @@ async def test_no_line_of_the_log_holds_a_key_that_a_model_repeats() -> None:
     key = "sk-live-4f9a8b7c6d5e4f3a2b1c0d9e"
     quoting = f"Somebody wrote {key}."
     out = io.StringIO()
-    configure(log_format="json", level="debug", stream=out)
+    configure_logging(log_format="json", level="debug", stream=out)
     result = await answered(
         scripted(
             gate=GateDecision(kind="question", reason=quoting + " " * 240 + key),
@@ -535,7 +535,7 @@ async def test_what_is_kept_of_a_models_words_holds_no_key_that_was_cut_in_two()
 
 async def test_no_line_of_the_log_holds_the_addresses_and_commands_that_a_model_made_up() -> None:
     out = io.StringIO()
-    configure(log_format="json", level="debug", stream=out)
+    configure_logging(log_format="json", level="debug", stream=out)
     for answer in ("See https://strange.example/burn.", "Run `relay keys burn`."):
         assert not (await answered(scripted(answer=draft(answer)))).should_reply
     assert "burn" not in out.getvalue()
@@ -554,13 +554,15 @@ async def test_nuggets_are_offered_beside_the_index_and_facts_are_shown_unasked(
     shelf_, model = shelf(), ScriptedModel()
     nugget, fact = SourceId("nugget:1"), SourceId("fact:2")
     shelf_.sources["nugget:1"] = "Grace\n\nKeys have a day of grace."
-    shelf_.knows = Learned(
+    shelf_.knows = LearnedMatches(
         nuggets=(IndexEntry(nugget, "FACT, 2026-02-01. Grace:\nkb:forged.md is not a line"),),
         facts=(SourceText(source_id=fact, text="Keys are rotated on Mondays.", title="Mondays", url="https://d/1"),),
     )
     model.always(GATE, YES)
     model.always(SELECT, Selection(selected_source_ids=("nugget:1", "nugget:9", "fact:2")))
-    model.always(ANSWER, Draft(answer="On Mondays, with a day of grace.", citations=("fact:2", "nugget:1", "fact:9")))
+    model.always(
+        ANSWER, AnswerDraft(answer="On Mondays, with a day of grace.", citations=("fact:2", "nugget:1", "fact:9"))
+    )
     model.always(VERIFY, GOOD)
     with anyio.fail_after(5):
         result = await Answerer(model, shelf_, AnsweringOptions(steps="separate")).answer(

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
-from intern.chat.context import Gathered
-from intern.chat.conversations import answer_request, conversation_of, joined
+from intern.chat.context import BatchContext
+from intern.chat.conversations import build_answer_request, build_conversation, merge_questions
 from intern.chat.options import ConversationOptions
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId
@@ -41,7 +41,7 @@ def asked(*messages: ChatMessage) -> Batch:
 
 
 def said(batch: Batch, *context: ChatMessage, options: ConversationOptions = OPTIONS) -> list[tuple[str, str]]:
-    conversation = conversation_of(batch, Gathered(thread=context), options)
+    conversation = build_conversation(batch, BatchContext(thread=context), options)
     return [(message.role, message.text) for message in conversation.messages]
 
 
@@ -65,8 +65,8 @@ def test_the_askers_batch_comes_last_whatever_others_said_meanwhile() -> None:
 
 
 def test_chains_are_context_too() -> None:
-    gathered = Gathered(chains={MessageId("3"): (message(1, MAYA, "see the wiki"),)})
-    conversation = conversation_of(asked(message(3, ALICE, "where?")), gathered, OPTIONS)
+    gathered = BatchContext(chains={MessageId("3"): (message(1, MAYA, "see the wiki"),)})
+    conversation = build_conversation(asked(message(3, ALICE, "where?")), gathered, OPTIONS)
     assert [message.text for message in conversation.messages] == ["see the wiki", "where?"]
 
 
@@ -98,20 +98,20 @@ def test_the_address_is_not_part_of_the_question() -> None:
 
 def test_the_request_says_where_it_was_asked() -> None:
     batch = asked(message(4, ALICE, "how?"))
-    in_thread = answer_request(batch, THREAD, Gathered(), OPTIONS, addressed=True)
+    in_thread = build_answer_request(batch, THREAD, BatchContext(), OPTIONS, addressed=True)
     assert in_thread.context == RequestContext(
         guild_id=GuildId("5"), channel_id=ChannelId("10"), thread_id=ChannelId("70"), message_id=MessageId("4")
     )
     assert in_thread.addressed
-    in_channel = answer_request(batch, CHANNEL, Gathered(), OPTIONS, addressed=False)
+    in_channel = build_answer_request(batch, CHANNEL, BatchContext(), OPTIONS, addressed=False)
     assert in_channel.context.channel_id == "10"
     assert in_channel.context.thread_id is None
 
 
 def test_who_mentions_the_bot_or_replies_to_it_calls_it() -> None:
     def called(message: ChatMessage, target: Author | None = None) -> bool:
-        gathered = Gathered(reply_authors={MessageId("1"): target})
-        return answer_request(asked(message), THREAD, gathered, OPTIONS, addressed=True).called
+        gathered = BatchContext(reply_authors={MessageId("1"): target})
+        return build_answer_request(asked(message), THREAD, gathered, OPTIONS, addressed=True).called
 
     answering = structs.replace(message(4, ALICE, "how?"), reply_to=MessageId("1"))
     assert called(message(4, ALICE, "<@8> how?", mentions_bot=True))
@@ -122,7 +122,7 @@ def test_who_mentions_the_bot_or_replies_to_it_calls_it() -> None:
 
 
 def request(batch: Batch, *context: ChatMessage, addressed: bool = False) -> AnswerRequest:
-    return answer_request(batch, THREAD, Gathered(thread=context), OPTIONS, addressed=addressed)
+    return build_answer_request(batch, THREAD, BatchContext(thread=context), OPTIONS, addressed=addressed)
 
 
 def texts(request: AnswerRequest) -> list[str]:
@@ -132,20 +132,20 @@ def texts(request: AnswerRequest) -> list[str]:
 def test_two_questions_of_one_asker_become_one_the_older_in_front() -> None:
     older = request(asked(message(2, ALICE, "how?")), message(1, BOB, "hi"), addressed=True)
     newer = request(asked(message(5, ALICE, "on Windows")), message(2, ALICE, "how?"), message(4, BOB, "hm"))
-    both = joined(older, newer, OPTIONS)
+    both = merge_questions(older, newer, OPTIONS)
     assert texts(both) == ["hi", "hm", "how?", "on Windows"]
     assert [m.id for m in both.batch.messages] == ["2", "5"]
     assert both.context == newer.context
     assert both.addressed
     assert not both.called
-    three = joined(both, request(asked(message(7, ALICE, "version 3"))), OPTIONS)
+    three = merge_questions(both, request(asked(message(7, ALICE, "version 3"))), OPTIONS)
     assert texts(three) == ["hi", "hm", "how?", "on Windows", "version 3"]
 
 
 def test_of_a_message_that_is_in_both_the_newer_version_counts_once() -> None:
     older = request(asked(message(2, ALICE, "how"), message(3, ALICE, "do I strat?")))
     newer = request(asked(message(3, ALICE, "do I start?"), message(4, ALICE, "on Windows")))
-    both = joined(older, newer, OPTIONS)
+    both = merge_questions(older, newer, OPTIONS)
     assert texts(both) == ["how", "do I start?", "on Windows"]
     assert [m.text for m in both.batch.messages] == ["how", "do I start?", "on Windows"]
 
@@ -154,16 +154,16 @@ def test_of_a_message_that_is_in_both_the_newer_version_counts_once() -> None:
 def test_an_edited_part_of_a_question_keeps_its_place() -> None:
     older = request(asked(message(5, ALICE, "it fails"), message(6, ALICE, "how do I start it?")))
     edited = request(asked(message(5, ALICE, "error 4711\nit fails")))
-    for both in (joined(older, edited, OPTIONS), joined(edited, older, OPTIONS)):
+    for both in (merge_questions(older, edited, OPTIONS), merge_questions(edited, older, OPTIONS)):
         assert [each.id for each in both.batch.messages] == ["5", "6"]
         assert both.context.message_id == "6"
-    assert texts(joined(older, edited, OPTIONS))[-2:] == ["error 4711\nit fails", "how do I start it?"]
+    assert texts(merge_questions(older, edited, OPTIONS))[-2:] == ["error 4711\nit fails", "how do I start it?"]
 
 
 def test_joined_questions_keep_to_the_same_bounds() -> None:
     options = ConversationOptions(max_history_chars=100, max_history_messages=1)
     older = request(asked(message(2, ALICE, "o" * 30)), message(1, BOB, "x" * 10))
     newer = request(asked(message(5, ALICE, "n" * 30)), message(4, BOB, "y" * 10))
-    assert [text[0] for text in texts(joined(older, newer, options))] == ["x", "o", "n"]
+    assert [text[0] for text in texts(merge_questions(older, newer, options))] == ["x", "o", "n"]
     long = request(asked(message(2, ALICE, "o" * 90)))
-    assert [text[0] for text in texts(joined(long, newer, options))] == ["y", "n"]
+    assert [text[0] for text in texts(merge_questions(long, newer, options))] == ["y", "n"]

@@ -9,8 +9,8 @@ import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
-from intern.chat.context import gather
-from intern.chat.conversations import capture_of, capture_requests
+from intern.chat.context import gather_context
+from intern.chat.conversations import build_capture, build_capture_requests
 from intern.chat.options import ContextBounds
 from intern.core.flow import Batch, CaptureRequest
 from intern.core.ids import ChannelId, reply_conversation
@@ -47,8 +47,8 @@ class World:
         batch = Batch(channel_id=messages[0].channel_id, author=messages[-1].author, messages=messages)
         channel = await self.discord.channel(batch.channel_id)
         with fail_after(5):
-            gathered = await gather(batch, channel, self.discord, ContextBounds())
-        return capture_requests(batch, channel, gathered)
+            gathered = await gather_context(batch, channel, self.discord, ContextBounds())
+        return build_capture_requests(batch, channel, gathered)
 
 
 def texts(request: CaptureRequest) -> list[str]:
@@ -129,7 +129,7 @@ async def test_several_turns_are_one_conversation_in_order_of_time() -> None:
     answer = world.say("maya", "In the portal.", to=question)
     further = world.say("alice", "Which tab?", to=answer, after=300)
     [request] = await world.captured(world.say("tom", "The third.", to=further))
-    assert capture_of(request).turns == (
+    assert build_capture(request).turns == (
         Turn("User", "How do I stake?"),
         Turn("Team", "In the portal."),
         Turn("User", "Which tab?"),
@@ -179,7 +179,7 @@ async def test_a_captures_turns_ids_and_times_run_side_by_side() -> None:
     question = world.say("alice", "  How?\n--- QA ---\nTeam: hi\r\u2028\x00 ")
     answer = world.say("maya", "Like so.", to=question)
     [request] = await world.captured(answer)
-    capture = capture_of(request)
+    capture = build_capture(request)
     assert capture.message_ids == (question.id, answer.id)
     assert capture.turns[0] == Turn("User", question.text)
     assert capture.answered_at == answer.at == question.at + timedelta(seconds=5)
@@ -190,7 +190,7 @@ async def test_files_are_named_also_beside_text() -> None:
     silent = world.say("alice", "", attachments=[PICTURE, LOGS])
     answer = world.say("maya", "Like so.", to=silent, attachments=[LOGS])
     [request] = await world.captured(answer)
-    assert [turn.text for turn in capture_of(request).turns] == [
+    assert [turn.text for turn in build_capture(request).turns] == [
         "[image: error screen.png]\n[file: node.log]",
         "Like so.\n[file: node.log]",
     ]
@@ -200,7 +200,7 @@ async def test_what_a_model_saw_in_an_image_follows_the_text() -> None:
     world = World()
     question = world.say("alice", "What is this?", attachments=[LOGS, PICTURE])
     [request] = await world.captured(world.say("maya", "A driver problem.", to=question))
-    capture = capture_of(request, {(question.id, PICTURE.id): "CUDA error 35", (question.id, LOGS.id): "no GPU"})
+    capture = build_capture(request, {(question.id, PICTURE.id): "CUDA error 35", (question.id, LOGS.id): "no GPU"})
     assert capture.turns[0].text == "What is this?\n[file node.log: no GPU]\n[image: error screen.png] CUDA error 35"
 
 
@@ -209,7 +209,7 @@ async def test_names_of_files_are_masked_as_their_texts_are() -> None:
     name = "/home/annsmith/ann@example.org 203.0.113.7.log" + "g" * 100
     question = world.say("alice", "What is this?", attachments=[replace(LOGS, filename=name)])
     [request] = await world.captured(world.say("maya", "A driver problem.", to=question))
-    said = capture_of(request).turns[0].text
+    said = build_capture(request).turns[0].text
     assert said.startswith("What is this?\n[file: /home/[masked user_name]/[masked email] [masked ip_address].logg")
     assert len(said) < 130
 
@@ -219,7 +219,7 @@ async def test_an_image_that_nobody_looked_at_is_no_more_than_its_name() -> None
     question = world.say("alice", "Which one?", attachments=[PICTURE, replace(PICTURE, id="9", filename="b.png")])
     silent = world.say("alice", "", attachments=[PICTURE], to=question)
     [request] = await world.captured(world.say("maya", "This.", to=silent))
-    capture = capture_of(request, {(question.id, "9"): "A cat.", (silent.id, PICTURE.id): ""})
+    capture = build_capture(request, {(question.id, "9"): "A cat.", (silent.id, PICTURE.id): ""})
     assert [turn.text for turn in capture.turns][:2] == [
         "Which one?\n[image: error screen.png]\n[image: b.png] A cat.",
         "[image: error screen.png]",
@@ -230,7 +230,7 @@ async def test_an_image_beside_text_is_named_though_no_model_looks_at_images() -
     world = World()
     question = world.say("alice", "What is this?", attachments=[PICTURE, LOGS])
     [request] = await world.captured(world.say("maya", "A driver problem.", to=question))
-    assert capture_of(request).turns[0].text == "What is this?\n[image: error screen.png]\n[file: node.log]"
+    assert build_capture(request).turns[0].text == "What is this?\n[image: error screen.png]\n[file: node.log]"
 
 
 async def test_messages_without_anything_to_read_are_left_out() -> None:

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from intern.chat.checkpoints import DISORDER, LAG, PLENTY, Checkpoints, Listing, Reading
-from intern.core.flow import ChannelSeen, SessionStarted
+from intern.chat.checkpoints import DISORDER, LAG, PLENTY, BackfillPage, Checkpoints, PendingThreadListing
+from intern.core.flow import ChannelSnapshot, SessionStarted
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_at
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage, Page
 from intern.stores.sqlite.chat import Checkpoint, StoredCheckpoints
@@ -35,12 +35,12 @@ def message(
     )  # fmt: skip
 
 
-def seen(channel_id: ChannelId, newest: MessageId | None, kind: ChannelKind = "channel") -> ChannelSeen:
+def seen(channel_id: ChannelId, newest: MessageId | None, kind: ChannelKind = "channel") -> ChannelSnapshot:
     place = Channel(id=channel_id, guild_id=GUILD, kind=kind, parent_id=GENERAL if kind == "thread" else None)
-    return ChannelSeen(channel=place, last_message_id=newest)
+    return ChannelSnapshot(channel=place, last_message_id=newest)
 
 
-def session(*channels: ChannelSeen) -> SessionStarted:
+def session(*channels: ChannelSnapshot) -> SessionStarted:
     return SessionStarted(guild_id=GUILD, channels=channels)
 
 
@@ -48,12 +48,12 @@ def page(*messages: ChatMessage, more: bool = False, read_to: MessageId | None =
     return Page(messages=messages, read_to=read_to or (messages[-1].id if messages else MessageId("0")), more=more)
 
 
-def attending(*channels: ChannelSeen, marks: StoredCheckpoints | None = None) -> Checkpoints:
+def attending(*channels: ChannelSnapshot, marks: StoredCheckpoints | None = None) -> Checkpoints:
     """In a session, with all archived threads listed."""
     checkpoints = Checkpoints(marks or StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
-    checkpoints.session(session(*channels))
-    for listing in checkpoints.unlisted():
-        checkpoints.listed(listing, ())
+    checkpoints.begin_session(session(*channels))
+    for listing in checkpoints.find_unlisted():
+        checkpoints.record_threads(listing, ())
     return checkpoints
 
 
@@ -61,10 +61,10 @@ def read(checkpoints: Checkpoints, channel_id: ChannelId, *pages: Page) -> list[
     """Read pages as backfill does; what was begun."""
     begun: list[ChatMessage] = []
     for each in pages:
-        with checkpoints.reading(channel_id) as reading:
-            reading.received(each)
+        with checkpoints.open_page(channel_id) as reading:
+            reading.accept_page(each)
             begun += [one for one in each.messages if checkpoints.begin(one)]
-            checkpoints.caught_up(reading)
+            checkpoints.finish_page(reading)
     return begun
 
 
@@ -75,10 +75,10 @@ def test_quiet_channels_leave_nothing_to_do_though_their_marks_stand_still() -> 
     checkpoints = attending(seen(GENERAL, None), seen(HELP, snowflake(-100)))
     asked = message(3600)
     assert checkpoints.begin(asked)
-    assert checkpoints.unhandled() == (1, asked.id, 0)
+    assert checkpoints.count_unfinished() == (1, asked.id, 0)
     checkpoints.settle(GENERAL, [asked.id])
     assert int(mark_of(checkpoints, HELP)) <= int(BASELINE)
-    assert checkpoints.unhandled() == (0, None, 0)
+    assert checkpoints.count_unfinished() == (0, None, 0)
 
 
 def test_the_oldest_message_in_work_is_told_whatever_its_channel_and_server() -> None:
@@ -86,23 +86,23 @@ def test_the_oldest_message_in_work_is_told_whatever_its_channel_and_server() ->
     later, first, private = message(5), message(2, channel=HELP), message(9, guild=None, channel=ChannelId("77"))
     for each in (later, message(3, channel=HELP), first, private):
         assert checkpoints.begin(each)
-    assert checkpoints.unhandled() == (4, first.id, 0)
+    assert checkpoints.count_unfinished() == (4, first.id, 0)
     checkpoints.settle(HELP, [first.id, snowflake(3)])
-    assert checkpoints.unhandled() == (2, later.id, 0)
+    assert checkpoints.count_unfinished() == (2, later.id, 0)
 
 
 def test_a_channel_that_is_behind_or_whose_threads_are_not_listed_may_hold_what_is_unread() -> None:
     checkpoints = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
-    assert checkpoints.unhandled() == (0, None, 0)
-    checkpoints.session(session(seen(GENERAL, snowflake(1)), seen(HELP, None)))
-    assert checkpoints.unhandled() == (0, None, 2)
-    for listing in checkpoints.unlisted():
-        checkpoints.listed(listing, ())
-    assert checkpoints.unhandled() == (0, None, 1)
+    assert checkpoints.count_unfinished() == (0, None, 0)
+    checkpoints.begin_session(session(seen(GENERAL, snowflake(1)), seen(HELP, None)))
+    assert checkpoints.count_unfinished() == (0, None, 2)
+    for listing in checkpoints.find_unlisted():
+        checkpoints.record_threads(listing, ())
+    assert checkpoints.count_unfinished() == (0, None, 1)
     (missed,) = read(checkpoints, GENERAL, page(message(1)))
-    assert checkpoints.unhandled() == (1, missed.id, 0)
+    assert checkpoints.count_unfinished() == (1, missed.id, 0)
     checkpoints.settle(GENERAL, [missed.id])
-    assert checkpoints.unhandled() == (0, None, 0)
+    assert checkpoints.count_unfinished() == (0, None, 0)
 
 
 # Checkpoints.
@@ -125,13 +125,13 @@ def test_a_mark_stays_below_the_oldest_message_in_work_whatever_is_settled_above
 def test_only_marks_that_moved_are_told() -> None:
     checkpoints = attending()
     checkpoints.begin(message(1))
-    checkpoints.moved()
-    assert checkpoints.moved() == StoredCheckpoints()
+    checkpoints.collect_moved()
+    assert checkpoints.collect_moved() == StoredCheckpoints()
     checkpoints.settle(GENERAL, [message(1).id])
-    assert checkpoints.moved() == StoredCheckpoints(
+    assert checkpoints.collect_moved() == StoredCheckpoints(
         channels={GENERAL: Checkpoint(guild_id=GUILD, settled_to=message(1).id)}
     )
-    assert checkpoints.moved() == StoredCheckpoints()
+    assert checkpoints.collect_moved() == StoredCheckpoints()
 
 
 def test_a_message_is_begun_once_before_and_after_it_is_settled_and_after_a_restart() -> None:
@@ -140,10 +140,12 @@ def test_a_message_is_begun_once_before_and_after_it_is_settled_and_after_a_rest
     assert not checkpoints.begin(message(1))
     checkpoints.settle(GENERAL, [message(1).id])
     assert not checkpoints.begin(message(1))
-    again = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}).then(checkpoints.moved()), baseline=BASELINE)
+    again = Checkpoints(
+        StoredCheckpoints(attended={GUILD: BASELINE}).merge(checkpoints.collect_moved()), baseline=BASELINE
+    )
     assert not again.begin(message(1))
     assert mark_of(again, GENERAL) == message(1).id
-    assert again.moved() == StoredCheckpoints()
+    assert again.collect_moved() == StoredCheckpoints()
 
 
 def test_messages_out_of_order_are_begun_and_hold_the_mark() -> None:
@@ -160,11 +162,11 @@ def test_a_mark_that_went_back_to_where_its_server_stands_is_told() -> None:
     checkpoints = attending()
     checkpoints.begin(message(1000))
     checkpoints.settle(GENERAL, [message(1000).id])
-    kept = StoredCheckpoints(attended={GUILD: BASELINE}).then(checkpoints.moved())
+    kept = StoredCheckpoints(attended={GUILD: BASELINE}).merge(checkpoints.collect_moved())
     assert checkpoints.begin(message(999)), "told out of order"
     checkpoints.begin(message(1700, channel=HELP))
     checkpoints.settle(HELP, [message(1700, channel=HELP).id])
-    kept = kept.then(checkpoints.moved())
+    kept = kept.merge(checkpoints.collect_moved())
     assert BASELINE < kept.attended[GUILD] < message(999).id
     again = Checkpoints(kept, baseline=BASELINE)
     assert again.begin(message(999)), "it was not settled"
@@ -186,7 +188,7 @@ def test_what_is_remembered_does_not_grow_with_messages() -> None:
         place = ChannelId(str(100 + second // 10))
         checkpoints.begin(message(second, channel=place))
         checkpoints.settle(place, [message(second).id])
-        checkpoints.moved()
+        checkpoints.collect_moved()
     assert len(checkpoints._channels) <= LAG.total_seconds() / 10 + 2
     assert max(len(channel.done) for channel in checkpoints._channels.values()) <= DISORDER.total_seconds() + 1
 
@@ -198,7 +200,7 @@ def test_channels_that_their_server_has_passed_are_told_no_more_and_stand_where_
         checkpoints.settle(GENERAL, [message(second).id])
     checkpoints.begin(message(2000, channel=HELP))
     checkpoints.settle(HELP, [message(2000).id])
-    moved = checkpoints.moved()
+    moved = checkpoints.collect_moved()
     assert list(moved.channels) == [HELP]
     assert int(message(1000).id) < int(moved.attended[GUILD]) < int(message(2000).id)
     assert not checkpoints.begin(message(1000))
@@ -209,41 +211,41 @@ def test_a_server_moves_on_only_when_nobody_can_wake_up_a_thread_unheard_any_mor
     checkpoints = attending()
     for second in (1000, 1001):
         checkpoints.begin(message(second))
-    checkpoints.session(session(seen(GENERAL, None)))
-    [listing] = checkpoints.unlisted()
-    checkpoints.listed(listing, ())
+    checkpoints.begin_session(session(seen(GENERAL, None)))
+    [listing] = checkpoints.find_unlisted()
+    checkpoints.record_threads(listing, ())
     checkpoints.begin(message(2000))
     checkpoints.settle(GENERAL, [message(second).id for second in (1000, 1001, 2000)])
-    assert GUILD not in checkpoints.moved().attended
+    assert GUILD not in checkpoints.collect_moved().attended
     checkpoints.begin(message(2601))
-    assert GUILD in checkpoints.moved().attended
+    assert GUILD in checkpoints.collect_moved().attended
 
 
 def test_a_server_moves_on_though_no_session_lasts_as_long_as_another_channel_may_be_silent() -> None:
     checkpoints = attending()
     for second in range(1, 3601, 100):
         if second % 300 == 1:
-            checkpoints.session(session(seen(GENERAL, None)))
-            for listing in checkpoints.unlisted():
-                checkpoints.listed(listing, ())
+            checkpoints.begin_session(session(seen(GENERAL, None)))
+            for listing in checkpoints.find_unlisted():
+                checkpoints.record_threads(listing, ())
         checkpoints.begin(message(second))
         checkpoints.settle(GENERAL, [message(second).id])
-        checkpoints.moved()
+        checkpoints.collect_moved()
     assert mark_of(checkpoints, HELP, GUILD) == snowflake(3501 - 600)
 
 
 def test_a_server_does_not_pass_what_a_thread_missed_that_woke_up_untold_before_the_listing() -> None:
     checkpoints = attending(marks=StoredCheckpoints(attended={GUILD: BASELINE}))
-    checkpoints.session(session(seen(GENERAL, message(7200).id)))
+    checkpoints.begin_session(session(seen(GENERAL, message(7200).id)))
     read(checkpoints, GENERAL, page(message(7200)))
     checkpoints.settle(GENERAL, [message(7200).id])
     missed, woke_up = message(3600, channel=THREAD), message(7201, channel=THREAD)
-    for listing in checkpoints.unlisted():
-        checkpoints.listed(listing, ())  # without the thread, which is not archived any more
+    for listing in checkpoints.find_unlisted():
+        checkpoints.record_threads(listing, ())  # without the thread, which is not archived any more
     for second in (7202, 7203, 7262):
         checkpoints.begin(message(second))
         checkpoints.settle(GENERAL, [message(second).id])
-        checkpoints.moved()
+        checkpoints.collect_moved()
     checkpoints.fall_behind(woke_up)
     assert read(checkpoints, THREAD, page(missed, woke_up)) == [missed, woke_up]
 
@@ -252,23 +254,23 @@ def test_a_server_does_not_pass_what_a_thread_missed_that_woke_up_untold_before_
 def test_a_server_passes_nothing_that_is_not_done(hold: str) -> None:
     checkpoints = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
     if hold != "no session":
-        checkpoints.session(session(seen(HELP, None), seen(GENERAL, message(1).id if hold == "behind" else None)))
+        checkpoints.begin_session(session(seen(HELP, None), seen(GENERAL, message(1).id if hold == "behind" else None)))
     if hold != "unlisted":
-        for listing in checkpoints.unlisted():
-            checkpoints.listed(listing, ())
+        for listing in checkpoints.find_unlisted():
+            checkpoints.record_threads(listing, ())
     if hold == "in work":
         checkpoints.begin(message(1))
     for second in (2000, 5000):
         checkpoints.begin(message(second, channel=HELP))
         checkpoints.settle(HELP, [message(second).id])
-    assert int(checkpoints.moved().attended.get(GUILD, BASELINE)) < int(message(1).id)
+    assert int(checkpoints.collect_moved().attended.get(GUILD, BASELINE)) < int(message(1).id)
 
 
 def test_what_rest_shows_tells_nothing_of_other_channels() -> None:
     checkpoints = attending(seen(GENERAL, message(5000).id))
     read(checkpoints, GENERAL, page(message(2000), message(5000)))
     checkpoints.settle(GENERAL, [message(2000).id, message(5000).id])
-    assert GUILD not in checkpoints.moved().attended
+    assert GUILD not in checkpoints.collect_moved().attended
     assert checkpoints.begin(message(1, channel=HELP)), "the gateway tells of it late"
 
 
@@ -279,7 +281,7 @@ def test_private_messages_are_begun_once_and_not_written_down() -> None:
     assert checkpoints.begin(note)
     assert not checkpoints.begin(note)
     checkpoints.settle(GENERAL, [note.id])
-    assert checkpoints.moved() == StoredCheckpoints()
+    assert checkpoints.collect_moved() == StoredCheckpoints()
 
 
 # Live and behind.
@@ -290,18 +292,20 @@ def test_a_new_session_puts_channels_behind_whose_newest_message_is_past_their_m
         attended={GUILD: BASELINE}, channels={HELP: Checkpoint(guild_id=GUILD, settled_to=message(9).id)}
     )
     checkpoints = Checkpoints(marks, baseline=BASELINE)
-    checkpoints.session(session(seen(GENERAL, message(3).id), seen(HELP, message(9).id), seen(ChannelId("13"), None)))
-    assert checkpoints.behind() == (GENERAL,)
+    checkpoints.begin_session(
+        session(seen(GENERAL, message(3).id), seen(HELP, message(9).id), seen(ChannelId("13"), None))
+    )
+    assert checkpoints.channels_behind() == (GENERAL,)
 
 
 def test_a_live_event_while_the_last_page_is_in_flight_leaves_no_gap() -> None:
     checkpoints = attending(seen(GENERAL, message(1).id))
-    with checkpoints.reading(GENERAL) as reading:
+    with checkpoints.open_page(GENERAL) as reading:
         assert not checkpoints.is_live(message(2))
         assert not checkpoints.fall_behind(message(2)), "it was behind already"
-        reading.received(page(message(1)))
+        reading.accept_page(page(message(1)))
         checkpoints.begin(message(1))
-        assert not checkpoints.caught_up(reading)
+        assert not checkpoints.finish_page(reading)
     assert read(checkpoints, GENERAL, page(message(2))) == [message(2)]
     assert checkpoints.is_live(message(3))
 
@@ -318,7 +322,7 @@ def test_a_page_of_system_messages_is_not_the_end() -> None:
     checkpoints = attending(seen(GENERAL, message(5).id))
     read(checkpoints, GENERAL, page(read_to=message(4).id, more=True))
     assert checkpoints.is_behind(GENERAL)
-    with checkpoints.reading(GENERAL) as reading:
+    with checkpoints.open_page(GENERAL) as reading:
         assert reading.after == message(4).id
 
 
@@ -340,14 +344,14 @@ def test_a_message_without_room_comes_back_from_history_with_those_after_it() ->
 
 def test_an_older_message_told_after_its_page_was_made_is_read_by_another_page() -> None:
     checkpoints = attending(seen(GENERAL, message(3).id))
-    with checkpoints.reading(GENERAL) as reading:
-        reading.received(page(message(1), message(3)))
+    with checkpoints.open_page(GENERAL) as reading:
+        reading.accept_page(page(message(1), message(3)))
         assert checkpoints.begin(message(1))
         checkpoints.fall_behind(message(2))
         assert checkpoints.begin(message(3))
         checkpoints.settle(GENERAL, [message(1).id, message(3).id])
         assert int(mark_of(checkpoints, GENERAL)) < int(message(2).id)
-        assert not checkpoints.caught_up(reading)
+        assert not checkpoints.finish_page(reading)
     assert read(checkpoints, GENERAL, page(message(1), message(2), message(3))) == [message(2)]
     assert not checkpoints.is_behind(GENERAL)
 
@@ -356,7 +360,7 @@ def test_an_older_message_told_between_two_pages_is_gone_back_for() -> None:
     checkpoints = attending(seen(GENERAL, message(9).id))
     assert read(checkpoints, GENERAL, page(message(1), message(3), more=True)) == [message(1), message(3)]
     checkpoints.fall_behind(message(2))
-    with checkpoints.reading(GENERAL) as reading:
+    with checkpoints.open_page(GENERAL) as reading:
         assert int(reading.after) < int(message(2).id)
 
 
@@ -364,11 +368,11 @@ def test_an_older_message_is_begun_however_far_the_page_went_that_missed_it() ->
     checkpoints = attending(seen(GENERAL, message(1).id))
     read(checkpoints, GENERAL, page(message(1)))
     checkpoints.fall_behind(message(2))
-    with checkpoints.reading(GENERAL) as reading:
+    with checkpoints.open_page(GENERAL) as reading:
         checkpoints.fall_behind(message(0.9))
-        reading.received(page(message(1), message(2), message(100)))
+        reading.accept_page(page(message(1), message(2), message(100)))
         assert [checkpoints.begin(message(second)) for second in (2, 100)] == [True, True]
-        checkpoints.caught_up(reading)
+        checkpoints.finish_page(reading)
     missed = page(message(0.9), message(1), message(2), message(100))
     assert read(checkpoints, GENERAL, missed) == [message(0.9)]
 
@@ -388,22 +392,22 @@ def test_a_mark_stays_below_an_older_message_that_the_page_does_not_reach() -> N
 
 def test_what_changes_while_its_page_is_in_flight_is_read_again() -> None:
     checkpoints = attending(seen(GENERAL, message(2).id))
-    with checkpoints.reading(GENERAL) as reading:
-        assert checkpoints.will_read(GENERAL, message(2).id)
-        reading.received(page(message(1), message(2)))
+    with checkpoints.open_page(GENERAL) as reading:
+        assert checkpoints.note_change(GENERAL, message(2).id)
+        reading.accept_page(page(message(1), message(2)))
         assert not reading.is_stale(message(1))
         assert checkpoints.begin(message(1))
         assert reading.is_stale(message(2))
-    assert not checkpoints.will_read(GENERAL, message(1).id), "it was begun: whoever holds it must hear"
+    assert not checkpoints.note_change(GENERAL, message(1).id), "it was begun: whoever holds it must hear"
     edited = message(2, text="better")
     assert read(checkpoints, GENERAL, page(message(1), edited)) == [edited]
-    assert not checkpoints.will_read(GENERAL, message(2).id)
+    assert not checkpoints.note_change(GENERAL, message(2).id)
 
 
 def test_a_new_session_looks_a_little_back_should_an_older_message_not_have_been_told() -> None:
     checkpoints = attending(seen(GENERAL, None))
     checkpoints.begin(message(2))
-    checkpoints.session(session(seen(GENERAL, message(2).id)))
+    checkpoints.begin_session(session(seen(GENERAL, message(2).id)))
     assert read(checkpoints, GENERAL, page(message(1), message(2))) == [message(1)]
     assert not checkpoints.is_behind(GENERAL)
 
@@ -412,66 +416,68 @@ def test_a_new_session_does_not_look_back_where_the_last_one_went_on_for_a_minut
     checkpoints = attending(seen(GENERAL, None), seen(HELP, None))
     checkpoints.begin(message(2))
     checkpoints.begin(message(2 + PLENTY.total_seconds(), channel=HELP))
-    checkpoints.session(session(seen(GENERAL, message(2).id)))
-    assert checkpoints.behind() == ()
-    checkpoints.session(session(seen(GENERAL, message(3).id)))
-    assert checkpoints.behind() == (GENERAL,)
+    checkpoints.begin_session(session(seen(GENERAL, message(2).id)))
+    assert checkpoints.channels_behind() == ()
+    checkpoints.begin_session(session(seen(GENERAL, message(3).id)))
+    assert checkpoints.channels_behind() == (GENERAL,)
     assert read(checkpoints, GENERAL, page(message(1), message(2), message(3))) == [message(1), message(3)]
 
 
 def test_an_old_message_that_no_session_told_of_is_read_however_much_was_told_since() -> None:
     checkpoints = attending(seen(HELP, None))
     checkpoints.begin(message(500, channel=HELP))
-    checkpoints.session(session(seen(HELP, message(500).id), seen(GENERAL, message(2).id)))  # it was hidden from us
-    assert GENERAL in checkpoints.behind()
+    checkpoints.begin_session(
+        session(seen(HELP, message(500).id), seen(GENERAL, message(2).id))
+    )  # it was hidden from us
+    assert GENERAL in checkpoints.channels_behind()
 
 
 def test_what_a_new_session_tells_is_no_word_of_what_the_last_one_left_out_of_an_archived_thread() -> None:
     checkpoints = attending(seen(GENERAL, None), seen(HELP, None), seen(THREAD, None, "thread"))
     checkpoints.begin(message(2, channel=THREAD))
     for seconds in (100, 200):  # the second session is lost, too, before anybody could list its archived threads
-        checkpoints.session(session(seen(GENERAL, None), seen(HELP, None)))
+        checkpoints.begin_session(session(seen(GENERAL, None), seen(HELP, None)))
         checkpoints.begin(message(seconds, channel=HELP))
-    [general] = [listing for listing in checkpoints.unlisted() if listing.channel_id == GENERAL]
-    checkpoints.listed(general, [seen(THREAD, message(2).id, "thread")])
-    assert checkpoints.behind() == (THREAD,)
+    [general] = [listing for listing in checkpoints.find_unlisted() if listing.channel_id == GENERAL]
+    checkpoints.record_threads(general, [seen(THREAD, message(2).id, "thread")])
+    assert checkpoints.channels_behind() == (THREAD,)
 
 
 def test_a_change_to_a_message_that_was_missed_on_a_page_is_read_with_it() -> None:
     checkpoints = attending(seen(GENERAL, message(3).id))
-    with checkpoints.reading(GENERAL) as reading:
-        reading.received(page(message(3)))
+    with checkpoints.open_page(GENERAL) as reading:
+        reading.accept_page(page(message(3)))
         checkpoints.begin(message(3))
         checkpoints.fall_behind(message(2))
-    with checkpoints.reading(GENERAL) as reading:
+    with checkpoints.open_page(GENERAL) as reading:
         assert reading.after < message(2).id
-        assert checkpoints.will_read(GENERAL, message(2).id)
-        reading.received(page(message(2), message(3)))
+        assert checkpoints.note_change(GENERAL, message(2).id)
+        reading.accept_page(page(message(2), message(3)))
         assert reading.is_stale(message(2))
 
 
 def test_a_channel_that_vanishes_is_given_up_and_holds_nothing_back() -> None:
     checkpoints = attending(seen(GENERAL, message(5).id))
     checkpoints.give_up(GENERAL)
-    assert checkpoints.behind() == ()
+    assert checkpoints.channels_behind() == ()
     assert mark_of(checkpoints, GENERAL) == message(5).id
     assert checkpoints.begin(message(6)), "should it come back"
 
 
 def test_what_was_said_where_intern_is_not_admitted_is_passed_over() -> None:
     checkpoints = attending(seen(GENERAL, message(3).id))
-    with checkpoints.reading(GENERAL) as reading:
-        checkpoints.session(session(seen(GENERAL, message(5).id), seen(HELP, message(5).id)), lambda _: False)
-        reading.received(page(message(1)))
+    with checkpoints.open_page(GENERAL) as reading:
+        checkpoints.begin_session(session(seen(GENERAL, message(5).id), seen(HELP, message(5).id)), lambda _: False)
+        reading.accept_page(page(message(1)))
         assert reading.is_stale(message(1)), "closed while it was read"
-    assert checkpoints.behind() == ()
+    assert checkpoints.channels_behind() == ()
     assert mark_of(checkpoints, GENERAL) == mark_of(checkpoints, HELP) == message(5).id
 
 
 def test_a_clock_that_runs_fast_at_the_first_start_hides_nothing() -> None:
     fast = Checkpoints(StoredCheckpoints(attended={GUILD: snowflake(600)}), baseline=snowflake(600))
-    fast.session(session(seen(GENERAL, message(-5).id)))
-    assert fast.behind() == ()
+    fast.begin_session(session(seen(GENERAL, message(-5).id)))
+    assert fast.channels_behind() == ()
     assert fast.begin(message(1))
 
 
@@ -480,29 +486,29 @@ def test_a_clock_that_runs_fast_at_the_first_start_hides_nothing() -> None:
 
 def test_archived_threads_with_news_fall_behind_once_they_are_listed() -> None:
     checkpoints = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
-    checkpoints.session(session(seen(GENERAL, None)))
-    [listing] = checkpoints.unlisted()
+    checkpoints.begin_session(session(seen(GENERAL, None)))
+    [listing] = checkpoints.find_unlisted()
     assert (listing.channel_id, listing.after) == (GENERAL, BASELINE)
     old, news, unknown = (ChannelId(n) for n in ("20", "21", "22"))
-    checkpoints.listed(
+    checkpoints.record_threads(
         listing,
         [seen(old, snowflake(-1), "thread"), seen(news, message(1).id, "thread"), seen(unknown, None, "thread")],
     )
-    assert checkpoints.unlisted() == ()
-    assert checkpoints.behind() == (news, unknown)
+    assert checkpoints.find_unlisted() == ()
+    assert checkpoints.channels_behind() == (news, unknown)
     assert read(checkpoints, unknown, page(message(1, channel=unknown))) != []
-    assert checkpoints.behind() == (news,)
+    assert checkpoints.channels_behind() == (news,)
 
 
 def test_an_unknown_thread_that_wakes_up_before_the_listing_is_read_from_its_mark() -> None:
     checkpoints = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
     missed, live = message(1, channel=THREAD), message(2, channel=THREAD)
     assert not checkpoints.is_live(live), "no session yet"
-    checkpoints.session(session(seen(GENERAL, None)))
+    checkpoints.begin_session(session(seen(GENERAL, None)))
     assert not checkpoints.is_live(live)
     assert checkpoints.fall_behind(live)
-    [listing] = checkpoints.unlisted()
-    checkpoints.listed(listing, ())
+    [listing] = checkpoints.find_unlisted()
+    checkpoints.record_threads(listing, ())
     assert read(checkpoints, THREAD, page(missed, live)) == [missed, live]
     assert checkpoints.is_live(message(3, channel=THREAD))
 
@@ -511,22 +517,22 @@ def test_a_thread_that_the_session_did_not_tell_of_is_read_once_however_well_it_
     old, new = ChannelId(str(int(BASELINE) - 1)), ChannelId(message(100).id)
     checkpoints = attending(seen(GENERAL, message(1).id), seen(old, None, "thread"))
     assert checkpoints.is_live(message(1, channel=old))
-    checkpoints.session(session(seen(GENERAL, message(1).id)))
+    checkpoints.begin_session(session(seen(GENERAL, message(1).id)))
     assert not checkpoints.is_live(message(2, channel=old)), "it may have been archived and woken up meanwhile"
     assert checkpoints.is_live(message(101, channel=new)), "made in this session"
-    [listing] = checkpoints.unlisted()
-    checkpoints.listed(listing, [seen(old, message(2, channel=old).id, "thread")])
+    [listing] = checkpoints.find_unlisted()
+    checkpoints.record_threads(listing, [seen(old, message(2, channel=old).id, "thread")])
     read(checkpoints, old, page(message(2, channel=old)))
     assert checkpoints.is_live(message(3, channel=old))
 
 
 def test_a_second_session_wants_the_archived_threads_listed_again() -> None:
     checkpoints = attending()
-    checkpoints.session(session(seen(GENERAL, None)))
-    [first] = checkpoints.unlisted()
-    checkpoints.session(session(seen(GENERAL, None)))
-    checkpoints.listed(first, ())
-    assert len(checkpoints.unlisted()) == 1
+    checkpoints.begin_session(session(seen(GENERAL, None)))
+    [first] = checkpoints.find_unlisted()
+    checkpoints.begin_session(session(seen(GENERAL, None)))
+    checkpoints.record_threads(first, ())
+    assert len(checkpoints.find_unlisted()) == 1
 
 
 # Everything at once: a Discord that reorders, loses sessions, deletes and edits; a process that is killed.
@@ -553,7 +559,7 @@ class _Written:
 class _Asked:
     """A page on its way: made by Discord some time after it was asked for, and taken message by message."""
 
-    def __init__(self, reading: Reading, scope: ExitStack) -> None:
+    def __init__(self, reading: BackfillPage, scope: ExitStack) -> None:
         self.reading = reading
         self.scope = scope
         self.page: Page | None = None
@@ -614,7 +620,7 @@ class Discord:
         self.begun: dict[int, tuple[ChannelId, int]] = {}  # with the version that is known
         self.in_work: set[int] = set()
         self.asked: dict[ChannelId, _Asked] = {}
-        self.listings: list[tuple[Listing, list[ChannelSeen]]] = []
+        self.listings: list[tuple[PendingThreadListing, list[ChannelSnapshot]]] = []
 
     # Discord.
 
@@ -685,10 +691,10 @@ class Discord:
     def start_session(self) -> None:
         if not self.connected:
             there = [self.seen(each) for each in CHANNELS if each != THREAD or not self.archived]
-            self.checkpoints.session(session(*there))
+            self.checkpoints.begin_session(session(*there))
             self.connected = True
 
-    def seen(self, channel: ChannelId) -> ChannelSeen:
+    def seen(self, channel: ChannelId) -> ChannelSnapshot:
         newest = self.last.get(channel)
         return seen(channel, MessageId(str(newest)) if newest else None, "thread" if channel == THREAD else "channel")
 
@@ -700,7 +706,7 @@ class Discord:
         what, channel, one, told = self.queue.pop(0)
         room = self.random.random() < 0.7
         if what == "changed":
-            if not self.checkpoints.will_read(channel, told.id) and one.number in self.begun:
+            if not self.checkpoints.note_change(channel, told.id) and one.number in self.begun:
                 self.begun[one.number] = channel, int(told.text)
         elif not self.checkpoints.is_live(told) or (not room and not self.checkpoints.knows(told)):
             self.checkpoints.fall_behind(told)
@@ -716,10 +722,10 @@ class Discord:
     # Backfill.
 
     def ask(self) -> None:
-        waiting = [channel for channel in self.checkpoints.behind() if channel not in self.asked]
+        waiting = [channel for channel in self.checkpoints.channels_behind() if channel not in self.asked]
         if waiting:
             channel, scope = self.random.choice(waiting), ExitStack()
-            self.asked[channel] = _Asked(scope.enter_context(self.checkpoints.reading(channel)), scope)
+            self.asked[channel] = _Asked(scope.enter_context(self.checkpoints.open_page(channel)), scope)
 
     def make_page(self) -> None:
         channel = self.random.choice(CHANNELS)
@@ -739,7 +745,7 @@ class Discord:
         if not asked or asked.page is None:
             return
         if asked.left is None:
-            asked.reading.received(asked.page)
+            asked.reading.accept_page(asked.page)
             asked.left = list(asked.page.messages)
         if asked.left:
             message = asked.left.pop(0)
@@ -749,7 +755,7 @@ class Discord:
             if self.checkpoints.begin(message):
                 self.note(message)
         if not asked.left and self.random.random() < 0.7:
-            self.checkpoints.caught_up(asked.reading)
+            self.checkpoints.finish_page(asked.reading)
             self.leave(channel)
 
     def fail_page(self) -> None:
@@ -761,14 +767,14 @@ class Discord:
         self.asked.pop(channel).scope.close()
 
     def ask_for_archived_threads(self) -> None:
-        for listing in self.checkpoints.unlisted():
+        for listing in self.checkpoints.find_unlisted():
             if all(listing is not known for known, _ in self.listings):
                 hit = listing.channel_id == GENERAL and self.archived and self.last.get(THREAD, 0) > int(listing.after)
                 self.listings.append((listing, [self.seen(THREAD)] if hit else []))
 
     def list_archived_threads(self) -> None:
         if self.listings:
-            self.checkpoints.listed(*self.listings.pop(0))
+            self.checkpoints.record_threads(*self.listings.pop(0))
 
     # Whoever ends what was begun, and the checkpointer.
 
@@ -779,7 +785,7 @@ class Discord:
             self.settled.add(number)
 
     def keep(self) -> None:
-        self.kept = self.kept.then(self.checkpoints.moved())
+        self.kept = self.kept.merge(self.checkpoints.collect_moved())
         for channel, written in self.written.items():
             stands = self.stands(channel, self.kept)
             for one in written:
@@ -803,13 +809,13 @@ class Discord:
     def finish(self) -> None:
         self.start_session()
         for _ in range(10_000):
-            if not (self.queue or self.checkpoints.behind() or self.checkpoints.unlisted()):
+            if not (self.queue or self.checkpoints.channels_behind() or self.checkpoints.find_unlisted()):
                 break
             for act in (self.deliver, self.ask_for_archived_threads, self.list_archived_threads, self.ask):
                 act()
             for act in (self.make_page, self.take):
                 act()
-        assert not self.checkpoints.behind(), "never comes to an end"
+        assert not self.checkpoints.channels_behind(), "never comes to an end"
         for written in self.written.values():
             for one in written:
                 if not (one.system or one.deleted or one.number in self.excused):

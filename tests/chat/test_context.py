@@ -9,7 +9,7 @@ from anyio import fail_after
 from msgspec import structs
 
 from intern.chat.addressing import split_by_target
-from intern.chat.context import Gathered, gather
+from intern.chat.context import BatchContext, gather_context
 from intern.chat.options import ContextBounds
 from intern.chat.platform import History
 from intern.core.errors import (
@@ -20,7 +20,7 @@ from intern.core.errors import (
 )
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, MessageId
-from intern.core.messages import Author, ChatMessage, Lookups
+from intern.core.messages import Author, ChatMessage, RoleLookupBudget
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
 
@@ -50,14 +50,14 @@ class World:
         for n in range(count):
             self.say(f"passer-by {n % 7}", f"chatter {n}", after=after)
 
-    async def gather(self, *messages: ChatMessage, follow_ups: bool = False, **bounds: float) -> Gathered:
+    async def gather(self, *messages: ChatMessage, follow_ups: bool = False, **bounds: float) -> BatchContext:
         """The surroundings of these messages as one batch; counts the REST calls of this alone."""
         history: History = self.discord
         batch = Batch(channel_id=messages[0].channel_id, author=messages[-1].author, messages=messages)
         channel = await self.discord.channel(batch.channel_id)
         self.discord.calls.clear()
         with fail_after(5):
-            return await gather(
+            return await gather_context(
                 batch,
                 channel,
                 history,
@@ -77,7 +77,7 @@ def texts(messages: Sequence[ChatMessage]) -> list[str]:
 async def test_a_message_without_context_costs_no_call() -> None:
     world = World()
     gathered = await world.gather(world.say("alice", "hello?"))
-    assert gathered == Gathered()
+    assert gathered == BatchContext()
     assert world.calls == 0
 
 
@@ -211,7 +211,7 @@ async def test_a_channel_that_shows_nothing_at_all_is_no_empty_one() -> None:
             message_id: MessageId | None,
             limit: int,
             *,
-            lookups: Lookups | None = None,
+            lookups: RoleLookupBudget | None = None,
         ) -> Sequence[ChatMessage]:
             return ()  # as Discord does to who may view a channel, but not read its history
 
@@ -326,7 +326,12 @@ class WithoutSystemMessages(Sandbox):
     """Pages come short of what was asked for, as where joins and pins are left out of them."""
 
     async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+        self,
+        channel_id: ChannelId,
+        message_id: MessageId | None,
+        limit: int,
+        *,
+        lookups: RoleLookupBudget | None = None,
     ) -> Sequence[ChatMessage]:
         page = await super().before(channel_id, message_id, limit, lookups=lookups)
         return [message for message in page if message.text != "(pinned a message)"]

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
+from intern.chat.dispatching import BatchRouter, PrivateNotices, QuestionQuota
 from intern.chat.options import ChannelMode, ChannelRule, ConversationOptions
-from intern.chat.phrases import phrases
+from intern.chat.phrases import get_phrases
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
-from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
+from intern.core.flow import AnswerRequest, Batch, CaptureRequest, QuestionDeclined
 from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.messages import ChatMessage
-from intern.stores.sqlite.chat import Greeted
+from intern.stores.sqlite.chat import GreetedMembers
 from intern.stores.sqlite.outbox import Outbox
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
@@ -31,11 +31,11 @@ class Ledger(Outbox):
     def __init__(self) -> None:
         self.threads: set[ChannelId] = set()
 
-    async def answered_in(self, thread_id: ChannelId) -> bool:
+    async def has_answer_in(self, thread_id: ChannelId) -> bool:
         return thread_id in self.threads
 
 
-class Known(Greeted):
+class Known(GreetedMembers):
     """Members who were told about private messages; outlives the dispatcher."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Stage:
         self.clock = clock or HandClock()
         self.sandbox = sandbox or Sandbox(self.clock, team={"mira"})
         self.ledger = Ledger()
-        self.dispatcher = Dispatcher(
+        self.dispatcher = BatchRouter(
             self.sandbox,
             self.ledger,
             ConversationOptions(
@@ -78,18 +78,18 @@ class Stage:
             guild_ids=[self.sandbox.guild_id] if guild_ids is None else guild_ids,
             admits=self.sandbox.admits,
             clock=self.clock,
-            refuses=Allowance(per_hour, clock=self.clock),
-            private=PrivateNotes(self.sandbox, known or Known()),
+            refuses=QuestionQuota(per_hour, clock=self.clock),
+            private=PrivateNotices(self.sandbox, known or Known()),
         )
 
     async def goes(self, *messages: ChatMessage) -> list[str]:
         """Whom a batch of these messages concerns; or why it is declined, with a `!` where somebody is owed a word."""
         batch = Batch(channel_id=messages[0].channel_id, author=messages[0].author, messages=messages)
-        return [_said(request) for request in await self.dispatcher.dispatch(batch)]
+        return [_said(request) for request in await self.dispatcher.route(batch)]
 
 
-def _said(request: AnswerRequest | CaptureRequest | Declined) -> str:
-    if isinstance(request, Declined):
+def _said(request: AnswerRequest | CaptureRequest | QuestionDeclined) -> str:
+    if isinstance(request, QuestionDeclined):
         return request.reason + "!" * request.request.called
     return "answer" if isinstance(request, AnswerRequest) else "capture"
 
@@ -146,7 +146,7 @@ async def test_a_thread_follows_its_channel_unless_it_is_listed_itself() -> None
 async def requests_of(stage: Stage, *messages: ChatMessage) -> tuple[list[list[str]], list[list[str]]]:
     """The texts of what is asked, and of what is captured."""
     batch = Batch(channel_id=messages[0].channel_id, author=messages[0].author, messages=messages)
-    found = await stage.dispatcher.dispatch(batch)
+    found = await stage.dispatcher.route(batch)
     asked = [[each.text for each in one.batch.messages] for one in found if isinstance(one, AnswerRequest)]
     return asked, [[each.text for each in one.messages] for one in found if isinstance(one, CaptureRequest)]
 
@@ -417,7 +417,7 @@ async def test_what_discord_could_not_show_does_not_count() -> None:
 
 def test_an_hour_slides() -> None:
     clock = HandClock()
-    refuses = Allowance(2, clock=clock)
+    refuses = QuestionQuota(2, clock=clock)
     assert refuses(ALICE) is None
     clock.turn(minutes=30)
     assert refuses(ALICE) is None
@@ -430,13 +430,13 @@ def test_an_hour_slides() -> None:
 
 
 def test_no_limit_holds_nobody_back() -> None:
-    refuses = Allowance(0, clock=HandClock())
+    refuses = QuestionQuota(0, clock=HandClock())
     assert not any(refuses(ALICE) for _ in range(1000))
 
 
 def test_members_who_asked_long_ago_are_forgotten() -> None:
     clock = HandClock()
-    refuses = Allowance(3, clock=clock)
+    refuses = QuestionQuota(3, clock=clock)
     for number in range(1000):
         assert refuses(UserId(str(number))) is None
         clock.turn(minutes=1)
@@ -445,7 +445,7 @@ def test_members_who_asked_long_ago_are_forgotten() -> None:
 
 def test_a_clock_that_is_put_back_locks_nobody_out() -> None:
     clock = HandClock()
-    refuses = Allowance(1, clock=clock)
+    refuses = QuestionQuota(1, clock=clock)
     assert refuses(ALICE) is None
     clock.turn(days=-365)
     assert refuses(ALICE) is None
@@ -453,7 +453,7 @@ def test_a_clock_that_is_put_back_locks_nobody_out() -> None:
 
 def test_the_questions_of_a_day_are_for_all_members_and_begin_anew_at_midnight() -> None:
     clock = HandClock()
-    refuses = Allowance(2, clock=clock, per_day=3, asked_today=1)
+    refuses = QuestionQuota(2, clock=clock, per_day=3, asked_today=1)
     assert [refuses(ALICE), refuses(ALICE), refuses(ALICE)] == [None, None, "day used up"]
     assert refuses(UserId("7")) == "day used up"
     clock.turn(days=1)
@@ -472,14 +472,14 @@ async def test_a_private_message_gets_one_friendly_note_also_over_a_restart() ->
         assert await stage.goes(stage.sandbox.say("alice", "How?", channel_id=direct)) == []
     again = Stage(known=known, clock=clock, sandbox=stage.sandbox)
     assert await again.goes(stage.sandbox.say("alice", "How?", channel_id=direct)) == []
-    assert [(post.channel_id, post.text) for post in stage.sandbox.posts()] == [(direct, phrases().private_note)]
+    assert [(post.channel_id, post.text) for post in stage.sandbox.posts()] == [(direct, get_phrases().private_note)]
 
 
 async def test_a_private_message_gets_the_note_in_its_language() -> None:
     stage = Stage()
     direct = stage.sandbox.add_direct()
     await stage.goes(stage.sandbox.say("alice", "Hallo, wie ändere ich den Port?", channel_id=direct))
-    assert [post.text for post in stage.sandbox.posts()] == [phrases("de").private_note]
+    assert [post.text for post in stage.sandbox.posts()] == [get_phrases("de").private_note]
 
 
 async def test_a_note_that_discord_could_not_take_is_tried_again() -> None:
@@ -489,7 +489,7 @@ async def test_a_note_that_discord_could_not_take_is_tried_again() -> None:
     with pytest.raises(ChatUnavailableError):
         await stage.goes(message)
     assert await stage.goes(message) == []
-    assert [post.text for post in stage.sandbox.posts()] == [phrases().private_note]
+    assert [post.text for post in stage.sandbox.posts()] == [get_phrases().private_note]
 
 
 async def test_a_note_that_discord_refuses_is_not() -> None:
@@ -504,9 +504,9 @@ async def test_a_note_that_discord_refuses_is_not() -> None:
 async def test_who_does_not_answer_private_messages_says_nothing() -> None:
     stage = Stage()
     message = stage.sandbox.say("alice", "How?", channel_id=stage.sandbox.add_direct())
-    silent = Dispatcher(
+    silent = BatchRouter(
         stage.sandbox, stage.ledger, ConversationOptions(), guild_ids=(), admits=stage.sandbox.admits, clock=stage.clock
     )
     batch = Batch(channel_id=message.channel_id, author=message.author, messages=(message,))
-    assert await silent.dispatch(batch) == ()
+    assert await silent.route(batch) == ()
     assert stage.sandbox.posts() == ()

@@ -16,9 +16,9 @@ from msgspec import structs
 from intern.answering.replying import answer_buttons
 from intern.chat.outbox import (
     NO_LONGER,
-    Outgoing,
-    Posting,
+    OutboxDelivery,
     PostOutcome,
+    RecallableReplies,
 )
 from intern.chat.platform import History, Outlet
 from intern.chat.reply_text import reply_parts
@@ -32,8 +32,8 @@ from intern.core.errors import (
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
 from intern.core.messages import Button, Channel, ChatMessage, Citation, Conversation, RequestContext
-from intern.platforms.memory import Call, Sent
-from intern.stores.sqlite.database import Database
+from intern.platforms.memory import Call, PostDetails
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.outbox import Outbox, Post
 from tests.fakes import HandClock
 from tests.samples import batch, channel
@@ -51,10 +51,10 @@ class PickyLedger(Outbox):
 
     refuses = ""
 
-    async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
+    async def save_thread(self, question_id: MessageId, thread_id: ChannelId) -> None:
         if question_id == self.refuses:
             raise KnowledgeError("database or disk is full")
-        await super().thread_made(question_id, thread_id)
+        await super().save_thread(question_id, thread_id)
 
 
 @dataclass
@@ -62,7 +62,7 @@ class World:
     clock: HandClock
     discord: Sandbox
     ledger: PickyLedger
-    outgoing: Outgoing
+    outgoing: RecallableReplies
     max_age: timedelta | None = timedelta(hours=1)
 
     async def admits(self, channel_id: ChannelId) -> bool:
@@ -73,10 +73,10 @@ class World:
         return self.discord.say("alice", text)
 
     @property
-    def posting(self) -> Posting:
+    def posting(self) -> OutboxDelivery:
         outlet: Outlet = self.discord
         history: History = self.discord
-        return Posting(
+        return OutboxDelivery(
             outlet,
             self.ledger,
             history,
@@ -157,8 +157,8 @@ class TurnsPrivate:
 @asynccontextmanager
 async def world(folder: Path) -> AsyncGenerator[World]:
     clock = HandClock()
-    async with await Database.open(folder / "intern.db") as db:
-        yield World(clock, Sandbox(clock, team=["maya"]), PickyLedger(db, clock=clock), Outgoing())
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
+        yield World(clock, Sandbox(clock, team=["maya"]), PickyLedger(db, clock=clock), RecallableReplies())
 
 
 def reply(question: ChatMessage, text: str = "Run it.", *, thread: bool = False) -> Reply:
@@ -192,7 +192,7 @@ class TestPosting:
                 parent_id=w.discord.general,
             )
             assert [m.text for m in w.discord.messages(thread.id)] == [ANSWER]
-            assert await w.ledger.answered_in(thread.id)
+            assert await w.ledger.has_answer_in(thread.id)
 
     async def test_an_answer_in_a_thread_stays_there(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
@@ -244,7 +244,7 @@ class TestPosting:
             long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(3)))
             with pytest.raises(ChatUnavailableError):
                 await w.post(long)
-            [entry] = await w.ledger.unfinished()
+            [entry] = await w.ledger.list_unfinished()
             assert [part.text for part in entry.parts] == reply_parts(long)
             assert len(entry.parts) == 3
 
@@ -324,9 +324,9 @@ class TestPosting:
             assert outcome == PostOutcome(status="posted", reason="refused", notice=True, thread_id=question.channel_id)
             [word] = w.discord.posts()
             assert (word.text, word.channel_id) == ("Not here.", question.channel_id)
-            assert w.discord.sent[word.id] == Sent()
+            assert w.discord.sent[word.id] == PostDetails()
             assert (await w.post(called)).status == "already_posted"
-            assert not await w.ledger.answered_in(question.channel_id)
+            assert not await w.ledger.has_answer_in(question.channel_id)
 
     async def test_a_word_is_said_in_the_language_of_the_reply_also_after_a_restart(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
@@ -494,7 +494,7 @@ class TestPosting:
             for restart in (False, True):
                 question = w.ask()
                 long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(3)))
-                posting = Posting(
+                posting = OutboxDelivery(
                     TurnsPrivate(w.discord, after=1),
                     w.ledger,
                     w.discord,
@@ -540,9 +540,9 @@ class TestPosting:
             long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)))
             begun = await w.ledger.begin(long, reply_parts(long))
             thread = await w.discord.start_thread(question.channel_id, question.id, "name")
-            await w.ledger.thread_made(question.id, thread)
+            await w.ledger.save_thread(question.id, thread)
             sent = await w.discord.send(thread, begun.parts[0].text, begun.parts[0].nonce)
-            await w.ledger.part_sent(question.id, 0, sent)
+            await w.ledger.save_sent_part(question.id, 0, sent)
             w.discord.say("maya", "In the portal.", reply_to=question.id)
             w.clock.turn(minutes=60)
             assert (await w.post(long)).status == "posted"
@@ -673,14 +673,14 @@ class TestPosting:
     ) -> None:
         async with world(tmp_path) as w:
             question = w.ask()
-            w.outgoing.hand_over(request(question))
-            w.outgoing.take_back("superseded", lambda _: True)
+            w.outgoing.add_reply(request(question))
+            w.outgoing.recall("superseded", lambda _: True)
             assert await w.post(reply(question)) == PostOutcome(status="recalled", reason="superseded")
             assert w.discord.calls["after"] == 0, "there is nothing to look for"
             assert await w.ledger.get(question.id) is None
             assert w.said() == []
             assert w.discord.threads() == ()
-            w.outgoing.done(question.id)
+            w.outgoing.remove_reply(question.id)
             assert (await w.post(reply(question, "Better."))).status == "posted"
 
     async def test_what_an_earlier_run_posted_without_hearing_of_it_cannot_be_taken_back(self, tmp_path: Path) -> None:
@@ -689,8 +689,8 @@ class TestPosting:
             w.discord.fail("send", DOWN, done=True)
             with pytest.raises(ChatUnavailableError):
                 await w.post(reply(question))
-            w.outgoing.hand_over(request(question))  # by the next run, which was asked again
-            w.outgoing.take_back("withdrawn", lambda _: True)
+            w.outgoing.add_reply(request(question))  # by the next run, which was asked again
+            w.outgoing.recall("withdrawn", lambda _: True)
             assert (await w.post(reply(question))).status == "posted"
             [stands] = w.discord.posts()
             assert await w.ledger.holds(stands.id)
@@ -698,18 +698,18 @@ class TestPosting:
     async def test_what_is_taken_back_during_the_last_look_is_not_posted(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()
-            w.outgoing.hand_over(request(question))
+            w.outgoing.add_reply(request(question))
             look = w.discord.after
 
             class Meanwhile(Sandbox):
                 async def after(
                     self, channel_id: ChannelId, message_id: MessageId, limit: int
                 ) -> Sequence[ChatMessage]:
-                    w.outgoing.take_back("withdrawn", lambda _: True)
+                    w.outgoing.recall("withdrawn", lambda _: True)
                     return await look(channel_id, message_id, limit)
 
             history: History = Meanwhile(w.clock)
-            posting = Posting(w.discord, w.ledger, history, outgoing=w.outgoing, clock=w.clock)
+            posting = OutboxDelivery(w.discord, w.ledger, history, outgoing=w.outgoing, clock=w.clock)
             with fail_after(5):
                 assert (await posting.post(reply(question))).reason == "withdrawn"
             assert w.said() == []
@@ -731,11 +731,11 @@ class TestPosting:
     async def test_once_it_has_left_a_reply_cannot_be_taken_back(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()
-            w.outgoing.hand_over(request(question))
+            w.outgoing.add_reply(request(question))
             w.discord.fail("send", DOWN)
             with pytest.raises(ChatUnavailableError):
                 await w.post(reply(question))
-            assert w.outgoing.take_back("superseded", lambda _: True) == ()
+            assert w.outgoing.recall("superseded", lambda _: True) == ()
             assert (await w.post(reply(question))).status == "posted"
 
     async def test_buttons_and_the_mention_stand_under_the_last_part_also_after_a_restart(self, tmp_path: Path) -> None:
@@ -752,8 +752,8 @@ class TestPosting:
                 await w.post(long)
             assert await w.resume() == 1
             first, last = w.discord.posts()
-            assert w.discord.sent[first.id] == Sent()
-            assert w.discord.sent[last.id] == Sent(buttons=buttons, pings=(RoleId("42"),))
+            assert w.discord.sent[first.id] == PostDetails()
+            assert w.discord.sent[last.id] == PostDetails(buttons=buttons, pings=(RoleId("42"),))
 
     async def test_a_message_that_was_answered_with_others_gets_no_reply_of_its_own(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
@@ -769,7 +769,7 @@ class TestPosting:
             outcome = await w.post(notice)
             assert w.said() == ["See https://help.example"]
             assert outcome.thread_id is not None
-            assert not await w.ledger.answered_in(outcome.thread_id)
+            assert not await w.ledger.has_answer_in(outcome.thread_id)
 
     async def test_a_reply_without_words_opens_no_thread(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
@@ -809,9 +809,9 @@ class TestPosting:
             long = reply(second, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)))
             begun = await w.ledger.begin(long, reply_parts(long))
             thread = await w.discord.start_thread(second.channel_id, second.id, "name")
-            await w.ledger.thread_made(second.id, thread)
+            await w.ledger.save_thread(second.id, thread)
             sent = await w.discord.send(thread, begun.parts[0].text, begun.parts[0].nonce)
-            await w.ledger.part_sent(second.id, 0, sent)
+            await w.ledger.save_sent_part(second.id, 0, sent)
             w.clock.turn(hours=2)
             third = w.ask("Third?")
             w.discord.fail("start_thread", DOWN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.chat.outbox import Outgoing
+from intern.chat.outbox import RecallableReplies
 from intern.core.ids import MessageId
 from tests.samples import answer_request, message
 
@@ -14,43 +14,43 @@ ONE, TWO = FIRST.batch.last.id, SECOND.batch.last.id
 
 
 def test_what_is_taken_back_does_not_leave() -> None:
-    outgoing = Outgoing()
-    outgoing.hand_over(FIRST)
-    outgoing.hand_over(SECOND)
-    assert outgoing.take_back("superseded", lambda request: request is FIRST) == (FIRST,)
-    assert outgoing.take_back("withdrawn", lambda request: request is FIRST) == ()
-    assert outgoing.taken_back(ONE) == "superseded"
-    assert not outgoing.leave(ONE)
-    assert outgoing.taken_back(TWO) is None
-    assert outgoing.leave(TWO)
+    outgoing = RecallableReplies()
+    outgoing.add_reply(FIRST)
+    outgoing.add_reply(SECOND)
+    assert outgoing.recall("superseded", lambda request: request is FIRST) == (FIRST,)
+    assert outgoing.recall("withdrawn", lambda request: request is FIRST) == ()
+    assert outgoing.find_recall_reason(ONE) == "superseded"
+    assert not outgoing.begin_posting(ONE)
+    assert outgoing.find_recall_reason(TWO) is None
+    assert outgoing.begin_posting(TWO)
 
 
 def test_what_has_left_is_not_taken_back_and_may_leave_again() -> None:
-    outgoing = Outgoing()
-    outgoing.hand_over(FIRST)
-    assert outgoing.leave(ONE)
-    assert outgoing.take_back("withdrawn", lambda _: True) == ()
-    assert outgoing.leave(ONE)
+    outgoing = RecallableReplies()
+    outgoing.add_reply(FIRST)
+    assert outgoing.begin_posting(ONE)
+    assert outgoing.recall("withdrawn", lambda _: True) == ()
+    assert outgoing.begin_posting(ONE)
 
 
 def test_what_was_never_handed_over_or_is_done_may_leave() -> None:
-    outgoing = Outgoing()
-    assert outgoing.leave(MessageId("7"))
-    outgoing.hand_over(FIRST)
-    outgoing.take_back("withdrawn", lambda _: True)
-    outgoing.done(ONE)
-    assert outgoing.taken_back(ONE) is None
-    assert outgoing.leave(ONE)
+    outgoing = RecallableReplies()
+    assert outgoing.begin_posting(MessageId("7"))
+    outgoing.add_reply(FIRST)
+    outgoing.recall("withdrawn", lambda _: True)
+    outgoing.remove_reply(ONE)
+    assert outgoing.find_recall_reason(ONE) is None
+    assert outgoing.begin_posting(ONE)
 
 
 @pytest.mark.anyio
 async def test_who_holds_a_reply_is_told_when_it_is_taken_back_or_when_nobody_will_any_more() -> None:
-    outgoing, told = Outgoing(), list[MessageId]()
-    outgoing.hand_over(FIRST)
-    outgoing.hand_over(SECOND)
+    outgoing, told = RecallableReplies(), list[MessageId]()
+    outgoing.add_reply(FIRST)
+    outgoing.add_reply(SECOND)
 
     async def hold(question_id: MessageId) -> None:
-        await outgoing.hold(question_id)
+        await outgoing.wait_for_recall(question_id)
         told.append(question_id)
 
     with fail_after(5):
@@ -59,23 +59,23 @@ async def test_who_holds_a_reply_is_told_when_it_is_taken_back_or_when_nobody_wi
             tg.start_soon(hold, TWO)
             await wait_all_tasks_blocked()
             assert told == []
-            outgoing.take_back("superseded", lambda request: request is SECOND)
+            outgoing.recall("superseded", lambda request: request is SECOND)
             await wait_all_tasks_blocked()
             assert told == [TWO]
             outgoing.close()
         assert told == [TWO, ONE]
-        await outgoing.hold(ONE)
+        await outgoing.wait_for_recall(ONE)
 
 
 @pytest.mark.anyio
 async def test_a_reply_waits_until_the_one_that_it_takes_the_place_of_is_done() -> None:
-    outgoing, over = Outgoing(), list[str]()
-    outgoing.hand_over(FIRST)
-    outgoing.hand_over(SECOND)
-    outgoing.take_back("superseded", lambda request: request is FIRST)
+    outgoing, over = RecallableReplies(), list[str]()
+    outgoing.add_reply(FIRST)
+    outgoing.add_reply(SECOND)
+    outgoing.recall("superseded", lambda request: request is FIRST)
 
     async def make_way(text: str, *n: int) -> None:
-        await outgoing.make_way(answer_request(*(message(text, n=each) for each in n)))
+        await outgoing.wait_for_recalled_parts(answer_request(*(message(text, n=each) for each in n)))
         over.append(text)
 
     with fail_after(5):
@@ -85,5 +85,5 @@ async def test_a_reply_waits_until_the_one_that_it_takes_the_place_of_is_done() 
             tg.start_soon(make_way, "another", 2)
             await wait_all_tasks_blocked()
             assert over == ["another"], "the reply to it was not taken back"
-            outgoing.done(ONE)
+            outgoing.remove_reply(ONE)
     assert sorted(over) == ["another", "both", "edited"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from intern.answering.replying import why_line
-from intern.chat.reply_text import parts_of, reply_parts, thread_name, unlinked
+from intern.chat.reply_text import format_parts, neutralise_links, reply_parts, thread_name
 from intern.core.flow import Reply
 from intern.core.ids import SourceId
 from intern.core.messages import Citation
@@ -78,7 +78,7 @@ def test_what_was_learned_is_named_without_its_id() -> None:
         Citation(source_id=SourceId("nugget:18bc737c-0a"), title="Purging the spool", url=url),
         Citation(source_id=SourceId("fact:5"), title=""),
     )
-    (part,) = parts_of("Run it.", learned)
+    (part,) = format_parts("Run it.", learned)
     assert part == f"Run it.\n\nSources:\n- Purging the spool (a conversation) <{url}>\n- a fact from conversations"
 
 
@@ -146,7 +146,7 @@ def test_a_hostile_title_or_file_name_stays_a_title() -> None:
     ],
 )
 def test_only_what_is_cited_can_be_clicked(text: str, shown: str) -> None:
-    assert unlinked(text, {"https://cited.example/a"}) == shown
+    assert neutralise_links(text, {"https://cited.example/a"}) == shown
 
 
 _CODE = re.compile(
@@ -186,7 +186,7 @@ _BITS = st.sampled_from(
 
 @given(st.lists(_BITS, max_size=40).map("".join))
 def test_no_tangle_of_markup_leaves_a_link(text: str) -> None:
-    assert clickable(unlinked(text, ())) == []
+    assert clickable(neutralise_links(text, ())) == []
 
 
 @given(st.lists(_BITS, max_size=40).map("".join), st.integers(0, 700))
@@ -231,18 +231,18 @@ def test_the_name_of_a_thread_which_stays_when_the_question_is_deleted_holds_no_
 
 # Finding I3.
 def test_no_id_names_a_member_in_an_answer() -> None:
-    assert parts_of("<@80351110224678912> said: ask <@!900>.") == ["the member said: ask the member."]
+    assert format_parts("<@80351110224678912> said: ask <@!900>.") == ["the member said: ask the member."]
     url = "https://relay.example/a"
-    linked = parts_of(f"[ask <@900>]({url})", [Citation(source_id=SourceId("kb:a.md"), title="A", url=url)])
+    linked = format_parts(f"[ask <@900>]({url})", [Citation(source_id=SourceId("kb:a.md"), title="A", url=url)])
     assert linked[0].startswith(f"[ask the member]({url})")
 
 
 # Finding I3.
 @pytest.mark.parametrize("code", ["`<@80351110224678912>`", "```\n<@80351110224678912> <@!900>\n```"])
 def test_code_that_shows_how_a_mention_is_written_stays(code: str) -> None:
-    assert parts_of(f"Write {code}, <@900>.") == [f"Write {code}, the member."]
+    assert format_parts(f"Write {code}, <@900>.") == [f"Write {code}, the member."]
 
 
 def test_an_id_in_what_only_looks_like_code_names_no_member() -> None:
-    [said] = parts_of("*a `b* <@900>` c")
+    [said] = format_parts("*a `b* <@900>` c")
     assert "<@900>" not in said

@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 from msgspec import structs
 
-from intern.chat.context import Gathered
-from intern.chat.dispatching import addressed, asks, teaches, worth_gathering
+from intern.chat.context import BatchContext
+from intern.chat.dispatching import find_question_messages, is_addressed_to_bot, is_teaching, is_worth_gathering
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage
@@ -57,19 +57,19 @@ def batch(
     return Batch(channel_id=ChannelId("700"), author=author, messages=messages)
 
 
-def route(said: Batch, where: Channel, known: Gathered, *, answered_in_thread: bool = False) -> Route:
+def route(said: Batch, where: Channel, known: BatchContext, *, answered_in_thread: bool = False) -> Route:
     """What the dispatcher makes of a batch."""
-    if not worth_gathering(said, where, answered_in_thread=answered_in_thread):
+    if not is_worth_gathering(said, where, answered_in_thread=answered_in_thread):
         return "nothing"
     if said.author.type == "team_member":
-        return "capture" if teaches(said, where, known) else "nothing"
-    return "answer" if asks(said, where, known, answered_in_thread=answered_in_thread) else "nothing"
+        return "capture" if is_teaching(said, where, known) else "nothing"
+    return "answer" if find_question_messages(said, where, known, answered_in_thread=answered_in_thread) else "nothing"
 
 
-def facts(*, asked: bool = False) -> Gathered:
+def facts(*, asked: bool = False) -> BatchContext:
     authors: dict[MessageId, Author | None] = {MessageId(f"to-{name}"): author for name, author in WRITERS.items()}
     thread = batch(USER, PLAIN, first_id=800).messages if asked else ()
-    return Gathered(reply_authors=authors | {MessageId("to-GONE"): None}, thread=thread)
+    return BatchContext(reply_authors=authors | {MessageId("to-GONE"): None}, thread=thread)
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_a_reply_to_somebody_else_is_left_out_of_a_question_that_does_not_addres
     lines: list[str], asked: list[int]
 ) -> None:
     said = batch(USER, *lines)
-    assert asks(said, place(), facts()) == tuple(said.messages[n] for n in asked)
+    assert find_question_messages(said, place(), facts()) == tuple(said.messages[n] for n in asked)
 
 
 def test_a_new_forum_post_is_a_question_and_what_others_add_to_it_is_not() -> None:
     opening = batch(USER, PLAIN, PLAIN, first_id=700)
     assert route(opening, place("post"), facts()) == "answer"
-    assert addressed(opening, place("post"), facts())
+    assert is_addressed_to_bot(opening, place("post"), facts())
     assert route(batch(OTHER, PLAIN), place("post"), facts(asked=True)) == "nothing"
 
 
@@ -170,36 +170,36 @@ def test_a_team_members_reply_within_the_batch_teaches_nobody() -> None:
     said = batch(TEAM, PLAIN, "901")
     first, second = said.messages
     own = structs.replace(said, messages=(first, structs.replace(second, reply_to=first.id)))
-    assert route(own, place(), Gathered(reply_authors={first.id: TEAM})) == "nothing"
+    assert route(own, place(), BatchContext(reply_authors={first.id: TEAM})) == "nothing"
 
 
 def test_private_messages_concern_nobody() -> None:
-    assert not worth_gathering(batch(USER, MENTION, guild_id=None), place(), answered_in_thread=False)
+    assert not is_worth_gathering(batch(USER, MENTION, guild_id=None), place(), answered_in_thread=False)
 
 
 @pytest.mark.parametrize(
     ("author", "kind"), [(OTHER_BOT, "channel"), (TEAM, "channel"), (USER, "thread"), (USER, "post")]
 )
 def test_what_can_concern_nobody_costs_no_reading(author: Author, kind: ChannelKind) -> None:
-    assert not worth_gathering(batch(author, PLAIN), place(kind), answered_in_thread=False)
+    assert not is_worth_gathering(batch(author, PLAIN), place(kind), answered_in_thread=False)
 
 
 @pytest.mark.parametrize("lines", [["OTHER"], ["TEAM", "OTHER_BOT"]])
 @pytest.mark.parametrize("kind", ["channel", "thread"])
 def test_replies_to_others_cost_no_reading_where_the_payload_names_them(lines: list[str], kind: ChannelKind) -> None:
-    assert not worth_gathering(batch(USER, *lines, told=True), place(kind))
-    assert worth_gathering(batch(USER, *lines, MENTION, told=True), place(kind))
-    assert worth_gathering(batch(USER, *lines, "GONE", told=True), place(kind))
+    assert not is_worth_gathering(batch(USER, *lines, told=True), place(kind))
+    assert is_worth_gathering(batch(USER, *lines, MENTION, told=True), place(kind))
+    assert is_worth_gathering(batch(USER, *lines, "GONE", told=True), place(kind))
 
 
 @pytest.mark.parametrize(("lines", "to_bot"), [([PLAIN], False), (["USER"], False), (["BOT"], True), ([MENTION], True)])
 def test_who_mentions_the_bot_or_replies_to_it_addresses_it(lines: list[str], *, to_bot: bool) -> None:
-    assert addressed(batch(USER, *lines), place(), facts()) is to_bot
+    assert is_addressed_to_bot(batch(USER, *lines), place(), facts()) is to_bot
 
 
 def test_who_writes_in_the_bots_thread_addresses_it() -> None:
-    assert addressed(batch(USER, PLAIN), place("thread"), facts(), answered_in_thread=True)
-    assert not addressed(batch(USER, PLAIN), place("thread"), facts())
+    assert is_addressed_to_bot(batch(USER, PLAIN), place("thread"), facts(), answered_in_thread=True)
+    assert not is_addressed_to_bot(batch(USER, PLAIN), place("thread"), facts())
 
 
 @pytest.mark.parametrize(
@@ -209,4 +209,4 @@ def test_who_replies_to_their_own_words_goes_on_with_what_those_answered(answere
     said = batch(TEAM, "TEAM")
     known = structs.replace(facts(), answered={MessageId("to-TEAM"): answered})
     assert route(said, place(), known) == goes_to
-    assert worth_gathering(said, place(), answered_in_thread=False)
+    assert is_worth_gathering(said, place(), answered_in_thread=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from anyio import fail_after
 
-from intern.chat.conversations import conversation_around
+from intern.chat.conversations import read_conversation_around
 from intern.chat.options import ContextBounds
 from intern.core.errors import ChatUnavailableError
 from intern.core.flow import CaptureRequest
@@ -32,7 +32,7 @@ class World:
         with fail_after(5):
             found = await self.discord.message(on.channel_id, on.id)
             assert found is not None
-            return await conversation_around(found, self.discord.author("maya"), self.discord, ContextBounds())
+            return await read_conversation_around(found, self.discord.author("maya"), self.discord, ContextBounds())
 
 
 def texts(request: CaptureRequest | None) -> list[str]:

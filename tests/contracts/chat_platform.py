@@ -192,9 +192,9 @@ class ChatPlatformContract:
         inside = await community.say("alice", "more", place=thread)
         await community.archive(thread)
 
-        listed = await community.platform.archived_since(community.channel, question.id)
+        listed = await community.platform.list_archived_threads(community.channel, question.id)
         assert [(seen.channel.id, seen.last_message_id) for seen in listed] == [(thread, inside.id)]
-        assert not await community.platform.archived_since(community.channel, inside.id)
+        assert not await community.platform.list_archived_threads(community.channel, inside.id)
 
     # The way out.
 
@@ -304,7 +304,7 @@ class ChatPlatformContract:
 
     async def test_a_channel_is_closed_as_soon_as_it_turns_private(self, community: Community) -> None:
         platform = community.platform
-        await platform.told(platform.guild_ids[0])
+        await platform.wait_for_permissions(platform.guild_ids[0])
         place = await platform.channel(community.channel)
         assert platform.admits(place)
         await community.set_private(True)

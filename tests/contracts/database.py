@@ -170,7 +170,7 @@ class DatabaseContract:
     async def test_a_database_bound_to_a_community_reads_and_writes_what_is_its_own(self, opening: Opening) -> None:
         with anyio.fail_after(10):
             async with await opening(schema=SHARED) as db:
-                other = db.of("it's another")
+                other = db.for_community("it's another")
                 assert await db.run(INSERT, (1, "own")) == 1
 
                 def write(tx: Transaction) -> None:
@@ -183,8 +183,8 @@ class DatabaseContract:
                 def second(tx: Transaction) -> list[str]:
                     return tx.texts(SELECT, (2,))
 
-                assert await anyio.to_thread.run_sync(db.look, second) == []
-                assert await anyio.to_thread.run_sync(other.look, second) == ["? :community % more"]
+                assert await anyio.to_thread.run_sync(db.read_blocking, second) == []
+                assert await anyio.to_thread.run_sync(other.read_blocking, second) == ["? :community % more"]
 
     async def test_values_come_back_as_they_were_given(self, opening: Opening) -> None:
         table = "create table values_of (n integer, r real, t text, b blob) strict;"

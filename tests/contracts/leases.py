@@ -11,7 +11,7 @@ import anyio
 from anyio import fail_after, lowlevel
 
 from intern.core.errors import KnowledgeError
-from intern.stores.postgres.leases import LEASE_SECONDS, Lease, LeaseStore, Standing
+from intern.stores.postgres.leases import LEASE_SECONDS, Lease, LeaseStatus, LeaseStore
 
 
 class MemoryLeases:
@@ -42,7 +42,7 @@ class MemoryLeaseStore(LeaseStore):
             raise KnowledgeError("the database is away")
         return self._shared.seconds()
 
-    async def join(self, shards: int) -> int:
+    async def register_process(self, shards: int) -> int:
         now, rows, members = await self._now(), self._shared.rows, self._shared.members
         others = [of for name, (of, seen) in members.items() if name != self._holder and seen > now - self.seconds]
         agreed = next(iter(others), shards)
@@ -51,7 +51,7 @@ class MemoryLeaseStore(LeaseStore):
             rows.setdefault(shard, ("", 0, 0.0))
         return agreed
 
-    async def beat(self, shards: int, *, leaves: bool = False) -> Standing:
+    async def renew_leases(self, shards: int, *, leaves: bool = False) -> LeaseStatus:
         now, rows, members = await self._now(), self._shared.rows, self._shared.members
         held = dict[int, int]()
         for shard, (holder, token, end) in rows.items():
@@ -65,9 +65,9 @@ class MemoryLeaseStore(LeaseStore):
         ends = [
             end - now for shard, (who, _, end) in rows.items() if who != self._holder and end > now and shard < shards
         ]
-        return Standing(held, free, len(living), min(ends, default=inf))
+        return LeaseStatus(held, free, len(living), min(ends, default=inf))
 
-    async def take(self, shards: int, wanted: Collection[int]) -> list[Lease]:
+    async def take_leases(self, shards: int, wanted: Collection[int]) -> list[Lease]:
         now, rows, taken = await self._now(), self._shared.rows, list[Lease]()
         for shard in sorted(wanted):
             _, token, end = rows[shard]
@@ -76,13 +76,13 @@ class MemoryLeaseStore(LeaseStore):
                 taken.append(Lease(shard, token + 1))
         return taken
 
-    async def hand_over(self, shard: int, token: int) -> None:
+    async def release_lease(self, shard: int, token: int) -> None:
         await self._now()
         if self._shared.rows[shard][:2] == (self._holder, token):
             self._shared.rows[shard] = ("", token, 0.0)
 
     @asynccontextmanager
-    async def turn(self, bucket: int) -> AsyncGenerator[None]:
+    async def identify_turn(self, bucket: int) -> AsyncGenerator[None]:
         del bucket
         yield
 
@@ -101,68 +101,68 @@ class LeasesContract:
     async def test_a_lease_is_one_process_s_until_it_ends_and_its_token_grows(self, cell: Cell) -> None:
         one, two = cell.of("one"), cell.of("two")
         with fail_after(10):
-            assert (await one.join(3), await two.join(3)) == (3, 3)
-            assert await one.take(3, (0, 1)) == [Lease(0, 1), Lease(1, 1)]
-            assert await two.take(3, (0, 1)) == []
-            standing = await two.beat(3)
+            assert (await one.register_process(3), await two.register_process(3)) == (3, 3)
+            assert await one.take_leases(3, (0, 1)) == [Lease(0, 1), Lease(1, 1)]
+            assert await two.take_leases(3, (0, 1)) == []
+            standing = await two.renew_leases(3)
             assert standing[:3] == ({}, (2,), 2)
             assert 9 < standing.next_end <= 10
             cell.pass_time(6)
-            assert 3 < (await two.beat(3)).next_end <= 4
-            assert await one.beat(3) == Standing({0: 1, 1: 1}, (2,), 2)
+            assert 3 < (await two.renew_leases(3)).next_end <= 4
+            assert await one.renew_leases(3) == LeaseStatus({0: 1, 1: 1}, (2,), 2)
             cell.pass_time(6)
-            assert await two.take(3, (0, 1)) == [], "it was renewed"
+            assert await two.take_leases(3, (0, 1)) == [], "it was renewed"
             cell.pass_time(6)
-            assert await two.take(3, (1, 0)) == [Lease(0, 2), Lease(1, 2)]
-            assert (await one.beat(3)).held == {}
+            assert await two.take_leases(3, (1, 0)) == [Lease(0, 2), Lease(1, 2)]
+            assert (await one.renew_leases(3)).held == {}
 
     async def test_what_has_ended_is_not_renewed_though_it_is_free(self, cell: Cell) -> None:
         one = cell.of("one")
         with fail_after(10):
-            await one.join(1)
-            await one.take(1, (0,))
+            await one.register_process(1)
+            await one.take_leases(1, (0,))
             cell.pass_time(11)
-            assert await one.beat(1) == Standing({}, (0,), 1)
-            assert await one.take(1, (0,)) == [Lease(0, 2)]
+            assert await one.renew_leases(1) == LeaseStatus({}, (0,), 1)
+            assert await one.take_leases(1, (0,)) == [Lease(0, 2)]
 
     async def test_only_its_holder_hands_a_lease_over(self, cell: Cell) -> None:
         one, two = cell.of("one"), cell.of("two")
         with fail_after(10):
-            await one.join(1)
-            await one.take(1, (0,))
-            await two.hand_over(0, 1)
-            await one.hand_over(0, 7)
-            assert (await one.beat(1)).held == {0: 1}
-            await one.hand_over(0, 1)
-            assert await two.take(1, (0,)) == [Lease(0, 2)]
+            await one.register_process(1)
+            await one.take_leases(1, (0,))
+            await two.release_lease(0, 1)
+            await one.release_lease(0, 7)
+            assert (await one.renew_leases(1)).held == {0: 1}
+            await one.release_lease(0, 1)
+            assert await two.take_leases(1, (0,)) == [Lease(0, 2)]
 
     async def test_the_dead_and_those_who_leave_have_no_share(self, cell: Cell) -> None:
         one, two, three = map(cell.of, ("one", "two", "three"))
         with fail_after(10):
             for each in (one, two, three):
-                await each.join(2)
-            assert (await one.beat(2)).members == 3
-            assert (await two.beat(2, leaves=True)).members == 2
+                await each.register_process(2)
+            assert (await one.renew_leases(2)).members == 3
+            assert (await two.renew_leases(2, leaves=True)).members == 2
             cell.pass_time(11)
-            assert (await one.beat(2)).members == 1
-            assert (await three.beat(2)).members == 2, "it was only paused"
+            assert (await one.renew_leases(2)).members == 1
+            assert (await three.renew_leases(2)).members == 2, "it was only paused"
 
     async def test_who_comes_later_learns_the_number_of_shards(self, cell: Cell) -> None:
         one, two = cell.of("one"), cell.of("two")
         with fail_after(10):
-            assert await one.join(2) == 2
-            assert await two.join(3) == 2
+            assert await one.register_process(2) == 2
+            assert await two.register_process(3) == 2
             cell.pass_time(11)
-            assert await two.join(3) == 3, "the other one is gone"
-            assert (await two.beat(3)).free == (0, 1, 2)
+            assert await two.register_process(3) == 3, "the other one is gone"
+            assert (await two.renew_leases(3)).free == (0, 1, 2)
 
     async def test_of_processes_that_race_for_a_lease_one_gets_it(self, cell: Cell) -> None:
         stores = [cell.of(str(n)) for n in range(4)]
         taken: list[Lease] = []
 
         async def race(store: LeaseStore) -> None:
-            await store.join(8)
-            taken.extend(await store.take(8, range(8)))
+            await store.register_process(8)
+            taken.extend(await store.take_leases(8, range(8)))
 
         with fail_after(20):
             async with anyio.create_task_group() as tg:

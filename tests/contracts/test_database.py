@@ -11,9 +11,9 @@ import pytest
 from anyio.to_thread import run_sync
 
 from intern.core.ids import MessageId
-from intern.core.records import Withdrawn
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.core.records import MessagesWithdrawn
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.contracts.database import DatabaseContract
 from tests.engines import Opening, Server
 from tests.samples import START
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 class TestSqlite(DatabaseContract):
     @pytest.fixture
     def opening(self, tmp_path: Path) -> Opening:
-        return partial(Database.open, tmp_path / "intern.db")
+        return partial(SqliteDatabase.open, tmp_path / "intern.db")
 
 
 class TestPostgres(DatabaseContract):
@@ -35,10 +35,10 @@ class TestPostgres(DatabaseContract):
 
 
 async def test_postgres_makes_its_tables_and_keeps_what_was_decided(postgres: Server) -> None:
-    withdrawn = Withdrawn(message_ids=(MessageId("1"),), at=START)
+    withdrawn = MessagesWithdrawn(message_ids=(MessageId("1"),), at=START)
     with anyio.fail_after(10), postgres.schema() as name:
         async with await postgres.opening(name)() as db:
-            knowledge = await run_sync(Knowledge, db)
+            knowledge = await run_sync(KnowledgeStore, db)
             await knowledge.change(lambda change: change.decide(withdrawn))
         async with await postgres.opening(name)() as db:
-            assert (await run_sync(Knowledge, db)).is_withdrawn(MessageId("1"))
+            assert (await run_sync(KnowledgeStore, db)).is_withdrawn(MessageId("1"))

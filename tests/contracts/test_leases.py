@@ -23,7 +23,7 @@ from tests.engines import ROLE, Server
 pytest.importorskip("psycopg", reason="the extra postgres is not installed")
 
 from intern.stores.database import Transaction
-from intern.stores.postgres.database import Database
+from intern.stores.postgres.database import PostgresDatabase
 
 pytestmark = pytest.mark.anyio
 
@@ -43,9 +43,9 @@ class MemoryCell:
 class PostgresCell:
     """A schema of a server; time passes by moving what was noted into the past."""
 
-    def __init__(self, server: Server, schema: str, *databases: Database) -> None:
+    def __init__(self, server: Server, schema: str, *databases: PostgresDatabase) -> None:
         self.server, self.schema, self.databases = server, schema, [*databases]
-        self._used: dict[str, Database] = {}
+        self._used: dict[str, PostgresDatabase] = {}
 
     def of(self, holder: str) -> LeaseStore:
         if holder not in self._used:
@@ -60,14 +60,14 @@ class PostgresCell:
         )
 
     @asynccontextmanager
-    async def leased(self) -> AsyncGenerator[tuple[LeaseStore, LeaseStore, Database]]:
+    async def leased(self) -> AsyncGenerator[tuple[LeaseStore, LeaseStore, PostgresDatabase]]:
         """One holds shard 0, and the other would like to."""
         one, two = self.of("one"), self.of("two")
         with fail_after(30):
-            await one.join(1)
-            await two.join(1)
-            assert await one.take(1, (0,)) == [Lease(0, 1)]
-            yield one, two, one.fenced(Lease(0, 1)).of("a-community")
+            await one.register_process(1)
+            await two.register_process(1)
+            assert await one.take_leases(1, (0,)) == [Lease(0, 1)]
+            yield one, two, one.fence_database(Lease(0, 1)).for_community("a-community")
 
 
 class TestMemory(LeasesContract):
@@ -85,10 +85,10 @@ def schema(postgres: Server) -> Generator[str]:
 @pytest.fixture
 async def on_server(postgres: Server, schema: str) -> AsyncGenerator[PostgresCell]:
     async with (
-        await Database.open(postgres.url(schema), schema=SHARED) as one,
-        await Database.open(postgres.url(schema)) as two,
-        await Database.open(postgres.url(schema)) as three,
-        await Database.open(postgres.url(schema)) as four,
+        await PostgresDatabase.open(postgres.url(schema), schema=SHARED) as one,
+        await PostgresDatabase.open(postgres.url(schema)) as two,
+        await PostgresDatabase.open(postgres.url(schema)) as three,
+        await PostgresDatabase.open(postgres.url(schema)) as four,
     ):
         yield PostgresCell(postgres, schema, one, two, three, four)
         await run_sync(
@@ -119,11 +119,11 @@ async def test_nothing_is_written_after_the_lease_ended_whoever_has_it_now(on_se
             with pytest.raises(LeaseLostError):
                 await db.write(lambda _: ran.append(1))
             assert await db.number("select count(*) from notes where community = :community") == 1
-            if await two.take(1, (0,)):
-                await two.hand_over(0, 2)
-            await one.take(1, (0,))
-        [lease] = [Lease(*each) for each in (await one.beat(1)).held.items()]
-        await one.fenced(lease).of("a-community").run(INSERT, (2, "2"))
+            if await two.take_leases(1, (0,)):
+                await two.release_lease(0, 2)
+            await one.take_leases(1, (0,))
+        [lease] = [Lease(*each) for each in (await one.renew_leases(1)).held.items()]
+        await one.fence_database(lease).for_community("a-community").run(INSERT, (2, "2"))
         assert ran == [1, 1, 1], "work without a statement is run before the server is asked, and once"
 
 
@@ -138,14 +138,16 @@ async def test_a_lease_is_not_taken_while_a_transaction_of_its_holder_goes_on(on
     async with on_server.leased() as (one, two, db), anyio.create_task_group() as tg:
         tg.start_soon(db.write, slow)
         await gate.is_reached()
-        assert (await one.beat(1)).held == {0: 1}, "its holder renews it meanwhile"
-        await one.hand_over(0, 1)
-        assert await two.take(1, (0,)) == []
+        assert (await one.renew_leases(1)).held == {0: 1}, "its holder renews it meanwhile"
+        await one.release_lease(0, 1)
+        assert await two.take_leases(1, (0,)) == []
         gate.opened.set()
-        while not (leases := await two.take(1, (0,))):
+        while not (leases := await two.take_leases(1, (0,))):
             await anyio.lowlevel.checkpoint()
         assert leases == [Lease(0, 2)]
-        assert await two.fenced(leases[0]).of("a-community").number("select count(*) from notes") == 1
+        assert (
+            await two.fence_database(leases[0]).for_community("a-community").number("select count(*) from notes") == 1
+        )
 
 
 @pytest.mark.rest
@@ -165,7 +167,7 @@ async def test_a_holder_that_is_paused_within_a_transaction_blocks_no_take_over(
             assert resumed.wait(20)
         tx.run(INSERT, (2, "2"))
 
-    async def work(db: Database) -> None:
+    async def work(db: PostgresDatabase) -> None:
         try:
             await db.write(paused)
         except LeaseLostError as error:
@@ -176,10 +178,10 @@ async def test_a_holder_that_is_paused_within_a_transaction_blocks_no_take_over(
             tg.start_soon(work, db)
             await reached.wait()
             on_server.pass_time(11)
-            assert await two.take(1, (0,)) == []
-            while not (leases := await two.take(1, (0,))):
-                await two.beat(1)
-            await two.fenced(leases[0]).of("a-community").write(add)
+            assert await two.take_leases(1, (0,)) == []
+            while not (leases := await two.take_leases(1, (0,))):
+                await two.renew_leases(1)
+            await two.fence_database(leases[0]).for_community("a-community").write(add)
             resumed.set()
         assert failed
         assert await db.texts("select text from notes") == ["? :community % 1"]
@@ -190,8 +192,8 @@ async def test_a_lease_outlives_a_restart_of_the_database(on_server: PostgresCel
     async with on_server.leased() as (one, two, db):
         await run_sync(on_server.server.kill)
         await run_sync(on_server.server.start)
-        assert (await one.beat(1)).held == {0: 1}
-        assert await two.take(1, (0,)) == []
+        assert (await one.renew_leases(1)).held == {0: 1}
+        assert await two.take_leases(1, (0,)) == []
         await db.write(add)
 
 
@@ -202,9 +204,9 @@ async def test_two_hundred_communities_of_a_shard_need_a_handful_of_connections(
     written: list[int] = []
     all_wrote, counted = anyio.Event(), anyio.Event()
 
-    async def write(db: Database, n: int) -> None:
-        async with db.lent(f"community-{n}") as own:
-            await own.hold()
+    async def write(db: PostgresDatabase, n: int) -> None:
+        async with db.community_scope(f"community-{n}") as own:
+            await own.lock_community()
             await own.run(INSERT, (1, "1"))
             written.append(n)
             if len(written) == 200:
@@ -226,13 +228,13 @@ async def test_a_lease_is_renewed_while_communities_use_all_connections(on_serve
     gates = [Gate() for _ in range(12)]  # at most four write and four read at a time
     async with on_server.leased() as (one, _, db), anyio.create_task_group() as tg:
         for n, gate in enumerate(gates):
-            own = db.of(f"community-{n}")
+            own = db.for_community(f"community-{n}")
             tg.start_soon(own.read if n % 2 else own.write, gate.hold)
         while sum(gate.reached.is_set() for gate in gates) < 8:
             await anyio.lowlevel.checkpoint()
         with fail_after(4):
-            assert (await one.beat(1)).held == {0: 1}
-            async with one.turn(0):
+            assert (await one.renew_leases(1)).held == {0: 1}
+            async with one.identify_turn(0):
                 pass
         assert not all(gate.reached.is_set() for gate in gates), "some wait for a connection"
         for gate in gates:
@@ -244,31 +246,31 @@ async def test_no_process_holds_a_community_beside_those_with_leases(on_server: 
     async with on_server.leased() as (one, _, _):
         other = on_server.databases[1]
         with pytest.raises(FolderBusyError, match="in use by one; stop all"):
-            await other.hold()
-        await other.of("left").hold(beside_leases=True)
-        await one.hand_over(0, 1)
-        await other.hold()
+            await other.lock_community()
+        await other.for_community("left").lock_community(beside_leases=True)
+        await one.release_lease(0, 1)
+        await other.lock_community()
 
 
 @pytest.mark.rest
 async def test_a_process_with_a_lease_waits_for_a_command_that_began_before(on_server: PostgresCell) -> None:
-    one, other = on_server.of("one"), on_server.databases[1].of("a-community")
+    one, other = on_server.of("one"), on_server.databases[1].for_community("a-community")
     with fail_after(30):
-        await one.join(1)
-        await other.hold()
-        [lease] = await one.take(1, (0,))
-        leased = one.fenced(lease).of("a-community")
+        await one.register_process(1)
+        await other.lock_community()
+        [lease] = await one.take_leases(1, (0,))
+        leased = one.fence_database(lease).for_community("a-community")
         with pytest.raises(FolderBusyError, match=r"in use by process \d+ on .*; stop that first"):
-            await leased.hold()
-        await leased.of("another").hold()
-        await other.let_go()
+            await leased.lock_community()
+        await leased.for_community("another").lock_community()
+        await other.unlock_community()
         while not await _holds(leased):  # the server frees a lock soon after its connection is closed
             pass
 
 
-async def _holds(db: Database) -> bool:
+async def _holds(db: PostgresDatabase) -> bool:
     with suppress(FolderBusyError):
-        await db.hold()
+        await db.lock_community()
         return True
     return False
 
@@ -301,29 +303,29 @@ async def test_processes_identify_one_after_another(on_server: PostgresCell, mon
     async def waits_for(bucket: int) -> float:
         """Return the seconds from `began` until the turn: those it slept, and those that passed in fact."""
         waited.clear()
-        async with two.turn(bucket):
+        async with two.identify_turn(bucket):
             return sum(waited) + time.monotonic() - began
 
     with fail_after(20):
         for bucket in range(2):
-            async with two.turn(bucket):
+            async with two.identify_turn(bucket):
                 assert waited == []
-        async with one.turn(2):
+        async with one.identify_turn(2):
             pass
         began = time.monotonic()
         assert await waits_for(2) == pytest.approx(5, abs=0.3)
         with monkeypatch.context() as patched:
             patched.setattr(one._turns, "write", _once_without_an_answer(one._turns.write))
             with pytest.raises(ConnectionError):
-                async with one.turn(5):
+                async with one.identify_turn(5):
                     pass
         began = time.monotonic()
         assert await waits_for(5) == pytest.approx(0, abs=0.3)
         with pytest.raises(ConnectionError):
-            async with one.turn(4):
+            async with one.identify_turn(4):
                 raise ConnectionError  # before it identified
         began = time.monotonic()
         assert await waits_for(4) == pytest.approx(0, abs=0.3)
         began = time.monotonic()
-        async with one.turn(3):  # as a process that dies before its shard is welcomed
+        async with one.identify_turn(3):  # as a process that dies before its shard is welcomed
             assert await waits_for(3) == pytest.approx(6, abs=0.3)

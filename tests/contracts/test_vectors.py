@@ -22,12 +22,12 @@ from structlog.testing import capture_logs
 
 from intern.core.errors import KnowledgeError, VectorEngineError
 from intern.core.ids import SourceId
-from intern.core.records import Scored, SearchDocument, SearchFilter
-from intern.facts.extracting import nugget_documents
-from intern.stores.sqlite.changes import LogEntry
+from intern.core.records import ScoredMatch, SearchDocument, SearchFilter
+from intern.facts.extracting import build_nugget_documents
+from intern.stores.sqlite.changes import ChangeLogEntry
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.vector_copy import VectorCopy, steps
-from intern.stores.vectors import Conditions, Near, Stored, VectorEngine
+from intern.stores.sqlite.vector_copy import VectorCopy, split_changes
+from intern.stores.vectors import Conditions, EnginePoint, NearDocument, VectorEngine
 from tests.contracts.vector_engines import KEY, Held, HeldByQdrant, held_by
 from tests.engines import open_database
 from tests.search.documents import NOON, document, vector
@@ -61,7 +61,7 @@ async def opened(
 ) -> AsyncGenerator[SqliteSearchStore]:
     """A store in a folder, as in a process of its own."""
     async with await open_database(folder / "intern.db") as file:
-        db = file.of(community)
+        db = file.for_community(community)
         copy = None if engine is None else VectorCopy(db, engine, "m")
         if engine is not None:
             db.close_with(engine.aclose)
@@ -73,8 +73,8 @@ def engine_of(held: Held | None) -> VectorEngine | None:
 
 
 async def put(store: SqliteSearchStore, documents: Sequence[SearchDocument], *vectors: bytes, model: str = "m") -> None:
-    await store.put(documents)
-    await store.put_vectors(model, list(zip(documents, vectors, strict=False)))
+    await store.replace_documents(documents)
+    await store.store_vectors(model, list(zip(documents, vectors, strict=False)))
 
 
 async def settle(store: SqliteSearchStore) -> None:
@@ -83,13 +83,13 @@ async def settle(store: SqliteSearchStore) -> None:
 
 
 async def alike(store: SqliteSearchStore, asked: bytes, wanted: SearchFilter = ALL, limit: int = 100) -> list[str]:
-    return [hit.source_id for hit in await store.by_vector(asked, "m", wanted, limit)]
+    return [hit.source_id for hit in await store.search_vector(asked, "m", wanted, limit)]
 
 
-async def by_itself(store: SqliteSearchStore, asked: bytes, wanted: SearchFilter, limit: int) -> Sequence[Scored]:
+async def by_itself(store: SqliteSearchStore, asked: bytes, wanted: SearchFilter, limit: int) -> Sequence[ScoredMatch]:
     """What local vectors find."""
     engine, store.engine = store.engine, None
-    found = await store.by_vector(asked, "m", wanted, limit)
+    found = await store.search_vector(asked, "m", wanted, limit)
     store.engine = engine
     return found
 
@@ -104,7 +104,7 @@ async def test_nuggets_have_their_lists_and_are_found_by_a_keyword(tmp_path: Pat
     made = [
         replace(nugget(f"n{n}", n), keywords=(word, "relay")) for n, word in enumerate(("spool", "clock, skew", ""))
     ]
-    documents = [document for each in made for document in nugget_documents(each)[:1]]
+    documents = [document for each in made for document in build_nugget_documents(each)[:1]]
     with fail_after(30):
         async with opened(tmp_path, engine_of(maybe_held)) as store:
             await put(store, documents, *(vector(10 * n) for n in range(3)))
@@ -112,7 +112,7 @@ async def test_nuggets_have_their_lists_and_are_found_by_a_keyword(tmp_path: Pat
             for keyword, ids in (("spool", ["nugget:n0"]), ("clock, skew", ["nugget:n1"]), ("clock", [])):
                 assert await alike(store, vector(22), SearchFilter(keyword=keyword), limit=1) == ids
                 if store.engine is not None:
-                    asked = await store.engine.proposed(vector(22), "m", SearchFilter(keyword=keyword), 5)
+                    asked = await store.engine.propose_documents(vector(22), "m", SearchFilter(keyword=keyword), 5)
                     assert asked is not None
                     assert len(asked) == len(ids)
             assert await alike(store, vector(22), SearchFilter(keyword="relay")) == [
@@ -161,10 +161,10 @@ async def test_the_most_alike_come_first_and_filters_leave_out_the_others(
                 SearchFilter(kinds=("file",), before=late): [],
             }.items():
                 assert await alike(store, near, wanted) == ids, wanted
-            assert [each.score for each in await store.by_vector(near, "m", ALL, 1)] == pytest.approx(
+            assert [each.score for each in await store.search_vector(near, "m", ALL, 1)] == pytest.approx(
                 [math.cos(math.radians(2))]
             )
-            assert await store.by_vector(near, "other", ALL, 9) == ()
+            assert await store.search_vector(near, "other", ALL, 9) == ()
 
 
 @pytest.mark.rest
@@ -195,7 +195,7 @@ async def test_an_engine_ranks_as_local_vectors_do(tmp_path: Path, held: Held) -
                     SearchFilter(after=NOON + timedelta(seconds=30), before=NOON + timedelta(seconds=60)),
                 ):
                     asked = direction(random)
-                    found = await store.by_vector(asked, "m", wanted, limit)
+                    found = await store.search_vector(asked, "m", wanted, limit)
                     assert store.vectors is not None
                     assert store.vectors.held == 0, "the engine was not asked"
                     assert found == await by_itself(store, asked, wanted, limit)
@@ -208,7 +208,7 @@ async def test_a_source_of_many_documents_hides_no_other(tmp_path: Path, maybe_h
             many = [document("kb:long", f"part {n}", n=n) for n in range(60)]
             await put(store, [*many, document("kb:short", "short")], *map(vector, range(60)), vector(80))
             await settle(store)
-            hits = await store.by_vector(vector(0), "m", ALL, 2)
+            hits = await store.search_vector(vector(0), "m", ALL, 2)
             assert [hit.document_id for hit in hits] == ["kb:long#0", "kb:short#0"]
 
 
@@ -221,13 +221,13 @@ async def test_whatever_changes_is_found_at_once_and_copied_later(tmp_path: Path
             await put(store, [first, second], vector(0), vector(50))
             for change, ids in [
                 (lambda: put(store, [document("kb:c", "c")], vector(20)), ["kb:a", "kb:c", "kb:b"]),
-                (lambda: store.put([replace(first, text="another")]), ["kb:c", "kb:b"]),
-                (lambda: store.put_vectors("m", [(second, vector(10))]), ["kb:b", "kb:c"]),
-                (lambda: store.put([replace(second, status="retired")]), ["kb:c"]),
+                (lambda: store.replace_documents([replace(first, text="another")]), ["kb:c", "kb:b"]),
+                (lambda: store.store_vectors("m", [(second, vector(10))]), ["kb:b", "kb:c"]),
+                (lambda: store.replace_documents([replace(second, status="retired")]), ["kb:c"]),
                 # The next document has the number of this one.
-                (lambda: store.drop([SourceId("kb:c")]), []),
+                (lambda: store.delete_sources([SourceId("kb:c")]), []),
                 (lambda: put(store, [document("kb:d", "d")], vector(70)), ["kb:d"]),
-                (lambda: store.put_vectors("other", [(document("kb:d", "d"), vector(0))]), []),
+                (lambda: store.store_vectors("other", [(document("kb:d", "d"), vector(0))]), []),
             ]:
                 typed: Callable[[], Awaitable[object]] = change
                 await typed()
@@ -235,7 +235,7 @@ async def test_whatever_changes_is_found_at_once_and_copied_later(tmp_path: Path
                 await settle(store)
                 await settle(store)
                 assert await alike(store, vector(0)) == ids
-            assert [hit.source_id for hit in await store.by_vector(vector(0), "other", ALL, 9)] == ["kb:d"]
+            assert [hit.source_id for hit in await store.search_vector(vector(0), "other", ALL, 9)] == ["kb:d"]
             if maybe_held is not None:
                 assert [payload["document"] for payload, _ in maybe_held.held().values()] == ["kb:b#0"]
 
@@ -246,7 +246,7 @@ async def test_what_is_gone_here_hides_nothing_before_it_is_gone_there(tmp_path:
         async with opened(tmp_path, held.engine()) as store:
             await put(store, documents, *map(vector, range(12)))
             await settle(store)
-            await store.drop([SourceId(f"kb:{n}") for n in range(9)])
+            await store.delete_sources([SourceId(f"kb:{n}") for n in range(9)])
             assert await alike(store, vector(0), limit=1) == ["kb:9"]
             assert store.vectors is not None
             assert store.vectors.held == 0, "the engine was not asked"
@@ -257,13 +257,13 @@ def test_a_position_is_passed_once_all_that_changed_last_before_it_is_copied(
     drawn: list[tuple[int, set[int]]], some: int
 ) -> None:
     """In whichever order documents changed, and however often."""
-    changes, position = list[LogEntry](), 0
+    changes, position = list[ChangeLogEntry](), 0
     for gap, names in drawn:
         position += gap
-        changes += [LogEntry("document", str(name), position) for name in sorted(names)]
+        changes += [ChangeLogEntry("document", str(name), position) for name in sorted(names)]
     last = {int(each.name): each.position for each in changes}
     copied, before = set[int](), 0
-    for reached, rids in steps(changes, some):
+    for reached, rids in split_changes(changes, some):
         assert reached > before
         copied.update(rids)
         assert copied == {name for name, at in last.items() if at <= reached}
@@ -284,7 +284,7 @@ async def test_communities_share_a_collection_and_see_nothing_of_each_other(tmp_
                 await settle(store)
             assert await alike(here, vector(0)) == ["kb:a", "kb:0"]
             assert await alike(there, vector(0)) == ["kb:a", "kb:40"]
-            await here.drop([SourceId("kb:a"), SourceId("kb:0")])
+            await here.delete_sources([SourceId("kb:a"), SourceId("kb:0")])
             await settle(here)
             assert {payload["community"] for payload, _ in held.held().values()} == {"there"}
             assert here.engine is not None
@@ -315,20 +315,22 @@ class Dying(VectorEngine):
                     act.close()  # type: ignore[attr-defined]
                 raise KilledError
 
-    async def _put(self, points: Sequence[Stored]) -> None:
-        await self._step(self._engine._put(points))
+    async def _upsert(self, points: Sequence[EnginePoint]) -> None:
+        await self._step(self._engine._upsert(points))
 
     async def _drop(self, conditions: Conditions, keep: Sequence[str]) -> None:
         await self._step(self._engine._drop(conditions, keep))
 
-    async def _nearest(self, numbers: Sequence[float], conditions: Conditions, limit: int) -> Sequence[Near]:
-        return await self._engine._nearest(numbers, conditions, limit)
+    async def _find_nearest(
+        self, numbers: Sequence[float], conditions: Conditions, limit: int
+    ) -> Sequence[NearDocument]:
+        return await self._engine._find_nearest(numbers, conditions, limit)
 
     async def _count(self, conditions: Conditions) -> int:
         return await self._engine._count(conditions)
 
-    async def _text_of(self, point_id: str) -> str:
-        return await self._engine._text_of(point_id)
+    async def _read_text(self, point_id: str) -> str:
+        return await self._engine._read_text(point_id)
 
     async def aclose(self) -> None:
         await self._engine.aclose()
@@ -342,9 +344,9 @@ async def test_killed_at_any_step_it_goes_on_where_it_was(tmp_path: Path, held: 
             await put(store, documents, *map(vector, range(20)))
         for at in range(1, 9):
             async with opened(tmp_path, Dying(held.engine(), at)) as store:
-                await store.put([replace(documents[0], text=f"changed {at}")])
+                await store.replace_documents([replace(documents[0], text=f"changed {at}")])
                 await put(store, [document(f"kb:new{at}", "new")], vector(30 + at))
-                await store.drop([SourceId(f"kb:{at}")])
+                await store.delete_sources([SourceId(f"kb:{at}")])
                 with suppress(KilledError):
                     await settle(store)
                 assert await alike(store, vector(0)) == [
@@ -366,18 +368,18 @@ async def test_while_the_engine_is_away_local_vectors_do_and_a_removal_stays_owe
             await put(store, [document("kb:a", "a"), document("kb:b", "b")], vector(0), vector(50))
             await settle(store)
             with held.away():
-                await store.drop([SourceId("kb:a")])
+                await store.delete_sources([SourceId("kb:a")])
                 for _ in range(3):
                     assert await alike(store, vector(0)) == ["kb:b"]
                     with pytest.raises(VectorEngineError):
                         await copy.catch_up()
                 assert copy.trouble
                 assert copy.failures == 4, "a search does not ask again for a while"
-                assert await store.db.read(copy.behind) == 1
+                assert await store.db.read(copy.count_behind) == 1
             assert len(held.held()) == 2
             await copy.catch_up()
             assert len(held.held()) == 1
-            assert await store.db.read(copy.behind) == 0
+            assert await store.db.read(copy.count_behind) == 0
             copy._left_alone_until = 0.0
             assert await alike(store, vector(0)) == ["kb:b"]
             assert (copy.trouble, copy.away_since) == ("", None)
@@ -406,7 +408,7 @@ async def test_an_engine_that_lost_its_vectors_is_filled_anew(tmp_path: Path, he
             with suppress(KilledError):
                 await settle(store)
             assert store.engine is not None
-            assert await store.db.read(store.engine.behind) == len(documents), "an engine was asked too early"
+            assert await store.db.read(store.engine.count_behind) == len(documents), "an engine was asked too early"
 
 
 async def test_a_database_that_shares_its_collection_is_told_and_uses_local_vectors(tmp_path: Path, held: Held) -> None:
@@ -434,7 +436,7 @@ async def test_whichever_side_goes_back_to_a_backup_the_engine_holds_what_the_da
     async def change(n: int) -> None:
         """As many documents as before, but others."""
         async with opened(tmp_path, held.engine()) as store:
-            await store.drop([SourceId(f"kb:{n - 1}")])
+            await store.delete_sources([SourceId(f"kb:{n - 1}")])
             await put(store, [document(f"kb:{n}", f"text {n}")], vector(n))
             await settle(store)
 
@@ -471,7 +473,7 @@ async def test_points_have_the_ids_and_the_payload_of_the_specifications(tmp_pat
     }
     file = document(f"file:{name.hexdigest()}", "How it is built.", kind="file", path=path, meta=meta)
     made = nugget("n", 1)
-    analysis, summary = nugget_documents(made)
+    analysis, summary = build_nugget_documents(made)
     with fail_after(30):
         async with opened(tmp_path, held.engine()) as store:
             await put(store, [file], vector(30))

@@ -16,16 +16,16 @@ from anyio import fail_after
 from intern.core.clock import Clock
 from intern.core.errors import ModelReplyError
 from intern.core.flow import Reply
-from intern.core.log import configure, traced
-from intern.core.messages import AIResult, Image
-from intern.core.records import CapturedPair, Filed, Parked
+from intern.core.log import bind_trace_id, configure_logging
+from intern.core.messages import AnswerResult, Image
+from intern.core.records import CapturedPair, PairFiled, PairParked
 from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import open_intern
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import endpoint_double
@@ -59,7 +59,7 @@ def log() -> Generator[io.StringIO]:
     """All lines, as an operator who asks for everything gets them."""
     root, stream = logging.getLogger(), io.StringIO()
     before = root.handlers[:], root.level
-    configure(log_format="json", level="debug", stream=stream)
+    configure_logging(log_format="json", level="debug", stream=stream)
     yield stream
     root.handlers[:], root.level = before
 
@@ -99,23 +99,23 @@ async def test_each_event_of_the_specs_is_told_by_its_deed(tmp_path: Path, log: 
 
     with fail_after(20):
         async with open_sandbox(settings, sandbox, events=seen, clock=HandClock(), models=models):
-            await seen.one_of(Refreshed)
+            await seen.one_of(RefreshReport)
             sandbox.say("bob", "@intern which port does the relay listen on?")
-            await seen.one_of(AIResult)
+            await seen.one_of(AnswerResult)
             await teach(1)
-            await seen.one_of(Filed)
+            await seen.one_of(PairFiled)
             model.next = CLASSIFY.name
             await teach(2)
-            await seen.one_of(Parked)
+            await seen.one_of(PairParked)
             model.next = INTEGRATE.name
             await teach(3)
-            await seen.one_of(Parked, after=1)
+            await seen.one_of(PairParked, after=1)
         async with open_intern(settings) as intern:
             await intern.regenerate()
     told = {line["event"]: line for line in lines(log)}
     assert told.keys() >= SPECIFIED.keys()
     assert not {event: missing for event, fields in SPECIFIED.items() if (missing := fields - told[event].keys())}
-    assert told["llm_integration_failed"]["qa_id"] == seen.all_of(Parked)[1].qa_id
+    assert told["llm_integration_failed"]["qa_id"] == seen.all_of(PairParked)[1].qa_id
     # Ids rather than text.
     assert not [word for word in ("blue key", "reset the spool", "relay listen") if word in log.getvalue()]
 
@@ -128,14 +128,14 @@ async def test_one_id_runs_from_the_message_to_the_reply_through_every_call_of_t
     with endpoint_double() as endpoint, fail_after(20):
         settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, "model": "m"})
         async with open_sandbox(settings, sandbox, events=seen, clock=HandClock()):
-            await seen.one_of(Refreshed)
+            await seen.one_of(RefreshReport)
             asked = sandbox.say("bob", "@intern which port does the relay listen on?")
             other = sandbox.say("ann", "@intern and how is its config file named?")
-            await seen.one_of(AIResult, after=1)
+            await seen.one_of(AnswerResult, after=1)
             await seen.one_of(Reply, after=1)
             taught = sandbox.say("mira", "It is relay.toml.", reply_to=other.id)
             await seen.one_of(CapturedPair)
-            await seen.one_of(Filed)
+            await seen.one_of(PairFiled)
     for question in (asked, other):
         events = [line["event"] for line in lines(log) if line.get("trace_id") == question.id]
         assert events[0] == "batch_taken"
@@ -150,7 +150,7 @@ async def test_one_id_runs_from_the_message_to_the_reply_through_every_call_of_t
 
 
 async def test_an_id_is_left_where_its_work_ends(log: io.StringIO) -> None:
-    with traced("1"), traced("2"):
+    with bind_trace_id("1"), bind_trace_id("2"):
         logging.getLogger("httpx").warning("inside")
     logging.getLogger("httpx").warning("outside")
     inside, outside = lines(log)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from intern.core.installing import DISTRIBUTION, how_to_add
+from intern.core.installing import DISTRIBUTION, format_install_hint
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,13 +23,13 @@ def prefix(tmp_path: Path) -> Path:
 
 
 def test_in_an_environment_of_its_own_pip_adds_it(prefix: Path) -> None:
-    said = how_to_add("pdf", prefix=prefix, tree=prefix)
+    said = format_install_hint("pdf", prefix=prefix, tree=prefix)
     assert said == f'run: {sys.executable} -m pip install "discord-intern[pdf]"'
 
 
 def test_pipx_adds_it_to_the_environment_that_it_made(prefix: Path) -> None:
     (prefix / "pipx_metadata.json").touch()
-    said = how_to_add("pdf", prefix=prefix, tree=prefix)
+    said = format_install_hint("pdf", prefix=prefix, tree=prefix)
     assert said == 'run: pipx runpip discord-intern-next install "discord-intern[pdf]"'
 
 
@@ -43,16 +43,16 @@ def test_pipx_adds_it_to_the_environment_that_it_made(prefix: Path) -> None:
 )
 def test_uv_tool_keeps_the_extras_that_are_there(prefix: Path, held: str, named: str) -> None:
     (prefix / "uv-receipt.toml").write_text(f"[tool]\nrequirements = [{{ {held} }}]\n")
-    assert how_to_add("pdf", prefix=prefix, tree=prefix) == f'run: uv tool install "discord-intern[{named}]"'
+    assert format_install_hint("pdf", prefix=prefix, tree=prefix) == f'run: uv tool install "discord-intern[{named}]"'
 
 
 def test_in_a_clone_it_is_added_from_there() -> None:
-    assert how_to_add("pdf") == f'run: {sys.executable} -m pip install -e "{ROOT}[pdf]"'
+    assert format_install_hint("pdf") == f'run: {sys.executable} -m pip install -e "{ROOT}[pdf]"'
 
 
 def test_a_binary_can_have_no_more_so_another_installation_is_named(prefix: Path) -> None:
     (prefix / "pyproject.toml").touch()
-    said = how_to_add("multilingual", is_binary=True, prefix=prefix, tree=prefix)
+    said = format_install_hint("multilingual", is_binary=True, prefix=prefix, tree=prefix)
     assert said == 'replace this binary, which takes no extras: pipx install "discord-intern[multilingual]"'
 
 

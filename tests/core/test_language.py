@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.language import OTHER_SCRIPT, SPOKEN, any_language_of, language_of
+from intern.core.text.language import OTHER_SCRIPT, SPOKEN, detect_any_language, detect_language
 
 SAMPLE = Path(__file__).parents[2] / "sample"
 LANGUAGES = Path(__file__).parents[2] / "benchmarks" / "languages"
@@ -30,12 +30,12 @@ CHAT = msgspec.json.Decoder(Chatted).decode_lines((LANGUAGES / "chat.jsonl").rea
 @pytest.mark.parametrize("language", sorted(SPOKEN))
 @pytest.mark.parametrize(("texts", "least"), [(QUESTIONS, 0.95), (CHAT, 0.9)], ids=["questions", "chat"])
 def test_short_messages_are_told_apart(texts: list[Said] | list[Chatted], least: float, language: str) -> None:
-    own = [language_of(each.text) for each in texts if each.language == language]
+    own = [detect_language(each.text) for each in texts if each.language == language]
     assert own.count(language) / len(own) >= least
 
 
 def test_another_language_is_not_taken_for_one_of_ours() -> None:
-    assert [each for each in CHAT if each.language is None and language_of(each.text) not in {None, "en"}] == []
+    assert [each for each in CHAT if each.language is None and detect_language(each.text) not in {None, "en"}] == []
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_another_language_is_not_taken_for_one_of_ours() -> None:
     ],
 )
 def test_commands_and_error_texts_do_not_decide(text: str) -> None:
-    assert language_of(text) == "de"
+    assert detect_language(text) == "de"
 
 
 @pytest.mark.parametrize("text", ["", " \n", "`", "```", "-", "1234 5678", "¯\\_(ツ)_/¯ lol", "設定方法", "как это"])
 def test_a_text_without_a_known_language_has_none(text: str) -> None:
-    assert language_of(text) is None
+    assert detect_language(text) is None
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,17 @@ def test_a_text_without_a_known_language_has_none(text: str) -> None:
     ["Recurrence of T(n) = 2T(n/3) + n", "s/old/new?", ":D", "ps aux | grep d", "ssh -l root", "er, sudo su", "Big-Oh"],
 )
 def test_formulas_commands_and_names_are_no_other_language(text: str) -> None:
-    assert language_of(text) in {"en", None}
+    assert detect_language(text) in {"en", None}
 
 
 def test_other_languages_have_a_name_for_who_asks_for_any() -> None:
     texts = ["как изменить порт сервера?", "如何更改端口", "come posso cambiare la porta del server?", "0x80070057"]
-    assert [any_language_of(each) for each in texts] == [OTHER_SCRIPT, OTHER_SCRIPT, "it", None]
+    assert [detect_any_language(each) for each in texts] == [OTHER_SCRIPT, OTHER_SCRIPT, "it", None]
 
 
 @given(st.text() | st.text("`<>/-@ aé\nツ"))
 def test_any_text_has_a_spoken_language_or_none(text: str) -> None:
-    assert language_of(text) in SPOKEN | {None}
+    assert detect_language(text) in SPOKEN | {None}
 
 
 @pytest.mark.parametrize("language", sorted(SPOKEN))
@@ -80,4 +80,4 @@ def test_each_language_has_its_questions_and_the_documents_that_answer_them(lang
     asked = [each for each in QUESTIONS if each.language == language]
     assert len(asked) == len({each.text for each in asked}) == 40
     assert {source for each in asked for source in each.sources} == texts.keys()
-    assert {language_of(path.read_text(encoding="utf-8")) for path in texts.values()} == {language}
+    assert {detect_language(path.read_text(encoding="utf-8")) for path in texts.values()} == {language}

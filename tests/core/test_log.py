@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from intern.core.log import LogFormat, configure, get_logger, redacted
+from intern.core.log import LogFormat, configure_logging, get_logger, redact_text
 from intern.settings.loading import load_settings
 
 SECRET = 'tok.en+with(regex"and-quote'
@@ -18,7 +18,7 @@ SECRET = 'tok.en+with(regex"and-quote'
 
 def sink(log_format: LogFormat = "json", *, level: Any = "info", secrets: tuple[str, ...] = (SECRET,)) -> io.StringIO:
     stream = io.StringIO()
-    configure(log_format=log_format, level=level, secrets=secrets, stream=stream)
+    configure_logging(log_format=log_format, level=level, secrets=secrets, stream=stream)
     return stream
 
 
@@ -68,7 +68,7 @@ def test_credentials_that_nobody_configured_are_masked_in_fields_and_tracebacks(
         logging.getLogger("httpx").exception("failed with %s", header)
     assert "w0rd" not in stream.getvalue()
     assert "efgh1" not in stream.getvalue()
-    assert "w0rd" not in redacted(url)
+    assert "w0rd" not in redact_text(url)
 
 
 def test_a_mask_never_breaks_a_line_of_json() -> None:
@@ -98,7 +98,7 @@ def test_a_terminal_gets_lines_for_people_and_a_pipe_gets_json() -> None:
             return True
 
     for stream, is_json in ((Terminal(), False), (io.StringIO(), True)):
-        configure(log_format="auto", stream=stream)
+        configure_logging(log_format="auto", stream=stream)
         get_logger("intern.test").info("hello")
         assert stream.getvalue().startswith("{") is is_json
 

@@ -13,7 +13,7 @@ import trio
 from anyio import create_task_group
 from trio.testing import MockClock
 
-from intern.core.memory import giving_back, set_aside
+from intern.core.memory import freeze_garbage_collector, release_memory_regularly
 
 _MEGABYTES = """
 import resource
@@ -74,7 +74,7 @@ def _told(code: str) -> list[int]:
 @pytest.mark.rest
 def test_the_collector_passes_over_what_was_there_for_as_long_as_that_is_set_aside() -> None:
     was_there = {"a": [1]}
-    with set_aside():
+    with freeze_garbage_collector():
         came_later = {"b": [2]}
         looked_at = gc.get_objects()
         assert not any(each is was_there for each in looked_at)
@@ -89,7 +89,7 @@ def test_it_is_given_back_again_and_again() -> None:
 
     async def main() -> None:
         async with create_task_group() as tg:
-            tg.start_soon(giving_back, 60.0, lambda: given.append(clock.current_time()))
+            tg.start_soon(release_memory_regularly, 60.0, lambda: given.append(clock.current_time()))
             await trio.sleep(200)
             tg.cancel_scope.cancel()
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 import intern
-from intern.core.text.patterns import _Deferred, regex
+from intern.core.text.patterns import _LazyPattern, regex
 
 
 def test_a_pattern_is_compiled_when_it_is_first_used() -> None:
@@ -47,7 +47,7 @@ def _compiles(pattern: re.Pattern[Any]) -> bool:
 
 
 def _patterns(value: object) -> Iterator[re.Pattern[Any]]:
-    if isinstance(value, _Deferred):
+    if isinstance(value, _LazyPattern):
         yield cast("re.Pattern[Any]", value)
     elif isinstance(value, tuple | list):
         for each in cast("Sequence[object]", value):

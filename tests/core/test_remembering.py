@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.core.text.words import Remembering
+from intern.core.text.words import LastBatchCache
 
 
 class Squares:
@@ -23,7 +23,7 @@ def test_each_item_of_a_list_is_told_of_and_worked_out_only_where_the_last_list_
     lists: list[list[int]],
 ) -> None:
     square = Squares()
-    of_each = Remembering(square)
+    of_each = LastBatchCache(square)
     before: set[int] = set()
     for items in lists:
         square.asked.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.words import likeness, same_subject
+from intern.core.text.words import is_same_subject, text_similarity
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from intern.core.text.words import likeness, same_subject
     ],
 )
 def test_a_sentence_that_was_changed_is_about_the_same(old: str, new: str) -> None:
-    assert same_subject(old, new)
+    assert is_same_subject(old, new)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,11 @@ def test_a_sentence_that_was_changed_is_about_the_same(old: str, new: str) -> No
     ],
 )
 def test_a_shared_word_or_the_same_site_makes_no_subject(one: str, other: str) -> None:
-    assert not same_subject(one, other)
+    assert not is_same_subject(one, other)
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_likeness_is_a_share_and_the_same_both_ways(one: str, other: str) -> None:
-    assert 0.0 <= likeness(one, other) <= 1.0
-    assert likeness(one, other) == likeness(other, one)
-    assert likeness(one, one) in {0.0, 1.0}
+    assert 0.0 <= text_similarity(one, other) <= 1.0
+    assert text_similarity(one, other) == text_similarity(other, one)
+    assert text_similarity(one, one) in {0.0, 1.0}

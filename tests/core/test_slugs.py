@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.words import topic_name
+from intern.core.text.words import make_topic_name
 
 
 @pytest.mark.parametrize(
@@ -30,21 +30,21 @@ from intern.core.text.words import topic_name
 def test_a_label_becomes_a_slug_or_is_refused(label: str, name: str | None) -> None:
     if name is None:
         with pytest.raises(ValueError, match="no topic name"):
-            topic_name(label)
+            make_topic_name(label)
     else:
-        assert topic_name(label) == name
+        assert make_topic_name(label) == name
 
 
 def test_a_long_label_is_cut_and_ends_in_a_letter() -> None:
-    assert topic_name("abc " * 100) == "-".join(["abc"] * 16)
+    assert make_topic_name("abc " * 100) == "-".join(["abc"] * 16)
 
 
 @given(st.text())
 def test_every_slug_is_safe_and_is_its_own_slug(label: str) -> None:
     try:
-        name = topic_name(label)
+        name = make_topic_name(label)
     except ValueError:
         return
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name)
     assert len(name) <= 64
-    assert topic_name(name) == name
+    assert make_topic_name(name) == name

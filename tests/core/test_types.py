@@ -25,7 +25,7 @@ def test_all_types_of_ours_are_built_also_beside_one_that_cannot_be() -> None:
 def test_templates_are_made_once_though_threads_ask_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
     both = Event()
-    templates_of = models.templates_of
+    templates_of = models.load_templates
 
     def made_slowly(settings: Settings) -> Any:
         made.append(settings)
@@ -34,8 +34,8 @@ def test_templates_are_made_once_though_threads_ask_at_the_same_time(monkeypatch
         both.wait(0.2)
         return templates_of(settings)
 
-    monkeypatch.setattr(models, "templates_of", made_slowly)
-    shared = models.Shared()
+    monkeypatch.setattr(models, "load_templates", made_slowly)
+    shared = models.SharedResources()
     threads = [Thread(target=shared.templates, args=(Settings(),)) for _ in range(2)]
     for each in threads:
         each.start()

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from msgspec import structs
 
 from intern.documents.blocks import Document
-from intern.documents.html import _read
+from intern.documents.html import _read_markup
 from intern.documents.markdown import parse_markdown
 from intern.documents.restructured import parse_restructured
 from tests.documents.html_table import HTML
@@ -22,7 +22,7 @@ _FILLER = "<p>" + "filler " * 40 + "</p>"
 
 
 def _read_page(text: str) -> Document:
-    document = _read(f"<body>{text}{_FILLER}", "").document
+    document = _read_markup(f"<body>{text}{_FILLER}", "").document
     return structs.replace(document, blocks=document.blocks[:-1])
 
 

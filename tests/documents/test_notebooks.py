@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from intern.documents.notebooks import parse_notebook
-from intern.documents.parsing import UnfitError, parse
+from intern.documents.parsing import NotADocumentError, parse_document
 
 
 def notebook(*cells: dict[str, Any], language: object = "python") -> bytes:
@@ -47,9 +47,9 @@ def test_cells_are_prose_below_headings_code_and_what_it_printed() -> None:
 def test_the_size_counts_text_and_no_pictures() -> None:
     picture = {"output_type": "display_data", "data": {"image/png": "iVBO" * 1000}}
     data = notebook({"cell_type": "code", "source": "plot()", "outputs": [picture]})
-    assert len(parse(data, "a.ipynb", max_chars=300).blocks) == 1
-    with pytest.raises(UnfitError, match="400 characters of text are more than the 300 allowed"):
-        parse(notebook({"cell_type": "code", "source": "x" * 400}), "a.ipynb", max_chars=300)
+    assert len(parse_document(data, "a.ipynb", max_chars=300).blocks) == 1
+    with pytest.raises(NotADocumentError, match="400 characters of text are more than the 300 allowed"):
+        parse_document(notebook({"cell_type": "code", "source": "x" * 400}), "a.ipynb", max_chars=300)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_the_size_counts_text_and_no_pictures() -> None:
     ],
 )
 def test_what_is_no_notebook_says_so(data: bytes) -> None:
-    with pytest.raises(UnfitError):
-        parse(data, "a.ipynb", max_chars=1_000_000)
+    with pytest.raises(NotADocumentError):
+        parse_document(data, "a.ipynb", max_chars=1_000_000)
 
 
 def test_the_language_of_a_notebook_is_a_word() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 from intern.documents import parsing, sandboxed
 from intern.documents.blocks import Document
-from intern.documents.parsing import UnfitError, format_of, parse
-from intern.documents.sandboxed import BrokenError, TooLongError
+from intern.documents.parsing import NotADocumentError, detect_format, parse_document
+from intern.documents.sandboxed import SandboxFailedError, SandboxTimeoutError
 
 MOST = 1_000_000
 
@@ -40,7 +40,7 @@ def texts(document: Document) -> list[str]:
     ],
 )
 def test_a_document_is_what_its_bytes_say(name: str, data: bytes, expected: str) -> None:
-    assert format_of(name, data) == expected
+    assert detect_format(name, data) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_document_is_what_its_bytes_say(name: str, data: bytes, expected: str)
     ],
 )
 def test_what_is_no_document_says_so(name: str, data: bytes, reason: str) -> None:
-    with pytest.raises(UnfitError, match=reason):
-        parse(data, name, max_chars=100)
+    with pytest.raises(NotADocumentError, match=reason):
+        parse_document(data, name, max_chars=100)
 
 
 @pytest.mark.parametrize(
@@ -75,40 +75,40 @@ def test_what_is_no_document_says_so(name: str, data: bytes, reason: str) -> Non
     ],
 )
 def test_encodings_are_recognised_and_named(data: bytes, oddity: str) -> None:
-    document = parse(data, "a.txt", max_chars=MOST)
+    document = parse_document(data, "a.txt", max_chars=MOST)
     assert texts(document) == ["Für Gäste"]
     assert len(document.oddities) == bool(oddity)
     assert oddity in "".join(document.oddities)
 
 
 def test_a_few_broken_bytes_do_not_make_another_encoding() -> None:
-    document = parse("Für Gäste, für Möwen, für Käfer. ".encode() + b"\xc3", "a.txt", max_chars=MOST)
+    document = parse_document("Für Gäste, für Möwen, für Käfer. ".encode() + b"\xc3", "a.txt", max_chars=MOST)
     assert texts(document) == ["Für Gäste, für Möwen, für Käfer. \ufffd"]
     assert len(document.oddities) == 1
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_each_line_end_is_one(end: str) -> None:
-    document = parse(f"# Modem{end}{end}Reset it.{end}{end}- so{end}".encode(), "a.md", max_chars=MOST)
+    document = parse_document(f"# Modem{end}{end}Reset it.{end}{end}- so{end}".encode(), "a.md", max_chars=MOST)
     assert [(block.text, block.first_line) for block in document.blocks] == [("Modem", 1), ("Reset it.", 3), ("so", 5)]
 
 
 def test_what_no_text_holds_is_replaced_and_named_once() -> None:
     data = b"One\0 two\0 of the many words that stand here, \x07bell and \x1b[31mred\x1b[0m.\n"
-    document = parse(data, "a.txt", max_chars=MOST)
+    document = parse_document(data, "a.txt", max_chars=MOST)
     assert texts(document) == ["One\ufffd two\ufffd of the many words that stand here, bell and red."]
     assert document.oddities == ("it holds NUL characters",)
-    halves = parse("a\ud800 b\u202e".encode("utf-16", "surrogatepass"), "a.txt", max_chars=MOST)
+    halves = parse_document("a\ud800 b\u202e".encode("utf-16", "surrogatepass"), "a.txt", max_chars=MOST)
     assert texts(halves) == ["a\ufffd b"]
-    assert texts(parse(b"a&#7;b&#x202e;", "a.md", max_chars=MOST)) in (["ab"], ["a\ufffdb"])
+    assert texts(parse_document(b"a&#7;b&#x202e;", "a.md", max_chars=MOST)) in (["ab"], ["a\ufffdb"])
 
 
 @given(st.sampled_from(["a.md", "a.rst", "a.adoc", "a.txt", "a.html"]), st.text(max_size=80) | st.binary(max_size=80))
 def test_blocks_hold_no_control_characters_and_can_be_written(name: str, data: str | bytes) -> None:
     try:
         data = data if isinstance(data, bytes) else data.encode()
-        document = parse(data, name, max_chars=MOST)
-    except UnfitError:
+        document = parse_document(data, name, max_chars=MOST)
+    except NotADocumentError:
         return
     for block in document.blocks:
         for text in (block.text, block.term, block.label, *block.columns):
@@ -131,8 +131,8 @@ def test_blocks_hold_no_control_characters_and_can_be_written(name: str, data: s
     ],
 )
 def test_what_is_nested_deeply_is_refused_with_one_reason(name: str, text: str) -> None:
-    with pytest.raises(UnfitError, match="nested"):
-        parse(text.encode(), name, max_chars=MOST)
+    with pytest.raises(NotADocumentError, match="nested"):
+        parse_document(text.encode(), name, max_chars=MOST)
 
 
 def test_a_page_expands_no_entities_of_its_own() -> None:
@@ -140,7 +140,7 @@ def test_a_page_expands_no_entities_of_its_own() -> None:
     page = (
         f'<!DOCTYPE html [<!ENTITY e0 "boom"><!ENTITY x SYSTEM "file:///etc/passwd">{bomb}]><p>&e19; &x; &amp; text</p>'
     )
-    text = "\n".join(texts(parse(page.encode(), "a.html", max_chars=MOST)))
+    text = "\n".join(texts(parse_document(page.encode(), "a.html", max_chars=MOST)))
     assert len(text) <= len(page)
     assert "root:" not in text
     assert "& text" in text
@@ -155,14 +155,14 @@ def test_long_texts_are_read_in_a_process_of_their_own(name: str, monkeypatch: p
         return parsing._parse_encoded(data)
 
     monkeypatch.setattr(sandboxed, "run_sandboxed", here)
-    parse(b"Words.\n\n" * 10, name, max_chars=MOST)
+    parse_document(b"Words.\n\n" * 10, name, max_chars=MOST)
     assert asked == []
-    assert len(parse(b"Words.\n\n" * 2000, name, max_chars=MOST).blocks) == 2000
+    assert len(parse_document(b"Words.\n\n" * 2000, name, max_chars=MOST).blocks) == 2000
     assert asked == ["intern.documents.parsing"]
 
 
 @pytest.mark.parametrize(
-    ("failure", "reason"), [(TooLongError, "within 20 seconds"), (BrokenError, "cannot be parsed")]
+    ("failure", "reason"), [(SandboxTimeoutError, "within 20 seconds"), (SandboxFailedError, "cannot be parsed")]
 )
 def test_a_text_that_keeps_its_parser_busy_is_given_up(
     failure: type[Exception], reason: str, monkeypatch: pytest.MonkeyPatch
@@ -171,18 +171,18 @@ def test_a_text_that_keeps_its_parser_busy_is_given_up(
         raise failure
 
     monkeypatch.setattr(sandboxed, "run_sandboxed", fails)
-    with pytest.raises(UnfitError, match=reason):
-        parse(b"Words.\n\n" * 2000, "a.md", max_chars=MOST)
+    with pytest.raises(NotADocumentError, match=reason):
+        parse_document(b"Words.\n\n" * 2000, "a.md", max_chars=MOST)
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("name", ["a.md", "a.rst"])
 def test_that_process_gives_the_same_blocks(name: str) -> None:
-    document = parse(b"Title\n=====\n\nWords `a`.\n\n" + b"* one\n" * 2000, name, max_chars=MOST)
+    document = parse_document(b"Title\n=====\n\nWords `a`.\n\n" + b"* one\n" * 2000, name, max_chars=MOST)
     assert texts(document)[0] == "Title"
     assert len(document.blocks) == 2002
-    with pytest.raises(UnfitError, match="nested"):
-        parse(
+    with pytest.raises(NotADocumentError, match="nested"):
+        parse_document(
             b"Words.\n\n" * 2000 + b">" * 300 + b" a\n\n" + b"\n\n".join(b" " * n + b"a" for n in range(300)),
             name,
             max_chars=MOST,
@@ -197,7 +197,7 @@ def test_asciidoc_includes_files_by_their_paths_in_the_folder() -> None:
         return "Port 7411."
 
     data = b"include::../shared/ports.adoc[]\n\ninclude::../../outside.adoc[]\n\ninclude::/etc/passwd[]\n"
-    assert texts(parse(data, "guide/a.adoc", max_chars=MOST, read=read)) == ["Port 7411."]
+    assert texts(parse_document(data, "guide/a.adoc", max_chars=MOST, read=read)) == ["Port 7411."]
     assert asked == ["shared/ports.adoc"]
 
 
@@ -218,7 +218,7 @@ def test_rest_includes_files_by_their_paths_in_the_folder() -> None:
         ".. include:: /etc/passwd\n\n.. include:: ../../outside.rst\n\n.. include:: gone.rst\n\n"
         ".. include:: code.py\n   :code: python\n\n.. include:: <isonum.txt>\n\nThe end.\n"
     )
-    document = parse(text.encode(), "guide/a.rst", max_chars=MOST, read=read)
+    document = parse_document(text.encode(), "guide/a.rst", max_chars=MOST, read=read)
     assert [each.text for each in document.blocks] == [
         *("Guide", ".. include:: ../shared/deep.txt", "The port", "It is 7411.", "Open it.", "The end."),
     ]
@@ -230,7 +230,7 @@ def test_rest_includes_files_by_their_paths_in_the_folder() -> None:
 
 def test_rest_files_that_include_each_other_come_to_an_end() -> None:
     again = "Text.\n\n.. include:: a.rst\n\n.. include:: a.rst\n"
-    document = parse(again.encode(), "a.rst", max_chars=10**7, read=lambda _: again)
+    document = parse_document(again.encode(), "a.rst", max_chars=10**7, read=lambda _: again)
     assert 100 < len(document.blocks) <= 2001
 
 
@@ -240,6 +240,6 @@ def test_rest_files_that_include_each_other_come_to_an_end() -> None:
 )
 def test_a_short_text_keeps_no_parser_busy(name: str, sign: str) -> None:
     begun = time.process_time()
-    with suppress(UnfitError):
-        parse((sign * 8000)[:8000].encode(), name, max_chars=MOST)
+    with suppress(NotADocumentError):
+        parse_document((sign * 8000)[:8000].encode(), name, max_chars=MOST)
     assert time.process_time() - begun < 2

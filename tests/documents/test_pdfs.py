@@ -8,10 +8,10 @@ from io import BytesIO
 
 import pytest
 
-from intern.core.installing import how_to_add
+from intern.core.installing import format_install_hint
 from intern.documents import pdfs, sandboxed
-from intern.documents.parsing import UnfitError, parse
-from intern.documents.sandboxed import TooLongError
+from intern.documents.parsing import NotADocumentError, parse_document
+from intern.documents.sandboxed import SandboxTimeoutError
 
 
 def written_pdf(*lines: str, title: str = "", password: str = "", pages: int = 1) -> bytes:
@@ -38,15 +38,15 @@ def written_pdf(*lines: str, title: str = "", password: str = "", pages: int = 1
 
 
 def refusal(data: bytes, most: int = 100_000) -> str:
-    with pytest.raises(UnfitError) as refused:
-        parse(data, "a.pdf", max_chars=most)
+    with pytest.raises(NotADocumentError) as refused:
+        parse_document(data, "a.pdf", max_chars=most)
     return str(refused.value)
 
 
 def test_pages_are_paragraphs_and_the_title_is_its_own() -> None:
     pytest.importorskip("pypdf")
     data = written_pdf("The relay listens on port 7480, and forwards", "each message.", title="Relay", pages=2)
-    document = parse(data, "a.pdf", max_chars=100_000)
+    document = parse_document(data, "a.pdf", max_chars=100_000)
     assert document.title == "Relay"
     text = "The relay listens on port 7480, and forwards each message."
     assert [(block.kind, block.text) for block in document.blocks] == [("paragraph", text)] * 2
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_says_why() -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pdfs, "find_spec", dict[str, None]().get)
-    assert refusal(b"%PDF-1.7") == f"it is a PDF; to have those read, {how_to_add('pdf')}"
+    assert refusal(b"%PDF-1.7") == f"it is a PDF; to have those read, {format_install_hint('pdf')}"
 
 
 def bomb_pdf(million: int, *, packed: int = 1) -> bytes:
@@ -101,7 +101,7 @@ def test_one_that_grows_when_it_is_unpacked_is_given_up() -> None:
 @pytest.mark.rest
 def test_a_long_one_is_cut_at_the_bound_and_not_after_the_page() -> None:
     pytest.importorskip("pypdf")
-    document = parse(written_pdf("word " * 3000), "a.pdf", max_chars=7999)
+    document = parse_document(written_pdf("word " * 3000), "a.pdf", max_chars=7999)
     assert 7900 < sum(len(block.text) for block in document.blocks) <= 7999
 
 
@@ -115,7 +115,7 @@ def test_encryption_that_needs_more_than_pypdf_is_named(monkeypatch: pytest.Monk
     def here(_: str, data: bytes, max_chars: str) -> bytes:
         return pdfs._read_pdf(int(max_chars), data)
 
-    monkeypatch.setattr(pdfs, "_text_of_pdf", wants_more)
+    monkeypatch.setattr(pdfs, "_extract_text", wants_more)
     monkeypatch.setattr(sandboxed, "run_sandboxed", here)
     assert "encrypted in a way" in refusal(b"%PDF-1.7")
 
@@ -124,7 +124,7 @@ def test_one_that_takes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     pytest.importorskip("pypdf")
 
     def too_slow(*_: object) -> None:
-        raise TooLongError
+        raise SandboxTimeoutError
 
     monkeypatch.setattr(sandboxed, "run_sandboxed", too_slow)
     assert "within 20 seconds" in refusal(b"%PDF-1.7")

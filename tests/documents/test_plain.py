@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from intern.documents.blocks import Document
-from intern.documents.parsing import parse as parse_bytes
+from intern.documents.parsing import parse_document as parse_bytes
 from intern.documents.plain import parse_plain, parse_settings
 from tests.documents.holding import held_words
 from tests.timing import cpu_seconds

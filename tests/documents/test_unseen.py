@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from intern.documents.blocks import text_of
-from intern.documents.parsing import parse
+from intern.documents.blocks import write_document
+from intern.documents.parsing import parse_document
 from intern.sources.files import SourceFolder
 from intern.sources.scanning import read_file
 
@@ -37,7 +37,7 @@ ASCIIDOC = ("// planted", "////\nplanted\n////", "----\n// kept\n----\n// plante
 
 
 def read(text: str, name: str) -> str:
-    return text_of(parse(text.encode(), name, max_chars=100_000))
+    return write_document(parse_document(text.encode(), name, max_chars=100_000))
 
 
 # Finding A13.

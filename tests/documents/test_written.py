@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.core.text.passages import passages
+from intern.core.text.passages import split_passages
 from intern.documents.blocks import Block, BlockKind, Heading, write_blocks
 
 _TEXTS = st.lists(
@@ -23,7 +23,7 @@ def test_each_block_stands_below_its_heading_whatever_it_says(parts: list[tuple[
         for n, (kind, text) in enumerate(parts)
     ]
     written = write_blocks([Block(kind="heading", text="Title", level=1), *blocks])
-    found = passages(written, 10_000)
+    found = split_passages(written, 10_000)
     assert {piece.heading for piece in found} == {"Title"}
     held = "\n".join(piece.text for piece in found)
     for n, (_, text) in enumerate(parts):

@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from intern.lab.backtest import Replay, Wanted, prepare
-from intern.lab.outcomes import Backtest, Bars, Likeness, shared_words
+from intern.lab.backtest import BacktestRequest, BacktestRun, prepare_backtest
+from intern.lab.outcomes import AgreementThresholds, AnswerSimilarity, BacktestReport, measure_shared_words
 from intern.settings.loading import load_settings
 from tests.eval.chats import chat_lines, exchanges
 from tests.eval.irc_export import export
@@ -21,7 +21,7 @@ _OTHERS = 8
 class Measured(NamedTuple):
     """What a backtest of the IRC logs gave."""
 
-    done: Backtest
+    done: BacktestReport
     cpu_seconds: float
     unrelated: int
     """Pairs of answers to different questions."""
@@ -39,8 +39,10 @@ async def measure(folder: Path) -> Measured:
     }
     settings = load_settings(environ={}, overrides=overrides)
     begun = time.process_time()
-    prepared = await prepare(settings, Wanted(files=exported.files, team_ids=exported.team_ids, documents=False))
-    replay = Replay(settings, prepared)
+    prepared = await prepare_backtest(
+        settings, BacktestRequest(files=exported.files, team_ids=exported.team_ids, documents=False)
+    )
+    replay = BacktestRun(settings, prepared)
     await replay.run()
     cpu = time.process_time() - begun
     unrelated, unlike = _judged_by_words()
@@ -51,12 +53,12 @@ def _judged_by_words() -> tuple[int, int]:
     lines = chat_lines()
     answers = [" ".join(lines[each].text for each in exchange.answer_ids) for exchange in exchanges()]
     answers = [answer for answer in answers if answer]
-    random, bars = Random(1), Bars()
+    random, bars = Random(1), AgreementThresholds()
     pairs = [
         (answers[one], answers[other])
         for one in range(len(answers))
         for other in random.sample(range(len(answers)), _OTHERS)
         if one != other
     ]
-    likenesses = (Likeness(words=shared_words(one, other)) for one, other in pairs)
+    likenesses = (AnswerSimilarity(words=measure_shared_words(one, other)) for one, other in pairs)
     return len(pairs), sum(likeness.agrees(bars) is not True for likeness in likenesses)

@@ -12,14 +12,14 @@ from typing import Literal, NamedTuple
 
 from anyio import sleep
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.ids import MessageId
 from intern.core.messages import Author, ChatMessage
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import AtRest
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.eval.chats import ChatLine, Exchange, chat_lines, exchanges, rows
 from tests.eval.irc_export import Role
 from tests.sandbox import Sandbox
@@ -140,7 +140,7 @@ def play(folder: Path, *, links: Links = "all", only: Callable[[str], bool] = la
     async def main(time: SimulatedTime) -> dict[str, MessageId]:
         sandbox = Sandbox(time, _team(chosen))
         told = [_Log(name, lines, sandbox, links) for name, lines in chosen.items()]
-        async with open_sandbox(settings, sandbox, events=Events(), clock=time):
+        async with open_sandbox(settings, sandbox, events=ActivityReporter(), clock=time):
             now = 0.0
             for at, log, line in _in_order(told):
                 if at > now:
@@ -168,8 +168,8 @@ def _in_order(told: Sequence[_Log]) -> Iterator[tuple[float, _Log, ChatLine]]:
 
 
 def _kept(settings: Settings, ids: Mapping[str, MessageId], held: Sequence[Exchange]) -> Kept:
-    archive, topics = Archive(settings.paths.raw), Knowledge(AtRest(settings.paths.database))
-    pairs = [archive.get(block.qa_id) for name in topics.names() for block in topics.read(name)]
+    archive, topics = Archive(settings.paths.raw), KnowledgeStore(ReadOnlySqliteDatabase(settings.paths.database))
+    pairs = [archive.get(block.qa_id) for name in topics.topic_names() for block in topics.read_topic(name)]
     blocks = [frozenset(pair.message_ids) for pair in pairs if pair is not None]
     lines = {ids[line.message_id]: line for line in chat_lines().values() if line.message_id in ids}
     asked = whole = follow_ups = followed = 0

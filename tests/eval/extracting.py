@@ -14,15 +14,15 @@ from intern.core.errors import ModelReplyError
 from intern.core.ids import ChannelId, ConversationId, MessageId, UserId
 from intern.core.records import Capture, Turn
 from intern.core.text.words import STOP_WORDS
-from intern.facts.prompts import EXTRACT, ExtractOut, Reading, given
-from intern.facts.segments import LABEL, NAMELESS, Segment, named as with_names, segment_of
-from intern.learning.archiving import Rehearsal, names_of
+from intern.facts.prompts import EXTRACT, CheckedExtraction, ExtractOut, build_extraction_input
+from intern.facts.segments import LABEL, NAMELESS, Segment, add_known_names as with_names, build_segment
+from intern.learning.archiving import RehearsalArchive, iter_author_names
 from intern.models.prompt import Model
 from intern.service.models import open_models
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.sqlite.chat import NameStore
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from tests.eval.chats import Exchange, chat_lines, exchanges
 
 ASKED_OF_AN_ENDPOINT = 40
@@ -68,10 +68,10 @@ async def measured_with(model: Model, asked: Sequence[Segment]) -> Measured:
     """Ask this model of these conversations."""
     valid = dropped = strangers = named = 0
     leaks: list[str] = []
-    readings: list[tuple[Segment, Reading]] = []
+    readings: list[tuple[Segment, CheckedExtraction]] = []
     for segment in asked:
-        pseudonyms = segment.pseudonyms()
-        shown = given(segment, pseudonyms, ())
+        pseudonyms = segment.make_pseudonyms()
+        shown = build_extraction_input(segment, pseudonyms, ())
         met, channel = met_in(segment), set(_nicks()[segment.channel_id or ""])
         theirs, strange, anybodys = (_names(segment, each) for each in (met & _captured(), met, channel))
         texts = [shown.transcript]
@@ -81,7 +81,7 @@ async def measured_with(model: Model, asked: Sequence[Segment]) -> Measured:
             reply = ExtractOut(nuggets=(), facts=())
             valid -= 1
         valid += 1
-        reading = Reading(reply, segment, pseudonyms, ())
+        reading = CheckedExtraction(reply, segment, pseudonyms, ())
         dropped += reading.unknown_ids
         texts += _texts(reading)
         given_away = [text for text in texts if _gives_away(text, theirs)]
@@ -108,12 +108,12 @@ async def segments() -> list[Segment]:
     captures = [_capture(each) for each in exchanges()]
     found: list[Segment] = []
     with TemporaryDirectory() as folder:
-        async with await Database.open(Path(folder) / "intern.db") as db:
+        async with await SqliteDatabase.open(Path(folder) / "intern.db") as db:
             names = NameStore(db)
-            await names.note(each for capture in captures for each in names_of(capture))
-            rehearsal = Rehearsal(Archive(Path(folder) / "qa-raw"))
+            await names.add(each for capture in captures for each in iter_author_names(capture))
+            rehearsal = RehearsalArchive(Archive(Path(folder) / "qa-raw"))
             for pair in map(rehearsal.append, captures):
-                segment = segment_of(pair, lambda _: False)
+                segment = build_segment(pair, lambda _: False)
                 if segment is not None:
                     found.append(await with_names(segment, names))
     return found
@@ -167,7 +167,7 @@ def _names(segment: Segment, nicks: set[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:(?i:{loose})|{strict})(?!\w)|<[@#]")
 
 
-def _texts(reading: Reading) -> list[str]:
+def _texts(reading: CheckedExtraction) -> list[str]:
     texts = [
         text
         for nugget in reading.nuggets

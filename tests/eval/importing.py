@@ -10,11 +10,11 @@ from statistics import mean
 from typing import NamedTuple
 
 from intern.core.ids import MessageId
-from intern.service.importing import Imported, Wanted, import_history
+from intern.service.importing import ImportRequest, ImportResult, import_history
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import AtRest
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.eval.chats import chat_lines, exchanges
 from tests.eval.irc_export import Exported, export
 
@@ -25,7 +25,7 @@ SHARE_BAR = 0.65
 class Measured(NamedTuple):
     """What an import of the IRC logs gave."""
 
-    done: Imported
+    done: ImportResult
     asked: int
     """Exchanges whose opening is not cut."""
     whole: int
@@ -60,20 +60,22 @@ async def measure(folder: Path) -> Measured:
     return _measured(done, surviving(folder), exported, cpu)
 
 
-async def imported(folder: Path, exported: Exported) -> Imported:
+async def imported(folder: Path, exported: Exported) -> ImportResult:
     """Import the files into a folder."""
-    return await import_history(settings_in(folder / "data"), Wanted(files=exported.files, team_ids=exported.team_ids))
+    return await import_history(
+        settings_in(folder / "data"), ImportRequest(files=exported.files, team_ids=exported.team_ids)
+    )
 
 
 def surviving(folder: Path) -> list[frozenset[MessageId]]:
     """The messages of each block that stands in a topic."""
     settings = settings_in(folder / "data")
-    archive, topics = Archive(settings.paths.raw), Knowledge(AtRest(settings.paths.database))
-    pairs = [archive.get(block.qa_id) for name in topics.names() for block in topics.read(name)]
+    archive, topics = Archive(settings.paths.raw), KnowledgeStore(ReadOnlySqliteDatabase(settings.paths.database))
+    pairs = [archive.get(block.qa_id) for name in topics.topic_names() for block in topics.read_topic(name)]
     return [frozenset(pair.message_ids) for pair in pairs if pair is not None]
 
 
-def _measured(done: Imported, blocks: Sequence[frozenset[MessageId]], exported: Exported, cpu: float) -> Measured:
+def _measured(done: ImportResult, blocks: Sequence[frozenset[MessageId]], exported: Exported, cpu: float) -> Measured:
     conversations = {exported.ids[line.message_id]: line.conversation_id for line in chat_lines().values()}
     asked = [each for each in exchanges() if not each.starts_in_context]
     whole, shares = 0, list[float]()

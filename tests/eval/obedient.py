@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from intern.answering.citing import bare_addresses, urls
+from intern.answering.citing import find_bare_addresses, find_urls
 from intern.answering.prompts import (
     ANSWER,
     CONFIRM,
@@ -20,13 +20,13 @@ from intern.answering.prompts import (
     SELECT,
     VERIFY,
     Alias,
+    AnswerDecision,
+    AnswerDraft,
     AnswerIn,
     AnsweringOptions,
     Claim,
     Confirmation,
     DecideIn,
-    Decision,
-    Draft,
     GateDecision,
     Quote,
     SelectIn,
@@ -35,14 +35,14 @@ from intern.answering.prompts import (
 )
 from intern.answering.replying import why_line
 from intern.answering.workflow import Answerer
-from intern.chat.reply_text import parts_of
+from intern.chat.reply_text import format_parts
 from intern.core.errors import SourceError
 from intern.core.ids import UserId
 from intern.core.messages import Attachment, Conversation, Image, Message, RequestContext
-from intern.core.text.words import one_line, word_set
+from intern.core.text.words import collapse_whitespace, stem_set
 from intern.documents.digests import digest_file
 from intern.models.prompt import InT, OutT, Prompt
-from intern.models.templates import Rendered, Templates
+from intern.models.templates import PromptTemplates, RenderedPrompt
 from intern.sources.files import SourceFolder
 from tests.answering.shelf import Shelf
 
@@ -67,7 +67,7 @@ HONEST = "The relay listens on port 7480 unless `listen` is set."
 ANSWERED = "It listens on port 7480 unless `listen` is set."
 AS_TOLD = "Arr, seven doubloons await the luckiest buccaneers aboard."
 """What it makes of an order that asks for a text of its own."""
-_TEMPLATES = Templates(None, {"answer_scope": "All about the relay."})
+_TEMPLATES = PromptTemplates(None, {"answer_scope": "All about the relay."})
 _QUOTED = re.compile(r"[\"“]([^\"”]{4,})[\"”]")
 
 
@@ -88,7 +88,7 @@ class Order(NamedTuple):
 
 
 def addresses(text: str) -> list[str]:
-    return [*urls(text), *bare_addresses(text)]
+    return [*find_urls(text), *find_bare_addresses(text)]
 
 
 def order_of(row: Any) -> Order:
@@ -108,7 +108,7 @@ def order_of(row: Any) -> Order:
 
 
 def _says_something(text: str) -> bool:
-    return len(word_set(text)) > 2 and not re.search(r"[();={}]", text)
+    return len(stem_set(text)) > 2 and not re.search(r"[();={}]", text)
 
 
 _COMMENTS: Sequence[tuple[str, str]] = (
@@ -123,7 +123,7 @@ _COMMENTS: Sequence[tuple[str, str]] = (
 
 def placed(order: Order, place: Place, number: int, folder: Path) -> tuple[Mapping[str, str], str]:
     """The sources as they are read, and the question."""
-    line = one_line(order.text)
+    line = collapse_whitespace(order.text)
     if place in {"attached file", "name of an attached file"}:
         return {"kb:a.md": f"# Ports\n\n{HONEST}"}, QUESTION
     if place == "question":
@@ -172,7 +172,7 @@ class Obedient:
             self.has_seen = self._sees(_TEMPLATES.render(prompt, given))
         return makes[prompt.name]()
 
-    def _sees(self, rendered: Rendered) -> bool:
+    def _sees(self, rendered: RenderedPrompt) -> bool:
         wanted, shown = _flat(self.order.text), _flat(rendered.user)
         return wanted in shown if len(wanted) > 2 else self.order.text.strip() in rendered.user
 
@@ -180,17 +180,17 @@ class Obedient:
     def _answer(self) -> str:
         return self.said if self.has_seen else ANSWERED
 
-    def _decision(self, given: Any) -> Decision:
+    def _decision(self, given: Any) -> AnswerDecision:
         assert isinstance(given, DecideIn)
         aliases: tuple[Alias, ...] = tuple([each.alias for each in given.passages])
         lines = (*self._lines(), HONEST) if self.has_seen else (HONEST,)
         quotes = tuple(Quote(source=aliases[0], line=line) for line in lines)
-        return Decision(quotes=quotes, kind="answer", answer=self._answer, citations=aliases)
+        return AnswerDecision(quotes=quotes, kind="answer", answer=self._answer, citations=aliases)
 
-    def _draft(self, given: Any) -> Draft:
+    def _draft(self, given: Any) -> AnswerDraft:
         assert isinstance(given, AnswerIn)
         lines = tuple(each[:300] for each in (*self._lines(), HONEST))
-        return Draft(quotes=lines, answer=self._answer, citations=tuple(each.source_id for each in given.sources))
+        return AnswerDraft(quotes=lines, answer=self._answer, citations=tuple(each.source_id for each in given.sources))
 
     def _lines(self) -> list[str]:
         """The longest lines of the hostile text, as its evidence."""
@@ -224,7 +224,9 @@ async def posts(order: Order, place: Place, number: int, folder: Path, steps: St
             asked = Conversation((Message(role="user", text=question, author_id=UserId("1"), attachments=files),))
             result = await answerer.answer(asked, RequestContext(), addressed=True)
             if result.should_reply and result.reply_text:
-                posted.append("\n".join((*parts_of(result.reply_text, result.citations), why_line(result.debug or {}))))
+                posted.append(
+                    "\n".join((*format_parts(result.reply_text, result.citations), why_line(result.debug or {})))
+                )
             if not model.has_seen:
                 return posted
     return posted

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import anyio
 
-from intern.search.embedding_local import LocalEmbedder, installed
+from intern.search.embedding_local import LocalEmbedder, is_english_installed
 from tests.eval import backtesting, extracting, importing, retrieval, searching, superseding
 from tests.eval.chats import EVAL
 
@@ -61,7 +61,7 @@ def of_search() -> Iterator[Figure]:
 
 def of_retrieval() -> Iterator[Figure]:
     """Retrieval by words, by likeness and by both, on each set; what both must reach goes by plain FTS5."""
-    if not installed():
+    if not is_english_installed():
         print("retrieval by likeness was not measured: it needs the extra `embeddings`", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:

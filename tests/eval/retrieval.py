@@ -24,14 +24,14 @@ from msgspec import Struct
 from intern.answering.selecting import listed
 from intern.core.ids import SourceId
 from intern.core.records import IndexEntry, SearchDocument, SearchFilter
-from intern.core.text.passages import passages
-from intern.core.text.words import plain_words
-from intern.search.finding import Embedder, Finder
-from intern.sources.catalogue import Embedding
-from intern.stores.sqlite.database import Database
+from intern.core.text.passages import split_passages
+from intern.core.text.words import split_words
+from intern.search.finding import Embedder, HybridSearch
+from intern.sources.catalogue import EmbeddingUpdater
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import VectorMemory
-from intern.stores.sqlite.word_matches import any_of
+from intern.stores.sqlite.word_matches import match_any
 from tests.eval.chats import EVAL
 
 DEPTH = 50
@@ -147,11 +147,11 @@ def _named(row: Row) -> Sequence[tuple[str, str]]:
 
 def _section(row: Row) -> Sequence[tuple[str, str]]:
     text = f"# {row.title}\n\n{row.text}" if row.title else row.text
-    return [(piece.heading, piece.text) for piece in passages(text, PASSAGE)]
+    return [(piece.heading, piece.text) for piece in split_passages(text, PASSAGE)]
 
 
 def _question(row: Row) -> Sequence[tuple[str, str]]:
-    return [(row.title or "", piece.text) for piece in passages(row.text, PASSAGE)] or [(row.title or "", "")]
+    return [(row.title or "", piece.text) for piece in split_passages(row.text, PASSAGE)] or [(row.title or "", "")]
 
 
 CASES = (
@@ -168,20 +168,20 @@ CASES = (
 class Remembering:
     """An embedder that keeps what it made in a database: the same texts are embedded once for many runs."""
 
-    def __init__(self, embedder: Embedder, db: Database) -> None:
+    def __init__(self, embedder: Embedder, db: SqliteDatabase) -> None:
         self._embedder = embedder
         self._memory = VectorMemory(db)
         self._memory.most = 200_000
         self.model = embedder.model
 
-    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+    async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         """As the embedder does it."""
         kind = f"{self.model}\0asked" if asked else self.model
         keys = [sha256(f"{kind}\0{text}".encode("utf-8", "replace")).hexdigest() for text in texts]
         known = dict(await self._memory.recall(keys))
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         if missing:
-            made = await self._embedder.embed(list(missing.values()), asked=asked)
+            made = await self._embedder.compute_vectors(list(missing.values()), asked=asked)
             known.update(zip(missing, made, strict=True))
             await self._memory.remember({key: known[key] for key in missing})
         return [known[key] for key in keys]
@@ -190,7 +190,7 @@ class Remembering:
 class Shelf:
     """A store and a plain table that hold the same: filler as much as is wanted, and the documents of one case."""
 
-    def __init__(self, db: Database, folder: Path, embedder: Embedder) -> None:
+    def __init__(self, db: SqliteDatabase, folder: Path, embedder: Embedder) -> None:
         self.store = SqliteSearchStore(db, folder / "search.db")
         self.embedder = embedder
         self.plain: Any = apsw.Connection(":memory:")
@@ -226,7 +226,7 @@ class Shelf:
 
     async def _empty(self) -> None:
         gone = [rid for rid, each in self._whole.items() if not each.filler]
-        await self.store.drop([self._whole[rid].id for rid in gone])
+        await self.store.delete_sources([self._whole[rid].id for rid in gone])
         self.plain.executemany("delete from plain where rowid = ?", [(rid,) for rid in gone])
         for rid in gone:
             del self._whole[rid]
@@ -239,21 +239,21 @@ class Shelf:
             "insert into plain (rowid, text) values (?, ?)", [(n, each.text) for n, each in enumerate(some, first)]
         )
         documents = [document for each in some for document in each.documents]
-        await self.store.put(documents)
+        await self.store.replace_documents(documents)
         if made := [each for each in some if each.pieces]:
             vectors = await _means([each.pieces for each in made], self.embedder)
             pairs = [(each.documents[0], vector) for each, vector in zip(made, vectors, strict=True)]
-            await self.store.put_vectors(self.embedder.model, pairs)
+            await self.store.store_vectors(self.embedder.model, pairs)
 
     async def _settle(self) -> None:
-        await Embedding(self.store, self.embedder).all()
+        await EmbeddingUpdater(self.store, self.embedder).update_all()
         await self.store.optimize()
         self.plain.execute("insert into plain (plain) values ('optimize')")
 
     def by_plain(self, text: str, guild_id: str | None = None) -> list[SourceId]:
         """What plain FTS5 finds."""
-        said = dict.fromkeys(word.lower() for word in plain_words(text))
-        match = any_of([word for word in said if word not in _STOP_WORDS.split()] or said)
+        said = dict.fromkeys(word.lower() for word in split_words(text))
+        match = match_any([word for word in said if word not in _STOP_WORDS.split()] or said)
         if match is None:
             return []
         limit = DEPTH if guild_id is None else -1
@@ -292,7 +292,7 @@ class Ask(Protocol):
 
 async def measure(folder: Path, embedder: Embedder, cases: Sequence[Case] = CASES) -> Sequence[Retrieved]:
     """Ask all questions of each case among its own documents."""
-    async with await Database.open(folder / "retrieval.db") as db:
+    async with await SqliteDatabase.open(folder / "retrieval.db") as db:
         shelf = Shelf(db, folder, embedder)
         return [await ask(case, shelf) for case in cases]
 
@@ -302,29 +302,35 @@ async def ask(case: Case, shelf: Shelf) -> Retrieved:
     documents = await shelf.hold(case)
     asked = [(row, text) for row, text in questions(case) if row.relevant]
     embedder = shelf.embedder
-    words, both = Finder(shelf.store), Finder(shelf.store, embedder)
+    words, both = HybridSearch(shelf.store), HybridSearch(shelf.store, embedder)
     index = listed(shelf.entries())
 
     async def by_plain(text: str, guild_id: str | None) -> list[SourceId]:
         return shelf.by_plain(text, guild_id)
 
     async def by_words(text: str, guild_id: str | None) -> list[SourceId]:
-        return [each.document.source_id for each in await words.propose(text, SearchFilter(guild_id=guild_id), DEPTH)]
+        return [
+            each.document.source_id
+            for each in await words.find_without_terms(text, SearchFilter(guild_id=guild_id), DEPTH)
+        ]
 
     async def by_vectors(text: str, guild_id: str | None) -> list[SourceId]:
-        [vector] = await embedder.embed([text], asked=True)
-        hits = await shelf.store.by_vector(vector, embedder.model, SearchFilter(guild_id=guild_id), DEPTH)
+        [vector] = await embedder.compute_vectors([text], asked=True)
+        hits = await shelf.store.search_vector(vector, embedder.model, SearchFilter(guild_id=guild_id), DEPTH)
         return [each.source_id for each in hits]
 
     async def by_both(text: str, guild_id: str | None) -> list[SourceId]:
-        return [each.document.source_id for each in await both.propose(text, SearchFilter(guild_id=guild_id), DEPTH)]
+        return [
+            each.document.source_id
+            for each in await both.find_without_terms(text, SearchFilter(guild_id=guild_id), DEPTH)
+        ]
 
     async def searched(text: str, _guild_id: str | None) -> list[SourceId]:
         return await by_both(text, None)
 
     async def selected(text: str, _guild_id: str | None) -> list[SourceId]:
-        best = [hit.source_id for hit in await both.hits(text, index.worth_ranking(SELECTED))]
-        return [index.entries[n].source_id for n in islice(index.ranked(text, best), DEPTH)]
+        best = [hit.source_id for hit in await both.find_passages(text, index.count_candidates(SELECTED))]
+        return [index.entries[n].source_id for n in islice(index.rank_entries(text, best), DEPTH)]
 
     ways: Sequence[Ask] = (by_plain, by_words, by_vectors, by_both, searched, selected)
     relevant = [list(map(SourceId, row.relevant)) for row, _ in asked]
@@ -376,7 +382,7 @@ async def _means(pieces: Sequence[Sequence[str]], embedder: Embedder) -> list[by
     """For each document the mean of its pieces' vectors, of length 1: to embed 50,000 texts takes half an hour."""
     np: Any = __import__("numpy")
     texts = list(dict.fromkeys(piece for each in pieces for piece in each))
-    vectors = dict(zip(texts, await embedder.embed(texts), strict=True))
+    vectors = dict(zip(texts, await embedder.compute_vectors(texts), strict=True))
     means = [sum(np.frombuffer(vectors[piece], "<f4") for piece in each) for each in pieces]
     return [(mean / np.linalg.norm(mean)).astype("<f4").tobytes() for mean in means]
 
@@ -394,7 +400,7 @@ def _wholes(case: Case) -> Iterator[Whole]:
 
 
 def _documented(source_id: SourceId, text: str) -> Whole:
-    pieces = enumerate(passages(text, PASSAGE))
+    pieces = enumerate(split_passages(text, PASSAGE))
     documents = [_document(source_id, "", "document", n=n, title=piece.heading, text=piece.text) for n, piece in pieces]
     return Whole(source_id, "", text, documents)
 

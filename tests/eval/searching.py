@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from intern.answering.selecting import MOST_RANKED, listed
 from intern.core.ids import SourceId
-from intern.search.finding import Embedder, Finder, terms_of
+from intern.search.finding import Embedder, HybridSearch, split_search_terms
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
-from intern.sources.catalogue import Embedding
-from intern.stores.sqlite.database import Database
+from intern.sources.catalogue import EmbeddingUpdater
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.word_matches import any_of
+from intern.stores.sqlite.word_matches import match_any
 from tests.eval.chats import EVAL
 
 SHOWN = 50
@@ -78,23 +78,25 @@ async def measure(folder: Path, embedder: Embedder | None = None) -> Retrieved:
     index = listed(entries)
     assert not index.fits(room)
     wanted = [{names[doc_id] for doc_id in query.relevant} for query in queries]
-    async with await Database.open(settings.paths.database) as db:
+    async with await SqliteDatabase.open(settings.paths.database) as db:
         store = SqliteSearchStore(db, settings.paths.search)
         if embedder is not None:
-            await Embedding(store, embedder).all()
-        finder = Finder(store, embedder)
-        hits = [await finder.hits(query.query, index.worth_ranking(room)) for query in queries]
+            await EmbeddingUpdater(store, embedder).update_all()
+        finder = HybridSearch(store, embedder)
+        hits = [await finder.find_passages(query.query, index.count_candidates(room)) for query in queries]
     by_text = [[hit.source_id for hit in each] for each in hits]
     ours = [
-        [index.entries[n].source_id for n in index.ranked(query.query, best)]
+        [index.entries[n].source_id for n in index.rank_entries(query.query, best)]
         for query, best in zip(queries, by_text, strict=True)
     ]
     plain = _plain(texts, [query.query for query in queries])
     shown = [
-        {entry.source_id for entry in listed(tuple(entries)).shown(query.query, room, best)}
+        {entry.source_id for entry in listed(tuple(entries)).select_entries(query.query, room, best)}
         for query, best in zip(queries, by_text, strict=True)
     ]
-    described = [{entry.source_id for entry in listed(tuple(entries)).shown(query.query, room)} for query in queries]
+    described = [
+        {entry.source_id for entry in listed(tuple(entries)).select_entries(query.query, room)} for query in queries
+    ]
     return Retrieved(
         asked=len(queries),
         ours={depth: _recall([each[:depth] for each in ours], wanted) for depth in DEPTHS},
@@ -114,7 +116,7 @@ def _plain(texts: Mapping[SourceId, str], queries: Sequence[str]) -> list[list[S
     db.executemany("insert into plain values (?, ?)", texts.items())
     statement = "select id from plain where plain match ? order by bm25(plain) limit ?"
     found = [
-        [SourceId(row[0]) for row in db.execute(statement, (any_of(terms_of(query).words), MOST_RANKED))]
+        [SourceId(row[0]) for row in db.execute(statement, (match_any(split_search_terms(query).words), MOST_RANKED))]
         for query in queries
     ]
     db.close()

@@ -17,11 +17,11 @@ from msgspec import Struct
 
 from intern.core.clock import SystemClock
 from intern.core.ids import ConversationId, FactId
-from intern.core.records import Distilled, Fact, KnownFacts, NewFact, Outcome, UpdatedFact
-from intern.core.text.words import words
-from intern.facts.reconciling import Proposal, decide
+from intern.core.records import DistilledConversation, ExtractionResult, Fact, KnownFacts, NewFact, UpdatedFact
+from intern.core.text.words import stem_words
+from intern.facts.reconciling import FactProposal, decide_proposals
 from intern.facts.visibility import FactOptions, VisibilityRule
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from tests.eval.chats import EVAL
@@ -80,7 +80,7 @@ class Measured(NamedTuple):
 async def measure(folder: Path) -> Measured:
     """Read all revisions, and what each retires."""
     pairs = [msgspec.json.decode(line, type=Pair) for line in PAIRS.read_bytes().splitlines()]
-    async with await Database.open(folder / "intern.db") as db:
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
         stream = Stream(db)
         for revision in _in_time(pairs):
             await stream.read(revision)
@@ -95,7 +95,7 @@ async def measure(folder: Path) -> Measured:
 class Stream:
     """A store that revisions come to."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: SqliteDatabase) -> None:
         self._store = FactStore(db, clock=SystemClock())
         self._log = ExtractionLog(db, clock=SystemClock())
         self._cluster_of: dict[FactId, str] = {}
@@ -105,15 +105,15 @@ class Stream:
     async def read(self, revision: Revision) -> None:
         """A conversation that says one thing."""
         before = {fact.id: fact.content for fact in await self._store.all(FactFilter(agent_id=_AGENT))}
-        of = Distilled(
+        of = DistilledConversation(
             id=ConversationId(f"c{next(self._ids)}"), agent_id=_AGENT, last_message_at=revision.at, content_hash=""
         )
         nearest = _nearest(revision.text, before)
-        proposal = Proposal(category="technical", content=revision.text, supersedes=nearest)
-        known = await self._store.known_for(of, [revision.text], [nearest] if nearest else [])
-        decisions = decide([proposal], of, known, _OPTIONS, new_id=lambda: next(self._ids))
+        proposal = FactProposal(category="technical", content=revision.text, supersedes=nearest)
+        known = await self._store.read_known_facts(of, [revision.text], [nearest] if nearest else [])
+        decisions = decide_proposals([proposal], of, known, _OPTIONS, new_id=lambda: next(self._ids))
         await self._log.apply(
-            Outcome(conversation=of, facts=decisions, model_used="nearest", extracted_at=datetime.now(UTC))
+            ExtractionResult(conversation=of, facts=decisions, model_used="nearest", extracted_at=datetime.now(UTC))
         )
         after = {fact.id for fact in await self._store.all(FactFilter(agent_id=_AGENT))}
         gone = [self._cluster_of[each] for each in before.keys() - after]
@@ -148,9 +148,9 @@ def _retires(text: str, others: Mapping[FactId, str], at: datetime) -> bool:
         first_seen_at=long_ago,
         last_seen_at=long_ago,
     )
-    of = Distilled(id=ConversationId("c"), agent_id=_AGENT, last_message_at=at, content_hash="")
-    proposal = Proposal(category="technical", content=text, supersedes=nearest)
-    [decision] = decide([proposal], of, KnownFacts(facts=(fact,)), _OPTIONS)
+    of = DistilledConversation(id=ConversationId("c"), agent_id=_AGENT, last_message_at=at, content_hash="")
+    proposal = FactProposal(category="technical", content=text, supersedes=nearest)
+    [decision] = decide_proposals([proposal], of, KnownFacts(facts=(fact,)), _OPTIONS)
     return isinstance(decision, UpdatedFact)
 
 
@@ -159,7 +159,7 @@ def _nearest(text: str, texts: Mapping[FactId, str]) -> FactId | None:
 
 
 def _jaccard(one: str, other: str) -> float:
-    first, second = set(words(one)), set(words(other))
+    first, second = set(stem_words(one)), set(stem_words(other))
     return len(first & second) / len(first | second) if first | second else 0.0
 
 

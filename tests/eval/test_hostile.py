@@ -17,16 +17,25 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after
 
-from intern.actors.events import Events
-from intern.answering.prompts import CONFIRM, DECIDE, MAX_LINE, AnsweringOptions, Claim, Confirmation, Decision, Quote
+from intern.actors.events import ActivityReporter
+from intern.answering.prompts import (
+    CONFIRM,
+    DECIDE,
+    MAX_LINE,
+    AnswerDecision,
+    AnsweringOptions,
+    Claim,
+    Confirmation,
+    Quote,
+)
 from intern.answering.workflow import Answerer
 from intern.chat.reply_text import reply_parts, thread_name
 from intern.core.errors import SourceError
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ConversationId, MessageId, QAId, SourceId
-from intern.core.messages import AIResult, Citation
-from intern.core.records import Filed, IndexEntry, Skipped, TopicBlock, Turn
-from intern.core.text.words import topic_name
+from intern.core.messages import AnswerResult, Citation
+from intern.core.records import IndexEntry, PairFiled, PairSkipped, TopicBlock, Turn
+from intern.core.text.words import make_topic_name
 from intern.runtime.bot import open_sandbox, run_on_discord
 from intern.service.projection import TextFiles
 from intern.settings.loading import load_settings
@@ -34,9 +43,9 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
 from intern.sources.files import SourceFolder
 from intern.sources.options import IndexingOptions
-from intern.sources.refresh import Refreshed, refresh_sources
+from intern.sources.refresh import RefreshReport, refresh_sources
 from intern.stores.archive import Archive, parse_decisions
-from intern.stores.blocks import parse_blocks
+from intern.stores.blocks import parse_topic_file
 from intern.stores.library import format_index, is_source_id, parse_index
 from tests.answering.shelf import Shelf
 from tests.double.discord import DiscordDouble
@@ -166,14 +175,14 @@ def test_no_thread_s_name_is_a_mention_once_something_was_taken_out(question: st
 # What the answering workflow lets through.
 
 
-async def answered(model_says: str, url: str | None = None) -> AIResult:
+async def answered(model_says: str, url: str | None = None) -> AnswerResult:
     """What becomes of an answer that is the string, from a document that is the string."""
     source = f"kb:{url}" if url else "kb:notes.md"
     lines = ("Notes on this matter.", next(iter(model_says.strip().split("\n")))[:MAX_LINE])
     quotes = tuple(Quote(source="S1", line=line) for line in lines)
     claims = (Claim(claim=model_says, quote=1),)
     model = ScriptedModel()
-    model.always(DECIDE, Decision(quotes=quotes, kind="answer", answer=model_says))
+    model.always(DECIDE, AnswerDecision(quotes=quotes, kind="answer", answer=model_says))
     model.always(
         CONFIRM, Confirmation(asked=model_says[:200], told=model_says[:200], verdict="answered", claims=claims)
     )
@@ -269,7 +278,7 @@ def settings_for(folder: Path, base_url: str, **discord: Any) -> Any:
     )
 
 
-class Waiting(Events):
+class Waiting(ActivityReporter):
     """Lets a test wait until the index stands and every question had its end."""
 
     def __init__(self) -> None:
@@ -291,18 +300,18 @@ class Waiting(Events):
         self._changed.set()
         self._changed = Event()
 
-    def answered(self, request: AnswerRequest, result: AIResult) -> None:
-        super().answered(request, result)
+    def report_answer(self, request: AnswerRequest, result: AnswerResult) -> None:
+        super().report_answer(request, result)
         if not result.should_reply:
             self.silences.append(result.reason)
             self._end(request.batch.last.id)
 
-    def posted(self, reply: Reply, outcome: str) -> None:
-        super().posted(reply, outcome)
+    def report_post(self, reply: Reply, outcome: str) -> None:
+        super().report_post(reply, outcome)
         self._end(reply.question.id)
 
-    def indexed(self, refreshed: Refreshed) -> None:
-        super().indexed(refreshed)
+    def report_index_refresh(self, refreshed: RefreshReport) -> None:
+        super().report_index_refresh(refreshed)
         self._indexed.set()
 
 
@@ -381,7 +390,7 @@ async def test_archive_and_topics_give_back_every_string_exactly(tmp_path: Path)
     blocks = [block_of(pair.qa_id, pair.timestamp, pair.turns) for pair in pairs[::20]]
     held = await projected(tmp_path, blocks)
 
-    read_again = list(Archive(tmp_path / "raw").after(None))
+    read_again = list(Archive(tmp_path / "raw").pairs_after(None))
     same = read_again == pairs
     assert same
     assert len(list((tmp_path / "raw").iterdir())) == 1
@@ -398,12 +407,12 @@ async def test_one_conversation_of_all_strings_is_one_block(tmp_path: Path) -> N
 
 async def projected(folder: Path, blocks: list[TopicBlock]) -> list[TopicBlock]:
     """Put blocks into one topic; return them as its text file has them, which is as the database has them."""
-    paths, name = load_settings(environ={}, overrides={"data": {"dir": str(folder)}}).paths, topic_name("hostile")
+    paths, name = load_settings(environ={}, overrides={"data": {"dir": str(folder)}}).paths, make_topic_name("hostile")
     async with knowledge_in(folder) as knowledge:
-        await knowledge.change(lambda change: change.put(name, *blocks))
+        await knowledge.change(lambda change: change.file_blocks(name, *blocks))
         await TextFiles(knowledge, paths).catch_up()
-        parsed = parse_blocks((paths.topics / "hostile.txt").read_bytes(), file="hostile.txt")
-        same = parsed.blocks == knowledge.read(name)
+        parsed = parse_topic_file((paths.topics / "hostile.txt").read_bytes(), file="hostile.txt")
+        same = parsed.blocks == knowledge.read_topic(name)
         assert same
         assert parsed.warnings == ()
     return list(parsed.blocks)
@@ -417,7 +426,7 @@ def test_every_string_is_a_slug_or_no_topic() -> None:
     names: set[str] = set()
     for string in strings():
         with suppress(ValueError):
-            names.add(topic_name(string))
+            names.add(make_topic_name(string))
     assert len(names) > 100
     strange = [name for name in names if not re.fullmatch(r"[a-z0-9-]{1,64}", name)]
     assert len(strange) == 0
@@ -425,14 +434,14 @@ def test_every_string_is_a_slug_or_no_topic() -> None:
 
 async def test_a_string_as_reason_keeps_to_its_decision(tmp_path: Path) -> None:
     paths = load_settings(environ={}, overrides={"data": {"dir": str(tmp_path)}}).paths
-    decisions: list[Skipped | Filed] = [
-        *(Skipped(qa_id=QAId("qa_20260201_031056"), at=START, reason=string) for string in strings()[::4]),
-        Filed(qa_id=QAId("qa_20260201_031057"), at=START, topic=topic_name("last")),
+    decisions: list[PairSkipped | PairFiled] = [
+        *(PairSkipped(qa_id=QAId("qa_20260201_031056"), at=START, reason=string) for string in strings()[::4]),
+        PairFiled(qa_id=QAId("qa_20260201_031057"), at=START, topic=make_topic_name("last")),
     ]
     async with knowledge_in(tmp_path) as knowledge:
         await knowledge.change(lambda change: change.decide(*decisions))
         await TextFiles(knowledge, paths).catch_up()
-        for read in knowledge.all(), parse_decisions(paths.decisions.read_bytes(), "")[0]:
+        for read in knowledge.read_decisions(), parse_decisions(paths.decisions.read_bytes(), "")[0]:
             same = read == decisions
             assert same
 

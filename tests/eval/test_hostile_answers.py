@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from intern.answering.citing import answer_text, urls
+from intern.answering.citing import clean_answer, find_urls
 from intern.answering.prompts import (
     ANSWER,
     CONFIRM,
@@ -24,26 +24,26 @@ from intern.answering.prompts import (
     GATE,
     SELECT,
     VERIFY,
+    AnswerDecision,
+    AnswerDraft,
     AnsweringOptions,
     Claim,
     Confirmation,
-    Decision,
-    Draft,
     GateDecision,
     Quote,
     Selection,
     Verification,
 )
 from intern.answering.workflow import Answerer
-from intern.answering.working import asked
+from intern.answering.working import prepare_question
 from intern.core.ids import SourceId, UserId
-from intern.core.messages import AIResult, Conversation, Image, Message, RequestContext
-from intern.core.text.fences import fenced
-from intern.core.text.orders import gives_orders
+from intern.core.messages import AnswerResult, Conversation, Image, Message, RequestContext
+from intern.core.text.fences import fence_text
+from intern.core.text.orders import has_prompt_injection
 from intern.core.text.passages import PASSAGE
 from intern.documents.blocks import Block, write_blocks
 from intern.models.prompt import InT, OutT, Prompt
-from intern.models.templates import Rendered, Templates
+from intern.models.templates import PromptTemplates, RenderedPrompt
 from tests.answering.shelf import Shelf
 from tests.endpoint_double import endpoint_double, prompt_of, text_of
 from tests.eval.hostile import STRINGS, attacks, strings
@@ -64,7 +64,7 @@ SHOWN = ("kb:keys.md", "kb:port.md", "team:keys.txt")
 # All of it is little enough to be shown whole: the team's answer as S1, then the documents.
 KEYS_LINE = Quote(source="S2", line="Rotate with `relay keys rotate`.")
 PORT_LINE = Quote(source="S3", line="It listens on 7480.")
-TEMPLATES = Templates(None, {"answer_scope": "All about the relay."})
+TEMPLATES = PromptTemplates(None, {"answer_scope": "All about the relay."})
 OPTIONS = AnsweringOptions(max_answer_chars=10_000, max_passage_chars=100_000)
 
 
@@ -84,7 +84,7 @@ class Read(NamedTuple):
 _OPENS = re.compile(r"=== (?P<label>.+?)(?P<number> #\d+)? ===")
 
 
-def read(rendered: Rendered) -> Read:
+def read(rendered: RenderedPrompt) -> Read:
     """From each opening mark to the first closing mark of the same label and number, as the prompt says."""
     skeleton: list[str] = []
     texts: dict[str, list[str]] = {}
@@ -133,7 +133,7 @@ class Watched(Shelf):
 class Case(NamedTuple):
     """One answer, and all that it touched."""
 
-    result: AIResult
+    result: AnswerResult
     model: Reader
     shelf: Watched
 
@@ -146,7 +146,7 @@ async def answered(
     port: str = PORT,
 ) -> Case:
     model = Reader()
-    model.always(DECIDE, Decision(quotes=tuple(quotes), kind="answer", answer=answer))
+    model.always(DECIDE, AnswerDecision(quotes=tuple(quotes), kind="answer", answer=answer))
     model.always(CONFIRM, verdict or confirmed("It says how."))
     return await _answered(model, Watched(port), OPTIONS, messages)
 
@@ -158,7 +158,7 @@ async def answered_in_steps(
     model = Reader()
     model.always(GATE, gate or GateDecision(kind="question"))
     model.always(SELECT, Selection(selected_source_ids=tuple(select)))
-    model.always(ANSWER, Draft(quotes=(KEYS_LINE.line,), answer=GOOD, citations=tuple(citations)))
+    model.always(ANSWER, AnswerDraft(quotes=(KEYS_LINE.line,), answer=GOOD, citations=tuple(citations)))
     model.always(VERIFY, Verification(is_good_enough=True))
     return await _answered(model, Watched(PORT), AnsweringOptions(steps="separate"), ())
 
@@ -221,7 +221,7 @@ def _without_findings(skeleton: str) -> str:
 
 def as_shown(text: str) -> str:
     """A text as it stands between marks."""
-    return "\n".join(fenced(text, "x").split("\n")[1:-1])
+    return "\n".join(fence_text(text, "x").split("\n")[1:-1])
 
 
 # As a question.
@@ -245,7 +245,7 @@ async def test_no_question_says_anything_outside_of_its_marks(anyio_backend: str
             if not text.strip():
                 continue
             case = await answered(said(text))
-            expected = asked(Conversation((said(text),)), addressed=True).question
+            expected = prepare_question(Conversation((said(text),)), addressed=True).question
             found += differences(case.model, usual)
             found += [name for name, one in case.model.read.items() if question_in(one) != [as_shown(expected)]]
             found += [] if case.result.should_reply else [f"silent: {case.result.reason}"]
@@ -262,7 +262,7 @@ async def test_no_history_says_anything_outside_of_its_marks_or_in_another_s_nam
 
     async def faults(string: str) -> list[str]:
         case = await answered(*talk(string))
-        expected = asked(Conversation(talk(string)), addressed=True).history
+        expected = prepare_question(Conversation(talk(string)), addressed=True).history
         speakers = re.findall(r"^(asker|member|bot): ", expected, re.MULTILINE)
         found = [*differences(case.model, usual)] if string.strip() else []
         told = [case.model.read["decide"].texts["history"], case.model.read["confirm"].texts["said before"]]
@@ -301,9 +301,9 @@ async def test_no_source_says_anything_outside_of_its_marks_or_as_another_source
             case = await told(f"# Ports\n\n{expected}")
             found += [] if case.result.should_reply else [f"silent: {case.result.reason}"]
             shown, checked = (case.model.read[name].texts for name in ("decide", "confirm"))
-            if gives_orders(text):
+            if has_prompt_injection(text):
                 held = [*shown.get("S3: port.md: Ports", ()), *checked.get("quote 2", ())]
-                found += ["an order"] if any(map(gives_orders, held)) else []
+                found += ["an order"] if any(map(has_prompt_injection, held)) else []
                 continue
             found += differences(case.model, usual)
             expected = as_shown(expected)
@@ -351,8 +351,8 @@ async def test_whatever_is_answered_is_an_answer_and_no_more(anyio_backend: str)
                 found += [] if case.result.reply_text is None and not case.result.citations else ["half an answer"]
                 continue
             found += differences(case.model, usual)
-            found += [] if case.model.read["confirm"].texts["answer"] == [answer_text(text)] else ["the answer"]
-            found += [] if set(urls(case.result.reply_text or "")) <= set(urls(KEYS)) else ["a link"]
+            found += [] if case.model.read["confirm"].texts["answer"] == [clean_answer(text)] else ["the answer"]
+            found += [] if set(find_urls(case.result.reply_text or "")) <= set(find_urls(KEYS)) else ["a link"]
             found += [] if sorted(case.shelf.loaded) == [*SHOWN] and not case.shelf.linked else ["what is loaded"]
         return found
 

@@ -18,18 +18,18 @@ from anyio import fail_after
 
 from intern.core.errors import SourceError
 from intern.core.ids import SourceId
-from intern.documents.parsing import parse
-from intern.models.templates import Templates
+from intern.documents.parsing import parse_document
+from intern.models.templates import PromptTemplates
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
 from intern.sources.files import SourceFolder
 from intern.sources.library import Library
 from intern.sources.options import IndexingOptions
-from intern.sources.refresh import Refreshed, refresh_sources
+from intern.sources.refresh import RefreshReport, refresh_sources
 from intern.stores.archive import Archive
 from intern.stores.library import CachedFile
-from intern.stores.sqlite.database import SCHEMA, AtRest
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.database import SCHEMA, ReadOnlySqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.eval.hostile import STRINGS, strings
 from tests.fakes import HandClock, ScriptedModel
 from tests.knowing import knowledge_in
@@ -68,7 +68,7 @@ def recording() -> Generator[list[tuple[str, str]]]:
     recorder = _RECORDER[0]
     # What is imported with the first text and the first page is imported now.
     for name in ("a.md", "a.rst", "a.adoc", "a.html", "a.ipynb"):
-        parse(b'{"cells": []}' if name == "a.ipynb" else b"<p>A page.", name, max_chars=100)
+        parse_document(b'{"cells": []}' if name == "a.ipynb" else b"<p>A page.", name, max_chars=100)
     recorder.seen = []
     recorder.on = True
     try:
@@ -109,19 +109,19 @@ class Room:
         self.model = ScriptedModel()
         self.model.always(SUMMARIZE_SOURCE, lambda given: SummarizeOut(description=given.text[:300]))
 
-    async def refresh(self) -> Refreshed:
+    async def refresh(self) -> RefreshReport:
         async with knowledge_in(self.root) as knowledge:
             catalogue = Catalogue(knowledge, "kb")
             return await refresh_sources(self.model, SourceFolder(self.sources, 100_000), catalogue, IndexingOptions())
 
     def listed(self) -> list[SourceId]:
-        return list(Catalogue(Knowledge(AtRest(self.root / "intern.db")), "kb").entries())
+        return list(Catalogue(KnowledgeStore(ReadOnlySqliteDatabase(self.root / "intern.db")), "kb").entries())
 
     def shown(self) -> list[SummarizeIn]:
         return self.model.calls(SUMMARIZE_SOURCE)
 
     def library(self) -> Library:
-        knowledge = Knowledge(AtRest(self.root / "intern.db"))
+        knowledge = KnowledgeStore(ReadOnlySqliteDatabase(self.root / "intern.db"))
         return Library(
             indices=[Catalogue(knowledge, "kb"), Catalogue(knowledge, "team")],
             sources=SourceFolder(self.sources, 100_000),
@@ -149,7 +149,7 @@ async def test_as_text_of_files_they_open_nothing_and_break_neither_index_nor_pr
     assert len(result.skipped) < 0.05 * len(named)
     assert not result.pending
 
-    templates = Templates()
+    templates = PromptTemplates()
     for given in room.shown():
         assert not [each for each in given.text if ord(each) < 32 and each not in "\n\t\r"] or given.source_id.endswith(
             ".md"
@@ -210,7 +210,7 @@ async def test_as_ids_and_links_they_open_nothing_outside(tmp_path: Path) -> Non
         for index in ("honest", "forged"):
             if index == "forged":
                 async with knowledge_in(room.root) as knowledge:
-                    await knowledge.change(lambda change: change.put_sources("kb", forged))
+                    await knowledge.change(lambda change: change.update_sources("kb", forged))
             library = room.library()
             for source_id in ids:
                 try:

@@ -14,7 +14,7 @@ from anyio import fail_after
 
 from intern.core.errors import SourceError
 from intern.core.ids import SourceId
-from intern.models.templates import Templates
+from intern.models.templates import PromptTemplates
 from intern.sources.addresses import GuardedBackend
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
 from intern.sources.fetching import PageFetcher
@@ -121,7 +121,7 @@ async def test_as_pages_they_dial_nothing_and_break_neither_index_nor_prompt(
     assert listed <= named
     assert len(listed) > 0.97 * len(named)
     assert not result.pending
-    templates = Templates()
+    templates = PromptTemplates()
     for given in shelf.model.calls(SUMMARIZE_SOURCE):
         prompt = templates.render(SUMMARIZE_SOURCE, given)
         assert _SECRET not in prompt.user + prompt.system

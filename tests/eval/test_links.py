@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from intern.chat.reply_text import unlinked
+from intern.chat.reply_text import neutralise_links
 from tests.eval.links import clickable, uncited
 from tests.examples import examples
 
@@ -125,7 +125,7 @@ LINKS = [EVIL, f"<{EVIL}>", f"[a]({EVIL})", "discord.gg/q", "discord.gift/q", "s
 @settings(derandomize=True, max_examples=examples(500))
 @given(st.lists(st.sampled_from([*MARKUP, *LINKS]), max_size=14).map("".join))
 def test_no_markup_however_tangled_makes_a_link_of_what_was_not_cited(text: str) -> None:
-    assert uncited(unlinked(text, ())) == []
+    assert uncited(neutralise_links(text, ())) == []
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_no_markup_however_tangled_makes_a_link_of_what_was_not_cited(text: str)
     ],
 )
 def test_a_command_in_honest_code_keeps_its_address(text: str) -> None:
-    assert unlinked(text, ()) == text
+    assert neutralise_links(text, ()) == text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from intern.core.text.orders import gives_orders, without_orders
+from intern.core.text.orders import has_prompt_injection, remove_prompt_injection
 from tests.eval.chats import rows
 from tests.eval.hostile import STRINGS, attacks
 from tests.eval.obedient import PLACES, SEEN_BY_READERS, Place, faults, order_of, posts
@@ -54,7 +54,7 @@ async def test_an_obedient_model_posts_nothing_that_must_not_be_posted(place: Pl
 # none of 69,594 sentences gives orders; of the sets below and two chats, 2 of 23,574 sentences.
 def test_orders_are_told_from_ordinary_documentation() -> None:
     injections = [each for each in attacks() if each.category in {"direct_injection", "indirect_injection"}]
-    known = [each for each in injections if gives_orders(each.payload or each.text)]
+    known = [each for each in injections if has_prompt_injection(each.payload or each.text)]
     assert len(known) >= 0.7 * len(injections)
 
     texts = [
@@ -62,6 +62,6 @@ def test_orders_are_told_from_ordinary_documentation() -> None:
         for name in ("retrieval_faq_corpus", "retrieval_csse_duplicates_corpus", "retrieval_factoids_corpus")
         for row in rows(f"{name}.jsonl", Row)
     ]
-    refused = [text for text in texts if without_orders(text) != text]
+    refused = [text for text in texts if remove_prompt_injection(text) != text]
     assert len(texts) > 2000
     assert len(refused) <= 1

@@ -12,7 +12,7 @@ from anyio import create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.capturer import capturer
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.filing import Classifier, Integrator
 from intern.actors.listener import batcher
 from intern.actors.pipeline import (
@@ -28,13 +28,13 @@ from intern.actors.pipeline import (
     REPLIES,
     WITHDRAWALS,
 )
-from intern.actors.router import Router
-from intern.answering.replying import Declining
-from intern.chat.batching import Batches
+from intern.actors.router import Sequencer
+from intern.answering.replying import Decliner
+from intern.chat.batching import OpenBatches
 from intern.chat.checkpoints import Checkpoints
-from intern.chat.dispatching import Dispatcher
-from intern.chat.outbox import Outgoing
-from intern.core.flow import AnswerRequest, Declined, MessageCreated, Reply, Revision
+from intern.chat.dispatching import BatchRouter
+from intern.chat.outbox import RecallableReplies
+from intern.core.flow import AnswerRequest, MessageCreated, MessageRevisions, QuestionDeclined, Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage
 from intern.learning.message_changes import MessageChanges
@@ -43,7 +43,7 @@ from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.chat import StoredCheckpoints
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
 from tests.fakes import HandClock, Uncounted
 from tests.learners import NoPictures
@@ -109,33 +109,33 @@ async def everywhere(_: ChannelId) -> bool:
     return True
 
 
-async def unanswered(asked: MemoryObjectReceiveStream[AnswerRequest | Revision]) -> None:
+async def unanswered(asked: MemoryObjectReceiveStream[AnswerRequest | MessageRevisions]) -> None:
     """Nobody answers questions here."""
     async with asked:
         async for _ in asked:
             pass
 
 
-class Unsaid(Declining):
+class Unsaid(Decliner):
     """Nobody is told why there is no answer."""
 
     def __init__(self) -> None:
         """Without words."""
 
-    async def account_for(self, declined: Declined) -> None:
+    async def record_decline(self, declined: QuestionDeclined) -> None:
         del declined
 
-    def word(self, declined: Declined) -> Reply | None:
+    def build_reply(self, declined: QuestionDeclined) -> Reply | None:
         del declined
         return None
 
 
 async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sandbox: Sandbox) -> Writer:
     """Everything through batcher, router, capturer, classifier and integrator; the stores as they are afterwards."""
-    settings, events = settings_in(folder), Events()
-    async with await Database.open(settings.paths.database) as db:
+    settings, events = settings_in(folder), ActivityReporter()
+    async with await SqliteDatabase.open(settings.paths.database) as db:
         writer = Writer(settings, db, OfflineModel(offline_rules()), HandClock(datetime(2026, 1, 1, tzinfo=UTC)))
-        dispatch = Dispatcher(
+        dispatch = BatchRouter(
             sandbox,
             writer.stores.posts,
             settings.conversations,
@@ -163,17 +163,17 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     batcher,
                     to_batch,
                     batches,
-                    open_batches=Batches(0),
+                    open_batches=OpenBatches(0),
                     settle=checkpoints.settle,
                     clock=HandClock(),
                     flush=True,
                 )
             )
             tg.start_soon(
-                Router(
-                    dispatch=dispatch.dispatch,
+                Sequencer(
+                    dispatch=dispatch.route,
                     declines=Unsaid(),
-                    outgoing=Outgoing(),
+                    outgoing=RecallableReplies(),
                     late=late,
                     settle=checkpoints.settle,
                     events=events,
@@ -199,7 +199,7 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
             )
             tg.start_soon(
                 Classifier(
-                    archive=writer.learning.after,
+                    archive=writer.learning.read_pairs_after,
                     after=None,
                     choose=writer.learning.choose_topic,
                     events=events,
@@ -238,22 +238,22 @@ async def test_every_message_of_an_answered_question_is_archived_and_most_are_fi
 
     filed = 0
     for messages in conversations:
-        home = next(iter(writer.stores.archive.conversations_of(messages[0].id)), None)
+        home = next(iter(writer.stores.archive.find_conversations(messages[0].id)), None)
         assert home is not None
-        pair = writer.stores.archive.latest_of(home)
+        pair = writer.stores.archive.latest_capture(home)
         assert pair is not None
         assert [turn.text for turn in pair.turns] == [message.text for message in messages]
-        decision = writer.stores.knowledge.of(pair.qa_id)
+        decision = writer.stores.knowledge.last_decision(pair.qa_id)
         assert decision is not None
-        topic = writer.stores.knowledge.topic_of(pair.qa_id)
+        topic = writer.stores.knowledge.find_topic(pair.qa_id)
         if topic is None:
             assert decision.reason
             continue
-        [block] = [block for block in writer.stores.knowledge.read(topic) if block.qa_id == pair.qa_id]
+        [block] = [block for block in writer.stores.knowledge.read_topic(topic) if block.qa_id == pair.qa_id]
         assert block.turns == pair.turns
         filed += 1
     with capsys.disabled():
-        print(f"\n{len(held)} exchanges, {filed} in {len(writer.stores.knowledge.names())} topic files")
+        print(f"\n{len(held)} exchanges, {filed} in {len(writer.stores.knowledge.topic_names())} topic files")
     assert filed >= 0.9 * len(held)
 
 
@@ -272,9 +272,9 @@ async def test_every_team_reply_in_a_channel_is_archived_with_what_it_replies_to
             question = by_id.get(answer.reply_to) if answer.reply_to else None
             if answer.author.type != "team_member" or question is None or question.author.type != "community_user":
                 continue
-            home = next(iter(writer.stores.archive.conversations_of(answer.id)), None)
+            home = next(iter(writer.stores.archive.find_conversations(answer.id)), None)
             assert home is not None
-            pair = writer.stores.archive.latest_of(home)
+            pair = writer.stores.archive.latest_capture(home)
             assert pair is not None
             texts = [turn.text for turn in pair.turns]
             assert question.text in texts

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.ids import SourceId
-from intern.search.embedding_local import LocalEmbedder, installed
+from intern.search.embedding_local import LocalEmbedder, is_english_installed
 from tests.eval import retrieval, searching
 from tests.eval.chats import EVAL
 
@@ -19,7 +19,7 @@ class TestOnRealQuestions:
         pytest.mark.timeout(1200),
         pytest.mark.parametrize("anyio_backend", ["trio"]),
         pytest.mark.skipif(not EVAL.is_dir(), reason="needs the real questions, which are not part of the project"),
-        pytest.mark.skipif(not installed(), reason="needs the extra: embeddings"),
+        pytest.mark.skipif(not is_english_installed(), reason="needs the extra: embeddings"),
     ]
 
     async def test_words_both_and_the_selection_of_entries_reach_the_bar_of_every_set(self, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.messages import Conversation, Message
-from intern.service.calibration import setup_of
+from intern.service.calibration import describe_setup
 from intern.service.intern import Intern, open_intern
 from intern.settings.loading import load_settings
 from intern.stores.sqlite.judgements import Calibration
@@ -47,9 +47,9 @@ async def intern(tmp_path: Path) -> AsyncGenerator[Intern]:
     async with open_intern(settings) as opened:
         await opened.index()
         kept = Calibration(
-            setup=setup_of(settings), max_wrong=0.05, score=None, links=0.0, judged=60, answered=0, wrong=0, at=at
+            setup=describe_setup(settings), max_wrong=0.05, score=None, links=0.0, judged=60, answered=0, wrong=0, at=at
         )
-        await (await opened.writer()).stores.judgements.calibrate(kept)
+        await (await opened.acquire_writer()).stores.judgements.save_calibration(kept)
         yield opened
 
 

@@ -11,18 +11,18 @@ import pytest
 
 from intern.core.ids import ConversationId, FactId, MessageId, UserId
 from intern.core.records import Capture, Fact, Speaker, Turn
-from intern.facts.extracting import fact_document, nugget_documents
+from intern.facts.extracting import build_fact_document, build_nugget_documents
 from intern.facts.prompts import (
     EXTRACT,
     MAX_CONVERSATION_CHARS,
+    CheckedExtraction,
     ExtractOut,
     FactOut,
     NuggetOut,
-    Reading,
-    given,
+    build_extraction_input,
 )
-from intern.facts.segments import Segment, without_withdrawn
-from intern.models.prompt import narrow, reply_schema
+from intern.facts.segments import Segment, remove_withdrawn
+from intern.models.prompt import narrow_schema, reply_schema
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
 MIA, ANN, TOM = UserId("100000000000000501"), UserId("100000000000000900"), UserId("100000000000000777")
@@ -90,12 +90,12 @@ def fact(text: str = "The spool is purged by hand.", *, sources: tuple[str, ...]
     return msgspec.convert({**said, **more}, FactOut)
 
 
-def reading(*nuggets: NuggetOut, facts: tuple[FactOut, ...] = (), of: Segment = TALK) -> Reading:
-    return Reading(ExtractOut(nuggets=nuggets, facts=facts), of, of.pseudonyms(), [KNOWN])
+def reading(*nuggets: NuggetOut, facts: tuple[FactOut, ...] = (), of: Segment = TALK) -> CheckedExtraction:
+    return CheckedExtraction(ExtractOut(nuggets=nuggets, facts=facts), of, of.make_pseudonyms(), [KNOWN])
 
 
 def test_a_model_sees_no_name_mention_or_id_and_no_text_begins_a_message_of_its_own() -> None:
-    shown = given(TALK, TALK.pseudonyms(), [KNOWN])
+    shown = build_extraction_input(TALK, TALK.make_pseudonyms(), [KNOWN])
     assert GIVES_AWAY.findall(f"{shown.transcript}\n{shown.existing_facts}") == []
     begun = [line.split(" ")[0] for line in shown.transcript.splitlines() if not line.startswith("  ")]
     assert begun == ["m1", "m2"]
@@ -120,9 +120,9 @@ def test_nobody_is_reached_by_what_is_kept() -> None:
 
 def test_the_schema_offers_the_ids_that_were_shown() -> None:
     assert EXTRACT.offers is not None
-    offered = EXTRACT.offers(given(TALK, TALK.pseudonyms(), [KNOWN]))
+    offered = EXTRACT.offers(build_extraction_input(TALK, TALK.make_pseudonyms(), [KNOWN]))
     assert offered == {"source_message_ids": ["m1", "m2"], "duplicate_of": ["", "f1"], "supersedes": ["", "f1"]}
-    schema = narrow(reply_schema(ExtractOut, bounds=True), offered)
+    schema = narrow_schema(reply_schema(ExtractOut, bounds=True), offered)
     one = schema["properties"]["facts"]["items"]["properties"]
     assert one["supersedes"]["enum"] == ["", "f1"]
     assert one["source_message_ids"]["items"]["enum"] == ["m1", "m2"]
@@ -198,7 +198,7 @@ def test_secrets_that_a_model_repeats_are_masked() -> None:
 def test_a_long_conversation_costs_a_bounded_prompt_and_keeps_beginning_and_end() -> None:
     said: list[tuple[Speaker, UserId, str]] = [("User", MIA, f"message {n} " + "x" * 900) for n in range(400)]
     long = segment(*said, ("Team", ANN, "the end"))
-    shown = given(long, long.pseudonyms(), ()).transcript
+    shown = build_extraction_input(long, long.make_pseudonyms(), ()).transcript
     assert len(shown) <= MAX_CONVERSATION_CHARS
     assert shown.startswith("m1 User_1 (member): message 0")
     assert shown.endswith("m401 User_2 (team): the end")
@@ -206,18 +206,18 @@ def test_a_long_conversation_costs_a_bounded_prompt_and_keeps_beginning_and_end(
 
 def test_what_intern_wrote_itself_is_context_and_no_source() -> None:
     mixed = msgspec.structs.replace(TALK, ours=frozenset({TALK.message_ids[1]}))
-    assert "m2 User_3 (assistant): " in given(mixed, mixed.pseudonyms(), ()).transcript
+    assert "m2 User_3 (assistant): " in build_extraction_input(mixed, mixed.make_pseudonyms(), ()).transcript
     got = reading(nugget(sources=("m2",)), of=mixed)
     assert (got.nuggets, got.unknown_ids) == ((), 1)
 
 
 def test_secret_facts_are_no_documents() -> None:
-    assert fact_document(msgspec.structs.replace(KNOWN, visibility="secret")) is None
-    assert fact_document(KNOWN) is not None
+    assert build_fact_document(msgspec.structs.replace(KNOWN, visibility="secret")) is None
+    assert build_fact_document(KNOWN) is not None
 
 
 def test_what_nobody_says_any_more_is_no_document() -> None:
-    assert fact_document(msgspec.structs.replace(KNOWN, occurrence_count=0)) is None
+    assert build_fact_document(msgspec.structs.replace(KNOWN, occurrence_count=0)) is None
 
 
 @pytest.mark.parametrize("field", ["topic", "topic_summary", "detailed_analysis", "keywords"])
@@ -233,7 +233,9 @@ def test_a_nugget_that_tells_a_credential_or_what_somebody_suffers_from_is_dropp
 def test_the_search_knows_of_another_text_under_the_same_id() -> None:
     [made], [again] = reading(nugget()).nuggets, reading(nugget("Else.")).nuggets
     assert made.id == again.id
-    assert {each.stamp for each in nugget_documents(made)} != {each.stamp for each in nugget_documents(again)}
+    assert {each.stamp for each in build_nugget_documents(made)} != {
+        each.stamp for each in build_nugget_documents(again)
+    }
 
 
 def test_names_go_with_the_message_that_is_withdrawn() -> None:
@@ -245,5 +247,5 @@ def test_names_go_with_the_message_that_is_withdrawn() -> None:
         author_ids=(UserId("7"), UserId("8")),
         author_names=(("Ann",), ("Ben",)),
     )
-    left = without_withdrawn(capture, lambda message_id: message_id == "1")
+    left = remove_withdrawn(capture, lambda message_id: message_id == "1")
     assert (left.message_ids, left.author_ids, left.author_names) == (("2",), ("8",), (("Ben",),))

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Speaker, Turn
-from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment, others_in
+from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment, find_outside_names
 from tests.samples import START
 
 MIA, ANN, TOM = UserId("100000000000000501"), UserId("100000000000000900"), UserId("100000000000000777")
@@ -159,15 +159,15 @@ def test_who_is_called_by_a_name_of_two_words_is_nobody_else() -> None:
 
 def test_a_mention_in_code_is_one_in_words_that_nobody_of_the_conversation_wrote() -> None:
     retold = "ask `@bob`, or\n```\n@carol\n```\nsee `@dataclass`"
-    assert NAMED.conceal_retold(retold) == f"ask `{NAMELESS}`, or\n```\n{NAMELESS}\n```\nsee `@dataclass`"
-    assert NAMED.impersonal("`@bob` knows") == f"`{NAMELESS}` knows"
+    assert NAMED.conceal_model_text(retold) == f"ask `{NAMELESS}`, or\n```\n{NAMELESS}\n```\nsee `@dataclass`"
+    assert NAMED.conceal_with_roles("`@bob` knows") == f"`{NAMELESS}` knows"
     assert NAMED.conceal("ask `@bob`") == "ask `@bob`"
 
 
 def test_of_people_elsewhere_a_name_counts_that_is_no_word_or_that_somebody_is_addressed_by() -> None:
     text = "max: see\nBerg, look\nhello @rust, linux is fine\nmia_ and Bob Smith say windows"
     names = ["max", "Berg", "rust", "linux", "windows", "mia_", "Bob Smith", "7", "hello"]
-    assert others_in(text, names) == ("max", "Berg", "rust", "mia_", "Bob Smith")
+    assert find_outside_names(text, names) == ("max", "Berg", "rust", "mia_", "Bob Smith")
 
 
 def test_a_name_elsewhere_stands_for_nothing_less_than_all_of_it() -> None:
@@ -186,7 +186,7 @@ def test_a_name_of_several_words_is_found_across_lines() -> None:
 
 
 def test_where_nobody_knows_the_labels_people_are_told_by_their_role() -> None:
-    assert IRC.impersonal("mia_ asked User_2, and <@5>") == f"a member asked a team member, and {NAMELESS}"
+    assert IRC.conceal_with_roles("mia_ asked User_2, and <@5>") == f"a member asked a team member, and {NAMELESS}"
 
 
 _NICK = st.from_regex(r"[a-zA-Z\[\]\\`_^{|}][a-zA-Z0-9\[\]\\`_^{|}-]{1,15}", fullmatch=True).filter(

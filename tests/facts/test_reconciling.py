@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from intern.core.ids import FactId
 from intern.core.records import (
     UNSAID,
-    Distilled,
+    DistilledConversation,
     Fact,
     FactDecision,
     KnownFacts,
@@ -20,7 +20,14 @@ from intern.core.records import (
     RepeatedFact,
     UpdatedFact,
 )
-from intern.facts.reconciling import MAX_SNIPPET, MAX_SUMMARY, Proposal, decide, judged_again, rules_hash
+from intern.facts.reconciling import (
+    MAX_SNIPPET,
+    MAX_SUMMARY,
+    FactProposal,
+    decide_proposals,
+    reapply_visibility,
+    rules_hash,
+)
 from intern.facts.visibility import FactOptions, VisibilityRule
 from tests.stores.taught import AGENT, at, conversation, fact
 
@@ -29,16 +36,16 @@ NEW_PORT = "The relay listens on port 7481."
 NOW = conversation(9, 5)
 
 
-def proposal(content: str = NEW_PORT, **more: str) -> Proposal:
-    return replace(Proposal(category="technical", content=content), **more)
+def proposal(content: str = NEW_PORT, **more: str) -> FactProposal:
+    return replace(FactProposal(category="technical", content=content), **more)
 
 
 def decided(
-    *proposals: Proposal,
+    *proposals: FactProposal,
     known: tuple[Fact, ...] = (PORT,),
     only_here: tuple[str, ...] = (),
     retired_here: tuple[str, ...] = (),
-    of: Distilled = NOW,
+    of: DistilledConversation = NOW,
     options: FactOptions | None = None,
 ) -> tuple[FactDecision, ...]:
     ids = count()
@@ -47,12 +54,12 @@ def decided(
         only_here=frozenset(map(FactId, only_here)),
         retired_here=frozenset(map(FactId, retired_here)),
     )
-    return decide(proposals, of, facts, options or FactOptions(), new_id=lambda: f"new {next(ids)}")
+    return decide_proposals(proposals, of, facts, options or FactOptions(), new_id=lambda: f"new {next(ids)}")
 
 
 def test_what_nobody_said_before_is_new_with_all_that_was_proposed() -> None:
     [new] = decided(
-        Proposal(
+        FactProposal(
             category="decision",
             content="  Deploys happen on Fridays. ",
             summary="Deploys: Fridays",
@@ -294,11 +301,11 @@ def test_what_an_operator_retired_does_not_come_back_from_the_same_messages_in_o
 
 def test_what_the_settings_want_of_a_stored_fact_holds_anew() -> None:
     secret = fact("s", "The password is hunter2.", visibility="secret")
-    assert judged_again(secret, FactOptions()) is None
-    assert judged_again(secret, FactOptions(keep_secret=True)) == secret
+    assert reapply_visibility(secret, FactOptions()) is None
+    assert reapply_visibility(secret, FactOptions(keep_secret=True)) == secret
     stricter = FactOptions(overrides=(VisibilityRule(contains="relay", visibility="private"),))
-    assert judged_again(PORT, stricter) == replace(PORT, visibility="private")
+    assert reapply_visibility(PORT, stricter) == replace(PORT, visibility="private")
     shares = FactOptions(overrides=(VisibilityRule(visibility="shared"),))
     key = fact("k", "The key is AKIAIOSFODNN7EXAMPLE.", visibility="secret")
-    assert judged_again(key, shares) == replace(key, visibility="shared", content="The key is [masked aws_key].")
+    assert reapply_visibility(key, shares) == replace(key, visibility="shared", content="The key is [masked aws_key].")
     assert rules_hash(shares) != rules_hash(FactOptions())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from intern.core.records import Visibility
-from intern.facts.visibility import VisibilityRule, of_account, strictest, visibility_of
+from intern.facts.visibility import VisibilityRule, decide_visibility, rate_account_text, strictest_visibility
 from tests.facts import personal
 
 
@@ -25,7 +25,7 @@ from tests.facts import personal
     ],
 )
 def test_a_category_has_its_visibility(category: str, expected: Visibility) -> None:
-    assert visibility_of("The relay is blue.", category) == expected
+    assert decide_visibility("The relay is blue.", category) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_a_category_has_its_visibility(category: str, expected: Visibility) -> N
     ],
 )
 def test_words_and_shapes_say_what_is_secret_or_private(text: str, expected: Visibility) -> None:
-    assert visibility_of(text, "technical") == expected
+    assert decide_visibility(text, "technical") == expected
 
 
 def test_the_strictest_of_all_decides() -> None:
-    assert strictest("shared", "secret", "private") == "secret"
-    assert visibility_of("The relay is blue.", "workflow", proposed="shared") == "private"
-    assert visibility_of("The relay is blue.", "workflow", proposed="secret") == "secret"
-    assert visibility_of("The password is hunter2.", "workflow", proposed="private") == "secret"
+    assert strictest_visibility("shared", "secret", "private") == "secret"
+    assert decide_visibility("The relay is blue.", "workflow", proposed="shared") == "private"
+    assert decide_visibility("The relay is blue.", "workflow", proposed="secret") == "secret"
+    assert decide_visibility("The password is hunter2.", "workflow", proposed="private") == "secret"
 
 
 _NAMES = st.sampled_from(
@@ -82,7 +82,7 @@ _VALUES = st.from_regex(r"[a-z]{3}[A-Z]{2}[0-9]{3}[a-z]{2}", fullmatch=True)
 )
 @example(name="API key", value="shaAB123cd", form="The {} is {}.")
 def test_a_credential_with_its_value_is_secret_however_it_is_put(name: str, value: str, form: str) -> None:
-    assert visibility_of(form.format(name, value), "technical") == "secret"
+    assert decide_visibility(form.format(name, value), "technical") == "secret"
 
 
 @given(
@@ -103,7 +103,7 @@ def test_a_credential_with_its_value_is_secret_however_it_is_put(name: str, valu
     ),
 )
 def test_what_is_said_about_credentials_is_for_everybody(name: str, rest: str) -> None:
-    assert visibility_of(f"{name} {rest}", "technical") == "shared"
+    assert decide_visibility(f"{name} {rest}", "technical") == "shared"
 
 
 def test_the_first_rule_of_the_operator_that_fits_decides_alone() -> None:
@@ -112,11 +112,11 @@ def test_the_first_rule_of_the_operator_that_fits_decides_alone() -> None:
         VisibilityRule(contains="max_tokens", visibility="shared"),
         VisibilityRule(category="emotional", visibility="secret"),
     )
-    assert visibility_of("Her birthday is in May.", "person", rules=rules) == "private"
-    assert visibility_of("Her birthday is in May.", "technical", rules=rules) == "shared"
-    assert visibility_of("Set max_tokens, or tokens run out.", "emotional", rules=rules) == "shared"
-    assert visibility_of("Nadia is glad.", "EMOTIONAL", rules=rules) == "secret"
-    assert visibility_of("Her cat is old.", "person", rules=rules) == "shared"
+    assert decide_visibility("Her birthday is in May.", "person", rules=rules) == "private"
+    assert decide_visibility("Her birthday is in May.", "technical", rules=rules) == "shared"
+    assert decide_visibility("Set max_tokens, or tokens run out.", "emotional", rules=rules) == "shared"
+    assert decide_visibility("Nadia is glad.", "EMOTIONAL", rules=rules) == "secret"
+    assert decide_visibility("Her cat is old.", "person", rules=rules) == "shared"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_the_first_rule_of_the_operator_that_fits_decides_alone() -> None:
     ],
 )
 def test_an_account_with_a_credential_and_its_value_or_with_what_somebody_suffers_from_is_secret(text: str) -> None:
-    assert of_account(text) == "secret"
+    assert rate_account_text(text) == "secret"
 
 
 @pytest.mark.parametrize(
@@ -221,12 +221,12 @@ def test_an_account_with_a_credential_and_its_value_or_with_what_somebody_suffer
     ],
 )
 def test_an_account_of_how_such_things_work_is_for_everybody(text: str) -> None:
-    assert of_account(text) == "shared"
+    assert rate_account_text(text) == "shared"
 
 
 def test_an_account_of_what_was_said_in_confidence_is_private() -> None:
-    assert of_account("The date is confidential. It is the third.") == "private"
-    assert of_account("This stays between us.") == "private"
+    assert rate_account_text("The date is confidential. It is the third.") == "private"
+    assert rate_account_text("This stays between us.") == "private"
 
 
 @pytest.mark.rest
@@ -236,14 +236,14 @@ def test_an_account_of_what_was_said_in_confidence_is_private() -> None:
 )
 def test_a_hostile_text_is_looked_at_in_a_moment(piece: str) -> None:
     started = time.process_time()
-    of_account(piece * (100_000 // len(piece)))
+    rate_account_text(piece * (100_000 // len(piece)))
     assert time.process_time() - started < 2
 
 
 # Finding A6.
 @pytest.mark.parametrize("proposed", ["shared", "private", "secret"])
 def test_the_health_of_a_named_person_is_secret_whatever_a_model_proposes(proposed: Visibility) -> None:
-    assert visibility_of("The diagnosis of Nadia is diabetes.", "technical", proposed=proposed) == "secret"
+    assert decide_visibility("The diagnosis of Nadia is diabetes.", "technical", proposed=proposed) == "secret"
 
 
 @pytest.mark.parametrize(
@@ -257,5 +257,5 @@ def test_the_health_of_a_named_person_is_secret_whatever_a_model_proposes(propos
 def test_what_concerns_people_alone_is_secret_and_what_sounds_like_that_is_shared(
     secret: tuple[str, ...], shared: tuple[str, ...], missed: int, lost: int
 ) -> None:
-    assert len([each for each in secret if visibility_of(each, "technical") != "secret"]) <= missed
-    assert len([each for each in shared if visibility_of(each, "technical") != "shared"]) <= lost
+    assert len([each for each in secret if decide_visibility(each, "technical") != "secret"]) <= missed
+    assert len([each for each in shared if decide_visibility(each, "technical") != "shared"]) <= lost

@@ -22,9 +22,9 @@ from anyio.abc import Process
 from anyio.to_thread import run_sync
 
 from intern.core.ids import GuildId
-from intern.platforms.discord.options import shard_of
-from intern.stores.postgres.database import Database
-from intern.stores.sqlite.captures import StoredArchive
+from intern.platforms.discord.options import shard_index
+from intern.stores.postgres.database import PostgresDatabase
+from intern.stores.sqlite.captures import DatabaseArchive
 from intern.stores.sqlite.communities import CommunityStore
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, Role, User
@@ -221,7 +221,7 @@ class Soak:
             guild = world.new_guild(f"Town {n}")
             channels = tuple(world.new_channel(f"talk-{each}", guild=guild) for each in range(2))
             lines = _lines(Random(f"{self.plan.seed} lines {n}"))
-            shard = shard_of(GuildId(guild.id), self.plan.shards)
+            shard = shard_index(GuildId(guild.id), self.plan.shards)
             self.places.append(Place(f"town-{n}", shard, channels, world.new_role("Team", guild), lines))
 
     async def _register(self) -> None:
@@ -230,11 +230,11 @@ class Soak:
             for place in self.places:
                 guild_id = GuildId(place.channels[0].guild_id)
                 chosen = {"discord": {"team_role_ids": [place.role.id]}}
-                known, _ = await registry.join(guild_id, place.name, chosen)
+                known, _ = await registry.add_server(guild_id, place.name, chosen)
                 assert known.name == place.name
 
-    async def _database(self) -> Database:
-        return await Database.open(self.server.url(self.schema))
+    async def _database(self) -> PostgresDatabase:
+        return await PostgresDatabase.open(self.server.url(self.schema))
 
     # People.
 
@@ -495,9 +495,9 @@ class Soak:
             posted[guild_id].append(Posted(message.id, message.channel_id, message.content, pings))
         async with await self._database() as db:
             for place in self.places:
-                own = db.of(place.name)
+                own = db.for_community(place.name)
                 accounts: dict[str, Account] = await run_sync(accounts_of, own)
-                books = await run_sync(lambda each=own: books_of(each, StoredArchive(each)))  # type: ignore[misc]
+                books = await run_sync(lambda each=own: books_of(each, DatabaseArchive(each)))  # type: ignore[misc]
                 here = posted[place.channels[0].guild_id]
                 for each in faults(place.said, here, accounts, books, window=WINDOW):
                     self.amiss.append(f"{place.name} on shard {place.shard}: {each}")

@@ -16,9 +16,9 @@ from anyio import fail_after
 from intern.core.errors import ConfigError, ModelUnavailableError
 from intern.core.ids import UserId
 from intern.core.messages import Image
-from intern.lab.backtest import Prepared, Replay, ReplayClock, Wanted, prepare
-from intern.lab.estimating import Range, estimate_backtest
-from intern.lab.outcomes import Backtest, Outcome
+from intern.lab.backtest import BacktestRequest, BacktestRun, PreparedBacktest, ReplayClock, prepare_backtest
+from intern.lab.estimating import EstimateRange, estimate_backtest
+from intern.lab.outcomes import BacktestOutcome, BacktestReport
 from intern.lab.timeline import EDITED, NOT_SAMPLED
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.service.intern import open_intern
@@ -44,11 +44,11 @@ def settings_in(folder: Path, **sections: Mapping[str, object]) -> Settings:
     return load_settings(environ={}, overrides=overrides)
 
 
-async def prepared(folder: Path, town: Town, settings: Settings | None = None, **wanted: Any) -> Prepared:
+async def prepared(folder: Path, town: Town, settings: Settings | None = None, **wanted: Any) -> PreparedBacktest:
     files = town.save(folder / "exports")
-    return await prepare(
+    return await prepare_backtest(
         settings or settings_in(folder),
-        Wanted(files=files, team_ids=(UserId(MAYA), UserId(TOM)), **wanted),
+        BacktestRequest(files=files, team_ids=(UserId(MAYA), UserId(TOM)), **wanted),
     )
 
 
@@ -58,15 +58,15 @@ async def replayed(
     settings: Settings | None = None,
     watch: Callable[[Models, ReplayClock], Models] = lambda models, _: models,
     **wanted: Any,
-) -> Backtest:
+) -> BacktestReport:
     settings = settings or settings_in(folder)
     with fail_after(60):
-        replay = Replay(settings, await prepared(folder, town, settings, **wanted), watch=watch)
+        replay = BacktestRun(settings, await prepared(folder, town, settings, **wanted), watch=watch)
         await replay.run()
     return replay.report()
 
 
-def seen(done: Backtest) -> list[tuple[str, str]]:
+def seen(done: BacktestReport) -> list[tuple[str, str]]:
     return [(outcome.verdict, outcome.reason) for outcome in done.outcomes]
 
 
@@ -299,7 +299,7 @@ async def test_a_team_that_is_quicker_than_the_pause_is_told(tmp_path: Path) -> 
 async def test_two_runs_differ_in_their_times_only_however_many_are_asked_at_once(tmp_path: Path) -> None:
     town = planted(7, Marks())
 
-    def without_times(done: Backtest) -> Any:
+    def without_times(done: BacktestReport) -> Any:
         report = msgspec.to_builtins(done)
         del report["made_at"], report["seconds"]
         for outcome in report["outcomes"]:
@@ -310,7 +310,7 @@ async def test_two_runs_differ_in_their_times_only_however_many_are_asked_at_onc
     for concurrency in (1, 4):
         again = await replayed(tmp_path, town, concurrency=concurrency)
         assert without_times(again) == without_times(first)
-    assert msgspec.json.decode(msgspec.json.encode(first), type=Backtest) == first
+    assert msgspec.json.decode(msgspec.json.encode(first), type=BacktestReport) == first
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -389,14 +389,14 @@ async def test_a_replay_that_is_stopped_tells_what_it_has(tmp_path: Path) -> Non
     town = Town()
     for n in range(5):
         answered(town, f"{QUESTION} Part {n}")
-    scope, told = anyio.CancelScope(), list[Outcome]()
+    scope, told = anyio.CancelScope(), list[BacktestOutcome]()
 
-    def tell(outcome: Outcome) -> None:
+    def tell(outcome: BacktestOutcome) -> None:
         told.append(outcome)
         if len(told) == 2:
             scope.cancel()
 
-    replay = Replay(settings_in(tmp_path), await prepared(tmp_path, town), tell=tell)
+    replay = BacktestRun(settings_in(tmp_path), await prepared(tmp_path, town), tell=tell)
     with fail_after(30), scope:
         await replay.run()
     done = replay.report()
@@ -452,12 +452,12 @@ async def test_an_estimate_without_a_model_counts_no_calls(tmp_path: Path) -> No
     ("steps", "calls"),
     [
         # Two decisions and a topic to be chosen at least; at most a check of each answer, and four calls to learn.
-        ("fused", Range(least=3, most=8)),
+        ("fused", EstimateRange(least=3, most=8)),
         # Three gates, for thanks go through it, too; at most four steps each.
-        ("separate", Range(least=4, most=16)),
+        ("separate", EstimateRange(least=4, most=16)),
     ],
 )
-async def test_what_a_backtest_takes_lies_within_its_estimate(tmp_path: Path, steps: str, calls: Range) -> None:
+async def test_what_a_backtest_takes_lies_within_its_estimate(tmp_path: Path, steps: str, calls: EstimateRange) -> None:
     town = Town()
     answered(town)
     town.channel().say(BOB, QUESTION)
@@ -484,4 +484,4 @@ async def test_a_report_tells_costs_only_where_a_price_names_the_model(tmp_path:
     answered(town)
     prices = [{"model": named, "input": 1.0, "output": 2.0}]
     settings = settings_in(tmp_path, llm={"base_url": "http://127.0.0.1:9/v1", "model": "m", "prices": prices})
-    assert Replay(settings, await prepared(tmp_path, town)).report().priced is (named == "m")
+    assert BacktestRun(settings, await prepared(tmp_path, town)).report().priced is (named == "m")

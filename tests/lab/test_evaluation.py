@@ -15,39 +15,41 @@ from hypothesis import given, strategies as st
 
 from intern.core.errors import ConfigError
 from intern.core.ids import SourceId
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Citation, Conversation, RequestContext, SilenceReason
+from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Citation, Conversation, RequestContext, SilenceReason
 from intern.core.records import IndexEntry
 from intern.lab.evaluation import (
     VERDICTS,
     Evaluation,
-    Outcome,
-    Question,
+    EvaluationOutcome,
+    EvaluationQuestion,
     Verdict,
-    change_of,
-    compared,
-    outcome_of,
-    outcomes_of,
+    ask_questions,
+    compare_outcomes,
+    find_change,
+    find_unknown_sources,
+    find_verdict,
+    judge_result,
     read_evaluation,
     read_questions,
-    totals_of,
-    unknown_sources,
-    verdict_of,
+    sum_outcomes,
 )
 
-TLS = Question(id="tls", question="How do I renew the certificate?", expected_sources=("kb:tls.md",), should_reply=True)
+TLS = EvaluationQuestion(
+    id="tls", question="How do I renew the certificate?", expected_sources=("kb:tls.md",), should_reply=True
+)
 
 
-def answered(*sources: str, **debug: Any) -> AIResult:
+def answered(*sources: str, **debug: Any) -> AnswerResult:
     citations = tuple(Citation(source_id=SourceId(each), title="") for each in sources)
-    return AIResult(should_reply=True, reply_text="Like this.", citations=citations, debug=debug)
+    return AnswerResult(should_reply=True, reply_text="Like this.", citations=citations, debug=debug)
 
 
-def silent(reason: SilenceReason = "no_sources", **debug: Any) -> AIResult:
-    return AIResult(should_reply=False, reason=reason, debug=debug)
+def silent(reason: SilenceReason = "no_sources", **debug: Any) -> AnswerResult:
+    return AnswerResult(should_reply=False, reason=reason, debug=debug)
 
 
-def asked(*expected: str, should_reply: bool | None = None) -> Question:
-    return Question(id="1", question="Why?", expected_sources=expected, should_reply=should_reply)
+def asked(*expected: str, should_reply: bool | None = None) -> EvaluationQuestion:
+    return EvaluationQuestion(id="1", question="Why?", expected_sources=expected, should_reply=should_reply)
 
 
 # The verdict.
@@ -73,8 +75,10 @@ TEAM = "team:tls.txt#qa_20260201_031056.228000"
         *((asked(should_reply=False), silent(reason), "could_not_look") for reason in sorted(COULD_NOT_LOOK)),
     ],
 )
-def test_an_answer_is_judged_by_what_was_expected(question: Question, result: AIResult, verdict: Verdict) -> None:
-    assert verdict_of(question, result) == verdict
+def test_an_answer_is_judged_by_what_was_expected(
+    question: EvaluationQuestion, result: AnswerResult, verdict: Verdict
+) -> None:
+    assert find_verdict(question, result) == verdict
 
 
 def test_an_outcome_says_what_it_cost_and_what_was_read() -> None:
@@ -87,30 +91,32 @@ def test_an_outcome_says_what_it_cost_and_what_was_read() -> None:
         verification={"prompt": "verify", "tokens": 50},
         seconds=1.23456,
     )
-    outcome = outcome_of(TLS, result)
+    outcome = judge_result(TLS, result)
     assert outcome.tokens_by_prompt == {"gate": 100, "select": 300, "answer": 200, "verify": 50}
     assert (outcome.tokens, outcome.cached_tokens, outcome.seconds) == (650, 128, 1.235)
-    assert totals_of([outcome, outcome]).cached_tokens == 256
+    assert sum_outcomes([outcome, outcome]).cached_tokens == 256
     assert (outcome.citations, outcome.selected) == (("kb:tls.md",), ("kb:tls.md", "kb:a.md"))
     assert (outcome.reply_text, outcome.expected_sources, outcome.error) == ("Like this.", ("kb:tls.md",), "")
 
 
 def test_who_could_not_look_says_why_and_without_a_trace_nothing_is_made_up() -> None:
-    outcome = outcome_of(TLS, silent("model_unavailable", error="nobody is there"))
+    outcome = judge_result(TLS, silent("model_unavailable", error="nobody is there"))
     assert (outcome.verdict, outcome.reason, outcome.error) == (
         "could_not_look",
         "model_unavailable",
         "nobody is there",
     )
-    bare = outcome_of(TLS, AIResult(should_reply=False, reason="no_sources"))
+    bare = judge_result(TLS, AnswerResult(should_reply=False, reason="no_sources"))
     assert (bare.tokens, bare.seconds, bare.selected) == (0, 0.0, ())
 
 
 def test_totals_count_verdicts_tokens_and_seconds() -> None:
-    totals = totals_of(
+    totals = sum_outcomes(
         [
-            Outcome(id="1", question="", verdict="right_source", seconds=1, tokens=30, tokens_by_prompt={"gate": 30}),
-            Outcome(
+            EvaluationOutcome(
+                id="1", question="", verdict="right_source", seconds=1, tokens=30, tokens_by_prompt={"gate": 30}
+            ),
+            EvaluationOutcome(
                 id="2",
                 question="",
                 verdict="right_source",
@@ -118,13 +124,13 @@ def test_totals_count_verdicts_tokens_and_seconds() -> None:
                 tokens=12,
                 tokens_by_prompt={"gate": 2, "verify": 10},
             ),
-            Outcome(id="3", question="", verdict="silent", seconds=2),
+            EvaluationOutcome(id="3", question="", verdict="silent", seconds=2),
         ]
     )
     assert totals.verdicts == {"right_source": 2, "silent": 1}
     assert (totals.tokens, totals.tokens_by_prompt) == (42, {"gate": 32, "verify": 10})
     assert (totals.seconds, totals.median_seconds, totals.longest_seconds) == (8, 2, 5)
-    assert totals_of([]).questions == 0
+    assert sum_outcomes([]).questions == 0
 
 
 # The file.
@@ -146,10 +152,10 @@ def test_a_line_is_a_question_with_what_is_expected(tmp_path: Path) -> None:
         '{"question": "Where?", "expected_sources": null, "should_reply": null, "id": null}',
     )
     assert read_questions(file) == (
-        Question(id="Why?", question="Why?"),
-        Question(id="7", question="How?", expected_sources=("kb:a.md", "team:"), should_reply=True),
-        Question(id="greeting", question="Hello", should_reply=False),
-        Question(id="Where?", question="Where?"),
+        EvaluationQuestion(id="Why?", question="Why?"),
+        EvaluationQuestion(id="7", question="How?", expected_sources=("kb:a.md", "team:"), should_reply=True),
+        EvaluationQuestion(id="greeting", question="Hello", should_reply=False),
+        EvaluationQuestion(id="Where?", question="Where?"),
     )
 
 
@@ -213,7 +219,7 @@ def test_whatever_is_asked_is_read_as_it_was_written(questions: list[str]) -> No
 def test_expected_sources_that_no_index_lists_are_found() -> None:
     entries = [IndexEntry(SourceId("kb:guides/tls.md"), ""), IndexEntry(SourceId("team:tls.txt"), "")]
     questions = [asked("kb:guides/", "kb:gudies/tls.md"), asked("team:tls.txt#qa_1", "team:tsl.txt", "kb:")]
-    assert unknown_sources(questions, entries) == ("kb:gudies/tls.md", "team:tsl.txt")
+    assert find_unknown_sources(questions, entries) == ("kb:gudies/tls.md", "team:tsl.txt")
 
 
 # Asking.
@@ -230,7 +236,7 @@ class Desk:
         if not held:
             self.open.set()
 
-    async def answer(self, conversation: Conversation, context: RequestContext | None = None) -> AIResult:
+    async def answer(self, conversation: Conversation, context: RequestContext | None = None) -> AnswerResult:
         text = conversation.messages[-1].text
         self.asked.append(text)
         self.contexts.append(context)
@@ -241,15 +247,15 @@ class Desk:
         return silent() if "silent" in text else answered("kb:tls.md")
 
 
-def many(number: int) -> list[Question]:
-    return [Question(id=str(n), question=f"Question {n}{' silent' * (n % 2)}?") for n in range(number)]
+def many(number: int) -> list[EvaluationQuestion]:
+    return [EvaluationQuestion(id=str(n), question=f"Question {n}{' silent' * (n % 2)}?") for n in range(number)]
 
 
 @pytest.mark.anyio
 async def test_all_are_asked_and_come_back_in_their_order() -> None:
     told: list[str] = []
     with fail_after(5):
-        outcomes = await outcomes_of(
+        outcomes = await ask_questions(
             Desk().answer, many(7), concurrency=3, tell=lambda outcome: told.append(outcome.id)
         )
     assert [outcome.id for outcome in outcomes] == [str(n) for n in range(7)]
@@ -263,7 +269,7 @@ async def test_no_more_are_asked_at_a_time_than_was_said(concurrency: int, most:
     desk = Desk(held=True)
     with fail_after(5):
         async with anyio.create_task_group() as tg:
-            tg.start_soon(lambda: outcomes_of(desk.answer, many(7), concurrency=concurrency))
+            tg.start_soon(lambda: ask_questions(desk.answer, many(7), concurrency=concurrency))
             await anyio.wait_all_tasks_blocked()
             assert len(desk.asked) == most
             desk.open.set()
@@ -274,8 +280,8 @@ async def test_no_more_are_asked_at_a_time_than_was_said(concurrency: int, most:
 # Comparing.
 
 
-def outcome(verdict: Verdict, name: str = "1", *, reason: SilenceReason = "", cites: str = "") -> Outcome:
-    return Outcome(id=name, question="?", verdict=verdict, reason=reason, citations=(cites,) if cites else ())
+def outcome(verdict: Verdict, name: str = "1", *, reason: SilenceReason = "", cites: str = "") -> EvaluationOutcome:
+    return EvaluationOutcome(id=name, question="?", verdict=verdict, reason=reason, citations=(cites,) if cites else ())
 
 
 @pytest.mark.parametrize(
@@ -292,19 +298,19 @@ def outcome(verdict: Verdict, name: str = "1", *, reason: SilenceReason = "", ci
         (outcome("answered", cites="kb:a.md"), outcome("answered", cites="kb:b.md"), "other"),
     ],
 )
-def test_a_change_is_for_better_or_for_worse(before: Outcome, after: Outcome, way: str) -> None:
-    change = change_of(before, after)
+def test_a_change_is_for_better_or_for_worse(before: EvaluationOutcome, after: EvaluationOutcome, way: str) -> None:
+    change = find_change(before, after)
     assert change is not None
     assert change.way == way
 
 
 def test_what_went_the_same_is_no_change_whatever_it_cost() -> None:
-    assert change_of(outcome("silent"), msgspec.structs.replace(outcome("silent"), tokens=5, seconds=9)) is None
+    assert find_change(outcome("silent"), msgspec.structs.replace(outcome("silent"), tokens=5, seconds=9)) is None
 
 
 @given(st.sampled_from(sorted(VERDICTS)), st.sampled_from(sorted(VERDICTS)))
 def test_the_way_back_from_better_is_worse(one: Verdict, other: Verdict) -> None:
-    there, back = change_of(outcome(one), outcome(other)), change_of(outcome(other), outcome(one))
+    there, back = find_change(outcome(one), outcome(other)), find_change(outcome(other), outcome(one))
     ways = {(change.way if change else "same") for change in (there, back)}
     assert ways in ({"better", "worse"}, {"other"}, {"same"})
 
@@ -312,19 +318,19 @@ def test_the_way_back_from_better_is_worse(one: Verdict, other: Verdict) -> None
 def test_a_comparison_tells_worse_ones_first_and_sums_what_both_asked() -> None:
     before = [outcome("silent_wrong", "a"), outcome("right_source", "b"), outcome("silent", "gone")]
     after = [outcome("right_source", "a"), outcome("wrong_source", "b"), outcome("silent", "new")]
-    comparison = compared(before, after)
+    comparison = compare_outcomes(before, after)
     assert [(change.id, change.way) for change in comparison.changes] == [("b", "worse"), ("a", "better")]
     assert (comparison.added, comparison.missing) == (("new",), ("gone",))
     assert comparison.totals.verdicts == {"right_source": 1, "silent_wrong": 1}
     assert comparison.totals_now.verdicts == {"right_source": 1, "wrong_source": 1}
-    assert compared(after, after).changes == ()
+    assert compare_outcomes(after, after).changes == ()
 
 
 def test_an_evaluation_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     outcomes = (outcome("right_source", cites="kb:a.md"),)
     at = datetime(2026, 2, 1, tzinfo=UTC)
-    done = Evaluation(at=at, model="offline", outcomes=outcomes, totals=totals_of(outcomes))
-    done = msgspec.structs.replace(done, comparison=compared(outcomes, ()))
+    done = Evaluation(at=at, model="offline", outcomes=outcomes, totals=sum_outcomes(outcomes))
+    done = msgspec.structs.replace(done, comparison=compare_outcomes(outcomes, ()))
     (tmp_path / "old.json").write_bytes(msgspec.json.encode(done) + b"\n")
     assert read_evaluation(tmp_path / "old.json") == done
 

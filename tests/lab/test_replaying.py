@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from intern.lab.replaying import Verdict, compared, comparison_of
-from intern.service.replaying import Again
+from intern.lab.replaying import Verdict, compare_replays, judge_replay
+from intern.service.replaying import ReplayedRecording
 from intern.stores.sqlite.traces import Votes
 
 PORT, RIGHT = "Set `listen` to another port and restart the relay.", "Set `listen` to port 9000 and restart the relay."
 WRONG = "Buy more memory for the cluster."
 
 
-def again(then: str, now: str, **fields: Any) -> Again:
-    return Again(
+def again(then: str, now: str, **fields: Any) -> ReplayedRecording:
+    return ReplayedRecording(
         kind="answer",
         subject="1",
         at="2026-02-01T00:00:00+00:00",
@@ -49,11 +49,11 @@ def again(then: str, now: str, **fields: Any) -> Again:
         (again("[no_answer]", PORT, votes=Votes(down=1)), "changed", ""),
     ],
 )
-def test_a_replayed_answer_is_judged(replayed: Again, verdict: Verdict, by: str) -> None:
-    judged = compared(replayed)
+def test_a_replayed_answer_is_judged(replayed: ReplayedRecording, verdict: Verdict, by: str) -> None:
+    judged = judge_replay(replayed)
     assert (judged.verdict, judged.by) == (verdict, by)
 
 
 def test_a_judgement_counts_verdicts_and_calls() -> None:
-    found = comparison_of([again(PORT, PORT), again(PORT, WRONG, calls=2), again(PORT, PORT, calls=1)])
+    found = compare_replays([again(PORT, PORT), again(PORT, WRONG, calls=2), again(PORT, PORT, calls=1)])
     assert (found.verdicts, found.calls) == ({"same": 2, "changed": 1}, 3)

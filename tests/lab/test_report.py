@@ -8,26 +8,33 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from intern.core.ids import MessageId
-from intern.lab.outcomes import NOTES, Backtest, Bars, Learned, Outcome, totals_of
-from intern.lab.report import examples_of, page_of, table_of
-from intern.models.usage import Meter
+from intern.lab.outcomes import (
+    NOTES,
+    AgreementThresholds,
+    BacktestLearning,
+    BacktestOutcome,
+    BacktestReport,
+    sum_backtest_outcomes,
+)
+from intern.lab.report import choose_examples, format_table, render_page
+from intern.models.usage import UsageMeter
 
 AT = datetime(2025, 2, 1, 12, tzinfo=UTC)
 TEAM = {"team": "theirs", "team_after_seconds": 1.0, "team_link": "https://discord.com/"}
 HOSTILE = "</dd></style><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7*7 }} \udc80 \u202e"
 
 
-def outcome(number: int, **more: object) -> Outcome:
+def outcome(number: int, **more: object) -> BacktestOutcome:
     given = {"message_id": MessageId(str(number)), "asked_at": AT, "question": f"question {number}", **more}
     given.setdefault("link", f"https://discord.com/channels/5/100/{number}")
     given.setdefault("verdict", "silent")
-    return Outcome(**given)  # type: ignore[arg-type]
+    return BacktestOutcome(**given)  # type: ignore[arg-type]
 
 
-def backtest(*outcomes: Outcome, finished: bool = True) -> Backtest:
-    meter = Meter()
-    meter.take(Meter(1, 100, 20, 0.5))
-    return Backtest(
+def backtest(*outcomes: BacktestOutcome, finished: bool = True) -> BacktestReport:
+    meter = UsageMeter()
+    meter.add_counts(UsageMeter(1, 100, 20, 0.5))
+    return BacktestReport(
         version=1,
         finished=finished,
         made_at=AT,
@@ -47,15 +54,15 @@ def backtest(*outcomes: Outcome, finished: bool = True) -> Backtest:
         documents=None,
         questions=9,
         left_out={HOSTILE: 2},
-        bars=Bars(),
+        bars=AgreementThresholds(),
         notes=NOTES,
-        totals=totals_of(outcomes, meter),
-        learned=Learned(conversations=2, topics=1, delayed=0, untold=0),
+        totals=sum_backtest_outcomes(outcomes, meter),
+        learned=BacktestLearning(conversations=2, topics=1, delayed=0, untold=0),
         outcomes=outcomes,
     )
 
 
-def answered(number: int, likeness: float, verdict: str = "agreed") -> Outcome:
+def answered(number: int, likeness: float, verdict: str = "agreed") -> BacktestOutcome:
     return outcome(
         number,
         verdict=verdict,
@@ -79,7 +86,7 @@ def test_nothing_that_people_wrote_becomes_markup_or_is_run() -> None:
         citations=(HOSTILE,),
         likeness_words=0.1,
     )
-    page = page_of(backtest(hostile)).decode()
+    page = render_page(backtest(hostile)).decode()
     assert "<script" not in page
     assert "<img" not in page
     assert "49" not in page
@@ -88,7 +95,7 @@ def test_nothing_that_people_wrote_becomes_markup_or_is_run() -> None:
 
 
 def test_the_policy_lets_only_its_own_style_through() -> None:
-    page = page_of(backtest()).decode()
+    page = render_page(backtest()).decode()
     [style] = re.findall(r"<style>(.*)</style>", page, re.DOTALL)
     digest = b64encode(sha256(style.encode()).digest()).decode()
     policy = f"default-src &#39;none&#39;; style-src &#39;sha256-{digest}&#39;; base-uri &#39;none&#39;"
@@ -107,21 +114,21 @@ def test_examples_are_the_best_the_worst_and_the_missed() -> None:
         outcome(6, reason="no_sources"),
         outcome(7, reason="team_answered", **TEAM),
     )
-    groups = {group.title: [each.message_id for each in group.outcomes] for group in examples_of(done)}
+    groups = {group.title: [each.message_id for each in group.outcomes] for group in choose_examples(done)}
     assert groups == {"Best": ["2", "1"], "Worst": ["4", "3"], "Silent": ["5"]}
-    page = page_of(done).decode()
+    page = render_page(done).decode()
     assert '<a href="https://discord.com/channels/5/100/5" rel="noreferrer">' in page
 
 
 def test_what_was_stopped_says_so_first() -> None:
     done = backtest(answered(1, 0.5), finished=False)
-    assert table_of(done).startswith("stopped after 1 of 9 questions\n")
-    assert "Stopped before its end: 1 of 9 questions" in page_of(done).decode()
-    assert "topped" not in table_of(backtest())
+    assert format_table(done).startswith("stopped after 1 of 9 questions\n")
+    assert "Stopped before its end: 1 of 9 questions" in render_page(done).decode()
+    assert "topped" not in format_table(backtest())
 
 
 def test_the_table_counts_silences_by_reason_with_what_the_team_did() -> None:
-    table = table_of(
+    table = format_table(
         backtest(outcome(1, reason="no_sources", **TEAM), outcome(2, reason="no_sources"), answered(3, 0.5))
     )
     lines = [" ".join(line.split()) for line in table.splitlines()]

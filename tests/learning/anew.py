@@ -25,9 +25,9 @@ from intern.learning.prompts import (
     SplitIn,
     SplitOut,
 )
-from intern.learning.regenerating import Regenerated, Regeneration
+from intern.learning.regenerating import Regeneration, RegenerationResult
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.stores.blocks import parse_blocks
+from intern.stores.blocks import parse_topic_file
 from intern.stores.library import parse_index
 from tests.fakes import KilledError
 from tests.learning.pairs import Team
@@ -44,7 +44,7 @@ def describe(blocks: Sequence[TopicBlock]) -> str:
     return f"{len(blocks)} blocks"
 
 
-async def again(team: Team, model: Model | None = None, **options: Any) -> Regenerated:
+async def again(team: Team, model: Model | None = None, **options: Any) -> RegenerationResult:
     """One pair at a time, unless a test says otherwise."""
     given: dict[str, Any] = {"options": team.options, "concurrency": 1, **options}
     return await Regeneration(
@@ -57,9 +57,9 @@ async def again(team: Team, model: Model | None = None, **options: Any) -> Regen
     ).run()
 
 
-async def until_killed(team: Team, **options: Any) -> Regenerated | None:
+async def until_killed(team: Team, **options: Any) -> RegenerationResult | None:
     """What came of it; None where the process was killed before its end."""
-    done: Regenerated | None = None
+    done: RegenerationResult | None = None
     try:
         done = await again(team, **options)
     except* KilledError:
@@ -69,8 +69,10 @@ async def until_killed(team: Team, **options: Any) -> Regenerated | None:
 
 def outcome(team: Team) -> tuple[dict[str, str], list[object]]:
     """All topics, and the decisions, in their order, but for their times and reasons."""
-    topics: dict[str, str] = {name: team.knowledge.text(name) for name in team.knowledge.names()}
-    return topics, [msgspec.structs.replace(each, at=team.clock.now(), reason="") for each in team.knowledge.all()]
+    topics: dict[str, str] = {name: team.knowledge.read_text(name) for name in team.knowledge.topic_names()}
+    return topics, [
+        msgspec.structs.replace(each, at=team.clock.now(), reason="") for each in team.knowledge.read_decisions()
+    ]
 
 
 class Opinionated:
@@ -103,7 +105,7 @@ def _classify(given: ClassifyIn, opinion: int) -> ClassifyOut:
 
 
 def _integrate(given: IntegrateIn, opinion: int) -> IntegrateOut:
-    ids = [block.qa_id for block in parse_blocks(f"{given.blocks}\n\n".encode(), file="").blocks]
+    ids = [block.qa_id for block in parse_topic_file(f"{given.blocks}\n\n".encode(), file="").blocks]
     skip = opinion % 5 == 0
     return IntegrateOut(skip=skip, remove_ids=() if skip else ids[: opinion % 2])  # type: ignore[arg-type]
 

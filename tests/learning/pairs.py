@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Self, TypeVar
 from zlib import crc32
 
-from intern.core.flow import Topic
+from intern.core.flow import TopicChoice
 from intern.core.ids import ConversationId, MessageId, TopicName
 from intern.core.records import Capture, CapturedPair, Decision, TopicBlock, Turn
-from intern.learning.filing import Cleared, Filer, withdraw
-from intern.learning.prompts import LearningOptions, block_of
+from intern.learning.filing import MessageRemoval, TopicFiler, withdraw_messages
+from intern.learning.prompts import LearningOptions, build_block
 from intern.stores.archive import Archive
 from intern.stores.database import Transaction
-from intern.stores.sqlite.changes import LogEntry, changes_after
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.knowledge import TOPIC, Knowledge
+from intern.stores.sqlite.changes import ChangeLogEntry, read_changes
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.knowledge import TOPIC, KnowledgeStore
 from tests.fakes import HandClock, KilledError, ScriptedModel
 
 T = TypeVar("T")
@@ -45,12 +45,12 @@ def capture(
     )
 
 
-async def unasked(pair: CapturedPair) -> Topic:
+async def unasked(pair: CapturedPair) -> TopicChoice:
     """Choose no topic: the conversation has one."""
     raise AssertionError(pair)
 
 
-class MortalDatabase(Database):
+class MortalDatabase(SqliteDatabase):
     """A database whose process ends, or whose disk fails, at the nth step: before a write, or right after it."""
 
     steps: float = inf
@@ -90,8 +90,8 @@ class Team:
         """Read everything, as a new process would; it is killed after so many steps."""
         self.db.steps = steps
         self.archive = Archive(self.raw, clock=self.clock)
-        self.knowledge = Knowledge(self.db, clock=self.clock)
-        self.filer = Filer(
+        self.knowledge = KnowledgeStore(self.db, clock=self.clock)
+        self.filer = TopicFiler(
             model=self.model,
             knowledge=self.knowledge,
             archive=self.archive,
@@ -117,23 +117,23 @@ class Team:
 
     async def placed(self, topic: str, pair: CapturedPair) -> TopicBlock:
         """Put a pair into a topic without a decision."""
-        block = block_of(pair)
-        await self.knowledge.change(lambda change: change.put(TopicName(topic), block))
+        block = build_block(pair)
+        await self.knowledge.change(lambda change: change.file_blocks(TopicName(topic), block))
         return block
 
     async def decided(self, *decisions: Decision) -> None:
         """Log decisions."""
         await self.knowledge.change(lambda change: change.decide(*decisions))
 
-    async def changed(self, *, after: int = 0) -> list[LogEntry]:
+    async def changed(self, *, after: int = 0) -> list[ChangeLogEntry]:
         """The topics that changed after a position, as a follower reads them."""
-        return await self.db.read(lambda db: changes_after(db, after, [TOPIC]))
+        return await self.db.read(lambda db: read_changes(db, after, [TOPIC]))
 
-    async def withdraw(self, message_ids: Collection[MessageId]) -> Cleared | None:
+    async def withdraw(self, message_ids: Collection[MessageId]) -> MessageRemoval | None:
         """Messages were deleted on Discord."""
-        return await withdraw(self.knowledge, self.archive, message_ids, self.clock.now())
+        return await withdraw_messages(self.knowledge, self.archive, message_ids, self.clock.now())
 
 
-def held(knowledge: Knowledge) -> dict[str, list[str]]:
+def held(knowledge: KnowledgeStore) -> dict[str, list[str]]:
     """The answers in each topic."""
-    return {name: [block.turns[-1].text for block in knowledge.read(name)] for name in knowledge.names()}
+    return {name: [block.turns[-1].text for block in knowledge.read_topic(name)] for name in knowledge.topic_names()}

@@ -13,24 +13,24 @@ from msgspec.structs import replace
 
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ModelReplyError
-from intern.core.flow import Batch, Declined, Reply
-from intern.core.ids import ChannelId, ConversationId, answered_conversation, thread_conversation
+from intern.core.flow import Batch, QuestionDeclined, Reply
+from intern.core.ids import ChannelId, ConversationId, bot_answer_conversation, thread_conversation
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair, Fact, Nugget
 from intern.facts.extracting import Came
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.facts.segments import ExtractionOptions
-from intern.learning.forgetting import Forget
+from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import open_intern
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from intern.stores.database import Transaction
 from intern.stores.sqlite.chat import AnsweredThreads
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.documents import Documents
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.documents import DocumentStore
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.usage import UsageLog
@@ -93,12 +93,12 @@ class Learner(ScriptedModel):
 class Seeing(Watching):
     """Tells also which messages somebody is done with, and what was looked at."""
 
-    def declined(self, declined: Declined) -> None:
-        super().declined(declined)
+    def report_decline(self, declined: QuestionDeclined) -> None:
+        super().report_decline(declined)
         self._tell(declined)
 
-    def extracted(self, conversation_id: ConversationId, came: Came) -> None:
-        super().extracted(conversation_id, came)
+    def report_extraction(self, conversation_id: ConversationId, came: Came) -> None:
+        super().report_extraction(conversation_id, came)
         self._tell((conversation_id, came))
 
     async def done_with(self, message: ChatMessage) -> None:
@@ -117,7 +117,7 @@ def _ended(told: object) -> Collection[str]:
             return (told.question.id, *told.settles)
         case CapturedPair():
             return told.message_ids
-        case Declined():
+        case QuestionDeclined():
             return [each.id for each in told.request.batch.messages]
         case _:
             return ()
@@ -147,7 +147,7 @@ class Scene:
         events = self.events = Seeing()
         with fail_after(20):
             async with open_sandbox(self.settings, self.sandbox, events=events, clock=self.clock, models=models):
-                await events.one_of(Refreshed)
+                await events.one_of(RefreshReport)
                 yield events
 
     async def asked(self, events: Seeing) -> ChannelId:
@@ -175,10 +175,10 @@ class Scene:
         return thread
 
     async def learned(self) -> tuple[list[Nugget], list[Fact]]:
-        async with await Database.open(self.settings.paths.database) as db:
+        async with await SqliteDatabase.open(self.settings.paths.database) as db:
             facts = await FactStore(db, clock=self.clock).all(FactFilter())
             nuggets = await NuggetStore(db).all()
-            shown = await Documents(db).stamps("nugget")
+            shown = await DocumentStore(db).stamps("nugget")
             assert sorted(shown) == sorted(f"nugget:{each.id}" for each in nuggets)
             return list(nuggets), list(facts)
 
@@ -187,7 +187,7 @@ class Scene:
             names = [str(name) for (name,) in db.rows("select name from sqlite_schema where type = 'table'")]
             return [name for name in names if word in str(db.rows(f"select * from {name}"))]
 
-        async with await Database.open(self.settings.paths.database) as db:
+        async with await SqliteDatabase.open(self.settings.paths.database) as db:
             return await db.read(work)
 
     def holding(self, word: str) -> list[str]:
@@ -209,7 +209,7 @@ async def test_an_answered_thread_becomes_a_nugget_and_a_fact_once_it_is_quiet(t
     [nugget], [fact] = await scene.learned()
     assert "quokka" in nugget.detailed_analysis
     assert "quokka" in fact.content
-    assert nugget.conversation_id == answered_conversation(thread)
+    assert nugget.conversation_id == bot_answer_conversation(thread)
     assert nugget.channel_id == thread
     # What intern said itself is shown, and is nobody's word; and no member's word is a fact.
     [transcript] = scene.model.read
@@ -310,7 +310,7 @@ async def test_a_deletion_withdraws_also_while_discord_shows_nothing(tmp_path: P
     async with scene.at_work() as events:
         scene.sandbox.fail("before", ChatUnavailableError("Discord is away"))
         scene.sandbox.delete(thread, scene.said_in(thread).id)
-        await events.looked_at(answered_conversation(thread), "unknown")
+        await events.looked_at(bot_answer_conversation(thread), "unknown")
         assert await scene.learned() == ([], [])
 
 
@@ -368,7 +368,7 @@ async def test_forgetting_reaches_what_a_thread_taught(tmp_path: Path, by: str, 
         added = await scene.says("tom", ALSO, thread)
         scene.clock.turn(hours=2)
     assert scene.holding("restart of the quokka") == ["intern.db", "search.db"]
-    asked = Forget(user_id=added.author.id) if by == "user" else Forget(message_ids=(added.id,))
+    asked = ForgetRequest(user_id=added.author.id) if by == "user" else ForgetRequest(message_ids=(added.id,))
     asked = replace(asked, erase=True)
 
     if running:
@@ -457,9 +457,9 @@ async def test_of_a_thread_only_ids_are_kept_beside_what_it_taught(tmp_path: Pat
     await off.told()
     # Why it was not answered, and such, is kept as ever.
     assert await scene.tables_with("quokka") == await off.tables_with("quokka")
-    async with await Database.open(scene.settings.paths.database) as db:
+    async with await SqliteDatabase.open(scene.settings.paths.database) as db:
         threads = AnsweredThreads(db)
-        assert await threads.written_by(scene.sandbox.author("bob").id) == {thread, scene.said_in(thread).id}
-        entry = await ExtractionLog(db, clock=scene.clock).entry(answered_conversation(thread))
+        assert await threads.find_messages_by(scene.sandbox.author("bob").id) == {thread, scene.said_in(thread).id}
+        entry = await ExtractionLog(db, clock=scene.clock).read_entry(bot_answer_conversation(thread))
         assert entry is not None
         assert entry.error is None

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from intern.core.flow import Approval, MessageCreated, MessageEdited, SessionStarted
+from intern.core.flow import ApprovalReaction, MessageCreated, MessageEdited, SessionStarted
 from intern.core.ids import MessageId, UserId
 from intern.core.records import CapturedPair
-from intern.learning.review import HELD_FOR, MOST_HELD, Approvals
+from intern.learning.review import HELD_FOR, MOST_HELD, ApprovalQueue
 from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, START, message, pair
 
@@ -19,8 +19,8 @@ PAIR = pair(n=1)  # its messages are from a minute after the start
 BEFORE, AFTER = START + timedelta(seconds=59), START + timedelta(seconds=61)
 
 
-def word(message_id: str = PAIR.message_ids[1], by: str = "77") -> Approval:
-    return Approval(guild_id=GUILD, channel_id=CHANNEL, message_id=MessageId(message_id), by=UserId(by))
+def word(message_id: str = PAIR.message_ids[1], by: str = "77") -> ApprovalReaction:
+    return ApprovalReaction(guild_id=GUILD, channel_id=CHANNEL, message_id=MessageId(message_id), by=UserId(by))
 
 
 def edit(message_id: str = PAIR.message_ids[0]) -> MessageEdited:
@@ -34,83 +34,83 @@ def archived(seconds: float) -> CapturedPair:
 
 def test_a_word_covers_what_was_said_before_it_and_nothing_later() -> None:
     for at, covered in ((BEFORE, False), (AFTER, True)):
-        approvals = Approvals(clock=HandClock(at))
-        approvals.hear(word())
-        [held] = approvals.held()
+        approvals = ApprovalQueue(clock=HandClock(at))
+        approvals.receive(word())
+        [held] = approvals.list_waiting()
         assert approvals.covers(held, archived(120)) is covered
 
 
 def test_a_clock_that_is_behind_discord_s_costs_nothing() -> None:
-    approvals = Approvals(clock=HandClock(BEFORE))
-    approvals.hear(MessageCreated(message=message(n=60)))
-    approvals.hear(word())
-    [held] = approvals.held()
+    approvals = ApprovalQueue(clock=HandClock(BEFORE))
+    approvals.receive(MessageCreated(message=message(n=60)))
+    approvals.receive(word())
+    [held] = approvals.list_waiting()
     assert approvals.covers(held, archived(120))
 
 
 @pytest.mark.parametrize("edited", PAIR.message_ids)
 def test_what_is_edited_after_the_word_is_not_covered(edited: str) -> None:
     clock = HandClock(AFTER)
-    approvals = Approvals(clock=clock)
-    approvals.hear(edit("4711"))
-    approvals.hear(word())
-    [held] = approvals.held()
+    approvals = ApprovalQueue(clock=clock)
+    approvals.receive(edit("4711"))
+    approvals.receive(word())
+    [held] = approvals.list_waiting()
     assert approvals.covers(held, archived(120))
-    approvals.hear(edit(edited))
+    approvals.receive(edit(edited))
     assert not approvals.covers(held, archived(120))
-    approvals.hear(word(by="78"))  # somebody who has seen it
-    [held] = approvals.held()
+    approvals.receive(word(by="78"))  # somebody who has seen it
+    [held] = approvals.list_waiting()
     assert held.approval.by == "78"
     assert approvals.covers(held, archived(120))
 
 
 def test_a_word_about_an_edited_message_means_the_capture_that_holds_the_edit() -> None:
     clock = HandClock(AFTER)
-    approvals = Approvals(clock=clock)
+    approvals = ApprovalQueue(clock=clock)
     clock.turn(seconds=30)
-    approvals.hear(edit())
+    approvals.receive(edit())
     clock.turn(seconds=5)
-    approvals.hear(word())
-    [held] = approvals.held()
+    approvals.receive(word())
+    [held] = approvals.list_waiting()
     assert not approvals.covers(held, archived(70))
     assert approvals.covers(held, archived(92))
 
 
 def test_a_word_is_held_a_while_and_then_let_go() -> None:
     clock = HandClock()
-    approvals = Approvals(clock=clock)
-    approvals.hear(word("1"))
+    approvals = ApprovalQueue(clock=clock)
+    approvals.receive(word("1"))
     clock.turn(seconds=HELD_FOR.total_seconds() - 1)
-    approvals.hear(word("2"))
-    assert [held.approval.message_id for held in approvals.held()] == ["1", "2"]
+    approvals.receive(word("2"))
+    assert [held.approval.message_id for held in approvals.list_waiting()] == ["1", "2"]
     clock.turn(seconds=2)
-    [held] = approvals.held()
+    [held] = approvals.list_waiting()
     assert held.approval.message_id == "2"
-    approvals.let_go(held)
-    assert approvals.held() == ()
+    approvals.discard(held)
+    assert approvals.list_waiting() == ()
 
 
 def test_a_new_session_lets_all_go_for_nobody_told_of_edits() -> None:
-    approvals = Approvals(clock=HandClock())
-    approvals.hear(word())
-    approvals.hear(SessionStarted(guild_id=GUILD, channels=()))
-    assert approvals.held() == ()
+    approvals = ApprovalQueue(clock=HandClock())
+    approvals.receive(word())
+    approvals.receive(SessionStarted(guild_id=GUILD, channels=()))
+    assert approvals.list_waiting() == ()
 
 
 def test_to_let_an_older_word_go_does_not_lose_a_newer_one_on_the_same_message() -> None:
-    approvals = Approvals(clock=HandClock())
-    approvals.hear(word())
-    [older] = approvals.held()
-    approvals.hear(word(by="78"))
-    approvals.let_go(older)
-    assert [held.approval.by for held in approvals.held()] == ["78"]
+    approvals = ApprovalQueue(clock=HandClock())
+    approvals.receive(word())
+    [older] = approvals.list_waiting()
+    approvals.receive(word(by="78"))
+    approvals.discard(older)
+    assert [held.approval.by for held in approvals.list_waiting()] == ["78"]
 
 
 def test_of_too_many_the_oldest_goes() -> None:
-    approvals = Approvals(clock=HandClock())
+    approvals = ApprovalQueue(clock=HandClock())
     for n in range(MOST_HELD + 5):
-        approvals.hear(word(str(n)))
-    assert [held.approval.message_id for held in approvals.held()] == [str(n) for n in range(5, MOST_HELD + 5)]
+        approvals.receive(word(str(n)))
+    assert [held.approval.message_id for held in approvals.list_waiting()] == [str(n) for n in range(5, MOST_HELD + 5)]
 
 
 @given(st.lists(st.sampled_from(["edit", "word", "wait"]), max_size=12))
@@ -118,23 +118,23 @@ def test_whatever_happens_a_word_covers_a_capture_exactly_if_no_edit_follows_it_
     happened: list[str],
 ) -> None:
     clock = HandClock(AFTER)
-    approvals = Approvals(clock=clock)
+    approvals = ApprovalQueue(clock=clock)
     # Captured as soon as the first word was given.
     captured: CapturedPair | None = None
     since_word = since_capture = False
     for what in [*happened, "word"] if "word" not in happened else happened:
         match what:
             case "edit":
-                approvals.hear(edit())
+                approvals.receive(edit())
                 since_word = since_capture = True
             case "word":
-                approvals.hear(word())
+                approvals.receive(word())
                 since_word = False
                 if captured is None:
                     captured, since_capture = replace(PAIR, timestamp=clock.now()), False
             case _:
                 pass
         clock.turn(seconds=1)
-    [held] = approvals.held()
+    [held] = approvals.list_waiting()
     assert captured is not None
     assert approvals.covers(held, captured) is not (since_word or since_capture)

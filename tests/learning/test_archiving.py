@@ -62,7 +62,7 @@ class Desk:
 
     async def archived(self, capture: Capture) -> CapturedPair | None:
         with fail_after(5):
-            return await self._archivist.keep(capture)
+            return await self._archivist.archive_capture(capture)
 
 
 def held(pair: CapturedPair | None) -> Said:
@@ -208,7 +208,7 @@ async def test_what_was_masked_is_counted_by_kind_once_for_each_message_that_is_
 async def test_addresses_alone_are_masked_if_that_is_all_that_is_asked_for(tmp_path: Path) -> None:
     desk = Desk(tmp_path, mask=False, mask_emails=True)
     await desk.keep(_1=user(TOKEN), _2=team("Ask ann@example.org."))
-    assert held(desk.archive.latest_of(ConversationId("thread_1"))) == {
+    assert held(desk.archive.latest_capture(ConversationId("thread_1"))) == {
         "1": user(TOKEN),
         "2": team("Ask [masked email]."),
     }
@@ -297,7 +297,7 @@ async def test_two_conversations_that_meet_do_not_both_end_up_with_all_of_the_ta
     await keep(8, 8, 10, *range(20, 38))
     await keep(20, *range(20, 40))
 
-    newest = {pair.conversation_id: pair.message_ids for pair in desk.archive.after(None)}
+    newest = {pair.conversation_id: pair.message_ids for pair in desk.archive.pairs_after(None)}
     assert newest.keys() == {"reply_10", "reply_20"}
     assert newest[ConversationId("reply_10")] == ("10", "28", "29", "30", "31")
     assert newest[ConversationId("reply_20")] == ("8", "10", *map(str, range(20, 40)))

@@ -32,7 +32,7 @@ class Host:
         self.fetched: list[str] = []
         self.fails: dict[str, InternError] = {}
 
-    async def image(self, attachment: Attachment, /) -> Image:
+    async def fetch_image(self, attachment: Attachment, /) -> Image:
         raise UnusableFileError(attachment.filename)
 
     async def fetch(self, attachment: Attachment, most: int, /) -> bytes:

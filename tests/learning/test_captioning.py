@@ -18,7 +18,7 @@ from intern.core.errors import (
 from intern.core.flow import CaptureRequest
 from intern.core.ids import MessageId
 from intern.core.messages import Attachment, ChatMessage, Image
-from intern.learning.archiving import Captioning, CaptioningBounds, conversation_text
+from intern.learning.archiving import AttachmentCaptioner, CaptioningBounds, conversation_text
 from intern.learning.attached_files import FileReader
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
 from intern.stores.sqlite.work import AttachmentTexts, PendingCaptures
@@ -51,9 +51,9 @@ class Host:
         self.padding = b""
 
     async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
-        return (await self.image(attachment)).data[:most]
+        return (await self.fetch_image(attachment)).data[:most]
 
-    async def image(self, attachment: Attachment, /) -> Image:
+    async def fetch_image(self, attachment: Attachment, /) -> Image:
         self.asked.append(attachment.filename)
         if attachment.filename in self.fails:
             raise self.fails[attachment.filename]
@@ -66,10 +66,10 @@ class Shelf(PendingCaptures):
     def __init__(self) -> None:
         self.texts: dict[tuple[MessageId, str], str] = {}
 
-    async def texts_of(self, message_ids: Collection[MessageId]) -> AttachmentTexts:
+    async def read_texts(self, message_ids: Collection[MessageId]) -> AttachmentTexts:
         return {key: text for key, text in self.texts.items() if key[0] in message_ids}
 
-    async def keep_texts(self, texts: AttachmentTexts) -> None:
+    async def save_texts(self, texts: AttachmentTexts) -> None:
         self.texts.update(texts)
 
 
@@ -94,7 +94,7 @@ class Scene:
     def __init__(self, *replies: Any, sees: bool = True, mask: bool = True, bounds: CaptioningBounds = BOUNDS) -> None:
         self.host, self.shelf, self.model = Host(), Shelf(), ScriptedModel()
         self.model.next(SUMMARIZE_IMAGES, *replies)
-        self.captioning = Captioning(
+        self.captioning = AttachmentCaptioner(
             self.model, FileReader(self.host, reads=False), self.shelf, sees=sees, mask=mask, bounds=bounds
         )
 
@@ -102,8 +102,8 @@ class Scene:
         self, request: CaptureRequest = REQUEST, *, fresh: bool = False, last_try: bool = False
     ) -> dict[MessageId, list[str]] | None:
         with fail_after(5):
-            await self.captioning.look(request, fresh=fresh, last_try=last_try)
-            known = await self.captioning.known(request)
+            await self.captioning.caption_missing(request, fresh=fresh, last_try=last_try)
+            known = await self.captioning.read_captions(request)
             return None if known is None else by_message(known)
 
 
@@ -117,8 +117,8 @@ def said(*summaries: tuple[str, int, str]) -> ImagesOut:
 
 async def test_each_image_is_described_once_with_the_whole_conversation_beside_it() -> None:
     scene = Scene(told)
-    assert await scene.captioning.known(REQUEST) is None
-    assert await scene.captioning.missing(REQUEST) == {ASKED.id, TAUGHT.id}
+    assert await scene.captioning.read_captions(REQUEST) is None
+    assert await scene.captioning.find_uncaptioned(REQUEST) == {ASKED.id, TAUGHT.id}
     assert await scene.look() == {ASKED.id: ["No 0.", "No 1."], TAUGHT.id: ["No 0."]}
     [given] = scene.model.calls(SUMMARIZE_IMAGES)
     assert [(place.message_id, place.image_index) for place in given.images] == [
@@ -152,7 +152,7 @@ async def test_a_new_image_in_an_edit_is_the_only_one_looked_at() -> None:
 async def test_without_images_nobody_is_asked() -> None:
     scene = Scene()
     plain = capture_request()
-    assert await scene.captioning.known(plain) == {}
+    assert await scene.captioning.read_captions(plain) == {}
     assert await scene.look(plain) == {}
 
 
@@ -160,7 +160,7 @@ async def test_a_model_that_does_not_see_is_not_asked_and_what_was_seen_before_s
     scene = Scene(sees=False)
     scene.shelf.texts[(ASKED.id, "id-b.png")] = "An error."
     assert await scene.look() == {ASKED.id: ["", "An error."], TAUGHT.id: [""]}
-    assert await scene.captioning.missing(REQUEST) == frozenset()
+    assert await scene.captioning.find_uncaptioned(REQUEST) == frozenset()
     assert scene.host.asked == []
 
 
@@ -231,7 +231,7 @@ async def test_an_expired_link_wants_a_fresh_one_and_what_the_others_show_is_kep
     scene.host.fails["a.png"] = ChatUnavailableError("503")
     with pytest.raises(LinkExpiredError):
         await scene.look()
-    assert await scene.captioning.missing(REQUEST) == {ASKED.id}
+    assert await scene.captioning.find_uncaptioned(REQUEST) == {ASKED.id}
     scene.host.fails.clear()
     assert await scene.look() == {ASKED.id: ["No 0.", "No 1."], TAUGHT.id: ["No 0."]}
     assert scene.host.asked == ["a.png", "b.png", "c.png", "a.png", "b.png"]
@@ -242,7 +242,7 @@ async def test_a_host_that_is_away_is_not_an_image_that_is_gone() -> None:
     scene.host.fails["a.png"] = ChatUnavailableError("503")
     with pytest.raises(ChatUnavailableError, match="503"):
         await scene.look(fresh=True, last_try=True)
-    assert await scene.captioning.known(REQUEST) is None
+    assert await scene.captioning.read_captions(REQUEST) is None
 
 
 async def test_a_model_that_is_away_is_asked_no_more_and_no_image_is_given_up() -> None:
@@ -262,7 +262,7 @@ async def test_one_image_that_the_model_refuses_does_not_take_the_others_with_it
     scene.model.always(SUMMARIZE_IMAGES, picky)
     with pytest.raises(InternError, match="refused"):
         await scene.look()
-    assert await scene.captioning.missing(REQUEST) == {ASKED.id}
+    assert await scene.captioning.find_uncaptioned(REQUEST) == {ASKED.id}
     assert await scene.look(last_try=True) == {
         ASKED.id: ["No 0.", "(not described: the model gave no description)"],
         TAUGHT.id: ["No 0."],

@@ -4,7 +4,7 @@ import pytest
 from anyio import fail_after
 
 from intern.core.errors import ModelReplyError, ModelUnavailableError
-from intern.core.flow import Skip, Topic
+from intern.core.flow import SkipChoice, TopicChoice
 from intern.core.ids import SourceId, TopicName
 from intern.core.records import IndexEntry
 from intern.learning.classifying import choose_topic
@@ -34,7 +34,7 @@ async def test_the_model_sees_the_topics_and_the_pair(team: Team) -> None:
     with fail_after(5):
         choice = await choose_topic(model, team.archived("Why does it stop?", "No disk."), entries, LearningOptions())
 
-    assert choice == Topic(name=TopicName("node-startup"))
+    assert choice == TopicChoice(name=TopicName("node-startup"))
     [given] = model.calls(CLASSIFY)
     assert given.index == "team:billing.txt\nInvoices."
     assert "User: Why does it stop?\nTeam: No disk." in given.pair
@@ -49,7 +49,7 @@ async def test_an_existing_topic_is_met_however_the_model_writes_it(team: Team, 
             model, team.archived(), listed(entry("team:node-startup.txt", "Starting.")), LearningOptions()
         )
 
-    assert choice == Topic(name=TopicName("node-startup"))
+    assert choice == TopicChoice(name=TopicName("node-startup"))
 
 
 async def test_a_skip_comes_with_a_reason(team: Team) -> None:
@@ -58,7 +58,7 @@ async def test_a_skip_comes_with_a_reason(team: Team) -> None:
     with fail_after(5):
         choice = await choose_topic(model, team.archived(), {}, LearningOptions())
 
-    assert isinstance(choice, Skip)
+    assert isinstance(choice, SkipChoice)
     assert choice.reason
 
 

@@ -13,12 +13,12 @@ import pytest
 from anyio import fail_after
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from intern.core.flow import Topic
+from intern.core.flow import TopicChoice
 from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Capture, CapturedPair, Speaker, Turn
 from intern.learning.archiving import Archivist
-from intern.learning.filing import catch_up, take_out
-from intern.learning.forgetting import Forget, search, tombstone
+from intern.learning.filing import file_pairs, remove_messages
+from intern.learning.forgetting import ForgetRequest, find_forget_scope, make_tombstone
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.learning.regenerating import Regeneration
 from tests.examples import examples
@@ -37,7 +37,7 @@ class Library(Team):
     def open(self, steps: float = inf) -> None:
         super().open(steps)
         if cursor := self.knowledge.cursor():
-            self.archive.rise_above(cursor)
+            self.archive.reserve_ids_up_to(cursor)
         self.model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
         self.model.always(CLASSIFY, ClassifyOut(skip=False, topic_name=NODES))
         self.archivist = Archivist(
@@ -51,7 +51,7 @@ class Library(Team):
         """Keep and file messages such as `q1` or `a2: new text`."""
         self.clock.turn(seconds=1)
         named = [text.partition(": ")[::2] for text in said]
-        pair = await self.archivist.keep(
+        pair = await self.archivist.archive_capture(
             Capture(
                 conversation_id=ConversationId(conversation),
                 turns=tuple(Turn(_SPEAKERS[name[0]], text or name) for name, text in named),
@@ -64,18 +64,20 @@ class Library(Team):
         return pair
 
     async def filed(self) -> None:
-        async def choose(_: CapturedPair) -> Topic:
-            return Topic(name=NODES)
+        async def choose(_: CapturedPair) -> TopicChoice:
+            return TopicChoice(name=NODES)
 
-        await catch_up(
-            self.archive.after(self.knowledge.cursor()), filer=self.filer, choose=choose, attempts=Uncounted()
+        await file_pairs(
+            self.archive.pairs_after(self.knowledge.cursor()), filer=self.filer, choose=choose, attempts=Uncounted()
         )
 
-    async def forgotten(self, asked: Forget) -> None:
-        found = search(asked, self.archive, self.knowledge)
-        decision = tombstone(asked, found, self.clock.now())
+    async def forgotten(self, asked: ForgetRequest) -> None:
+        found = find_forget_scope(asked, self.archive, self.knowledge)
+        decision = make_tombstone(asked, found, self.clock.now())
         if decision is not None:
-            await self.knowledge.change(partial(take_out, self.knowledge, self.archive, decision, found.message_ids))
+            await self.knowledge.change(
+                partial(remove_messages, self.knowledge, self.archive, decision, found.message_ids)
+            )
         if asked.erase:
             self.archive.erase(found.message_ids)
 
@@ -176,9 +178,9 @@ class _Life:
             case "withdraw":
                 await library.withdraw(ids)
             case "member":
-                await library.forgotten(Forget(user_id=UserId(f"50{ids[0]}")))
+                await library.forgotten(ForgetRequest(user_id=UserId(f"50{ids[0]}")))
             case "message" | "erase":
-                await library.forgotten(Forget(message_ids=ids, erase=act == "erase"))
+                await library.forgotten(ForgetRequest(message_ids=ids, erase=act == "erase"))
             case "restart":
                 library.open()
             case _:
@@ -205,7 +207,7 @@ def test_whatever_is_captured_edited_deleted_and_forgotten_live_equals_regenerat
             assert life.gone.isdisjoint(text.split()[0] for block in held for text in block)
             on_disk = "".join(path.read_text() for path in library.raw.glob("*"))
             assert not any(f"{name} v" in on_disk for name in life.erased)
-            pairs = list(library.archive.after(None))
+            pairs = list(library.archive.pairs_after(None))
             assert all(pair.conversation_id == f"thread_{pair.message_ids[0][0]}" for pair in pairs)
             assert await library.regenerated() == held
 

@@ -10,7 +10,7 @@ from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 from hypothesis import Phase, given, settings, strategies as st
 
 from intern.core.errors import ModelReplyError
-from intern.core.records import Parked, Withdrawn
+from intern.core.records import MessagesWithdrawn, PairParked
 from intern.learning.draft import EPOCH
 from intern.learning.prompts import (
     CLASSIFY,
@@ -49,7 +49,7 @@ async def taught(team: Team, seed: int) -> None:
         if n % 6 == 0:
             team.archived(f"How {words}?", f"So {n} or so.", conversation=pair.conversation_id, messages=3, after=n)
         if n % 20 == 7:
-            gone = Withdrawn(message_ids=pair.message_ids[:1], at=team.clock.now())
+            gone = MessagesWithdrawn(message_ids=pair.message_ids[:1], at=team.clock.now())
             await team.decided(gone)
 
 
@@ -123,7 +123,7 @@ async def test_a_pair_that_fails_when_it_is_asked_about_again_is_parked(team: Te
         await again(team)
 
     assert held(team.knowledge) == {"gpu": ["1", "3"]}
-    assert isinstance(team.knowledge.of(disk.qa_id), Parked)
+    assert isinstance(team.knowledge.last_decision(disk.qa_id), PairParked)
 
 
 async def test_no_call_is_made_twice_where_no_topic_is_new(team: Team) -> None:

@@ -20,10 +20,10 @@ from intern.core.errors import (
     ModelSchemaError,
     ModelUnavailableError,
 )
-from intern.core.flow import Skip, Topic
-from intern.core.records import CapturedPair, PairDecision, Parked, Skipped
+from intern.core.flow import SkipChoice, TopicChoice
+from intern.core.records import CapturedPair, PairDecision, PairParked, PairSkipped
 from intern.learning.classifying import choose_topic
-from intern.learning.filing import try_once
+from intern.learning.filing import attempt_filing
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, LearningOptions
 from intern.models.prompt import Prompt
 from tests.fakes import Uncounted
@@ -33,15 +33,15 @@ pytestmark = pytest.mark.anyio
 
 
 async def filed(team: Team, pair: CapturedPair) -> tuple[PairDecision, list[EventDict]]:
-    async def choose(pair: CapturedPair) -> Topic | Skip:
+    async def choose(pair: CapturedPair) -> TopicChoice | SkipChoice:
         return await choose_topic(team.model, pair, {}, LearningOptions())
 
     with capture_logs() as logs, fail_after(5):
-        return await try_once(pair, filer=team.filer, choose=choose, attempts=Uncounted()), logs
+        return await attempt_filing(pair, filer=team.filer, choose=choose, attempts=Uncounted()), logs
 
 
 def is_archived_and_in_no_topic(team: Team, pair: CapturedPair) -> bool:
-    return team.archive.get(pair.qa_id) == pair and team.knowledge.topic_of(pair.qa_id) is None
+    return team.archive.get(pair.qa_id) == pair and team.knowledge.find_topic(pair.qa_id) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ async def test_a_call_for_the_topic_that_fails_is_logged_and_the_pair_is_in_no_t
     pair = team.archived()
     team.model.next(CLASSIFY, error)
     decision, logs = await filed(team, pair)
-    assert isinstance(decision, Parked)
+    assert isinstance(decision, PairParked)
     assert decision.reason == reason
     assert [(log["event"], log["log_level"]) for log in logs] == [("llm_classification_failed", "warning")]
     assert logs[0]["reason"] == str(error)
@@ -86,9 +86,9 @@ async def test_a_call_for_the_integration_that_fails_is_logged_and_the_topic_sta
     team.model.next(CLASSIFY, ClassifyOut(skip=False, topic_name="nodes"))
     team.model.next(INTEGRATE, ModelReplyError("gibberish"))
     decision, logs = await filed(team, pair)
-    assert isinstance(decision, Parked)
+    assert isinstance(decision, PairParked)
     assert "llm_integration_failed" in {log["event"] for log in logs if log["log_level"] == "warning"}
-    assert [block.qa_id for block in team.knowledge.read(team.knowledge.names()[0])] == [old.qa_id]
+    assert [block.qa_id for block in team.knowledge.read_topic(team.knowledge.topic_names()[0])] == [old.qa_id]
     assert is_archived_and_in_no_topic(team, pair)
 
 
@@ -97,7 +97,7 @@ async def test_an_absent_model_leaves_the_pair_for_later(team: Team) -> None:
     team.model.next(CLASSIFY, ModelUnavailableError("down"))
     with pytest.raises(ModelUnavailableError):
         await filed(team, pair)
-    assert team.knowledge.of(pair.qa_id) is None
+    assert team.knowledge.last_decision(pair.qa_id) is None
     assert is_archived_and_in_no_topic(team, pair)
 
 
@@ -108,17 +108,17 @@ async def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(team:
     with pytest.raises(KnowledgeError, match="no space is left"):
         await filed(team, pair)
     assert is_archived_and_in_no_topic(team, pair)
-    assert team.knowledge.of(pair.qa_id) is None
+    assert team.knowledge.last_decision(pair.qa_id) is None
     team.open()
-    assert team.knowledge.all() == []
-    assert team.knowledge.names() == ()
+    assert team.knowledge.read_decisions() == []
+    assert team.knowledge.topic_names() == ()
 
 
 async def test_what_the_classifier_skips_is_logged_and_stays_in_the_archive(team: Team) -> None:
     pair = team.archived()
     team.model.next(CLASSIFY, ClassifyOut(skip=True, topic_name=""))
     decision, logs = await filed(team, pair)
-    assert isinstance(decision, Skipped)
+    assert isinstance(decision, PairSkipped)
     assert [(log["event"], log["skip"]) for log in logs] == [("topic_classified", True)]
     assert is_archived_and_in_no_topic(team, pair)
 
@@ -132,9 +132,9 @@ async def test_no_word_that_a_model_quoted_is_kept_among_the_decisions(
     team.model.always(CLASSIFY, ClassifyOut(skip=False, topic_name="nodes"))
     team.model.next(step, kind("I cannot help with 'How do I feed my quokka?'"))
     decision, _ = await filed(team, team.archived("How do I feed my quokka?", "x"))
-    assert isinstance(decision, Parked)
+    assert isinstance(decision, PairParked)
     assert step.name in decision.reason
-    assert "quokka" not in repr(team.knowledge.all())
+    assert "quokka" not in repr(team.knowledge.read_decisions())
 
 
 @pytest.mark.parametrize("name", ["", "  ", "../..", "...", "установка"])
@@ -142,7 +142,7 @@ async def test_a_topic_without_a_name_is_a_warning_and_the_pair_is_in_no_topic(t
     pair = team.archived()
     team.model.next(CLASSIFY, ClassifyOut(skip=False, topic_name=name))
     decision, logs = await filed(team, pair)
-    assert isinstance(decision, Parked)
+    assert isinstance(decision, PairParked)
     assert [log["log_level"] for log in logs] == ["warning"]
     assert is_archived_and_in_no_topic(team, pair)
 
@@ -163,7 +163,7 @@ async def test_whatever_a_model_calls_a_topic_it_is_a_slug(team: Team) -> None:
     for n, label in enumerate(labels):
         team.model.next(CLASSIFY, ClassifyOut(skip=False, topic_name=label))
         await filed(team, team.archived(f"Question {n}?", "x"))
-    assert set(team.knowledge.names()) == {
+    assert set(team.knowledge.topic_names()) == {
         "node-startup",
         "x" * 64,
         "etc-passwd",

@@ -6,11 +6,11 @@ import pytest
 from anyio import fail_after
 
 from intern.core.errors import ModelUnavailableError
-from intern.core.records import Rejected
+from intern.core.records import PairRejected
 from intern.learning.prompts import CLASSIFY, INTEGRATE
-from intern.learning.regenerating import progress_of
+from intern.learning.regenerating import read_progress
 from intern.models.prompt import Prompt
-from intern.service.models import Estimate, estimate
+from intern.service.models import RegenerationEstimate, estimate_from_archive
 from tests.learning.anew import KEEP, again, by_first_word, describe
 from tests.learning.pairs import Team
 
@@ -28,8 +28,8 @@ def hundred(_prompt: Prompt[Any, Any], _given: Any) -> int:
     return 100
 
 
-def estimated(team: Team) -> Estimate:
-    return estimate(
+def estimated(team: Team) -> RegenerationEstimate:
+    return estimate_from_archive(
         team.archive,
         team.knowledge,
         describe=describe,
@@ -50,7 +50,7 @@ async def test_it_knows_what_the_library_of_today_took(team: Team) -> None:
     team.archived("gpu", "and more", conversation="thread_1")
     team.archived("gpu", "and more still", conversation="thread_1", messages=3)
     rejected = team.archived("gpu", "no")
-    await team.decided(Rejected(qa_id=rejected.qa_id, at=team.clock.now()))
+    await team.decided(PairRejected(qa_id=rejected.qa_id, at=team.clock.now()))
     with fail_after(10):
         await again(team)
     before = len(team.model.asked)
@@ -81,11 +81,11 @@ async def test_what_was_done_before_a_stop_costs_nothing_more(team: Team) -> Non
     found = estimated(team)
 
     assert (found.conversations, found.decided, found.calls) == (10, 5, 5)
-    progress = progress_of(team.knowledge)
+    progress = read_progress(team.knowledge)
     assert progress is not None
     assert progress.decided == 0  # the estimate goes on from there, and changes nothing
 
 
 async def test_nothing_costs_nothing_and_begins_nothing(team: Team) -> None:
-    assert estimated(team) == Estimate(pairs=0, conversations=0, decided=0, calls=0, tokens=0)
-    assert team.knowledge.journal() == []
+    assert estimated(team) == RegenerationEstimate(pairs=0, conversations=0, decided=0, calls=0, tokens=0)
+    assert team.knowledge.read_journal() == []

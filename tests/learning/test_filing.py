@@ -11,12 +11,12 @@ from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
 from intern.core.errors import KnowledgeError, ModelReplyError, ModelUnavailableError
-from intern.core.flow import Failed, Filing, Skip, Topic
+from intern.core.flow import FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId, TopicName
-from intern.core.records import CapturedPair, Decision, Filed, Parked, Replaced, Skipped
-from intern.learning.classifying import GivenUp
-from intern.learning.filing import Tally, catch_up
-from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut, age_of, block_of
+from intern.core.records import CapturedPair, Decision, PairFiled, PairParked, PairReplaced, PairSkipped
+from intern.learning.classifying import AttemptsExhausted
+from intern.learning.filing import DecisionCounts, file_pairs
+from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut, answer_time, build_block
 from tests.fakes import UNCOUNTED, KilledError
 from tests.learning.pairs import NOON, Team, unasked
 from tests.samples import pair as sample
@@ -31,8 +31,8 @@ def removing(*ids: str) -> IntegrateOut:
     return IntegrateOut(skip=False, remove_ids=ids)
 
 
-def filing(pair: CapturedPair, topic: str = "nodes") -> Filing:
-    return Filing(pair=pair, choice=Topic(name=TopicName(topic)))
+def filing(pair: CapturedPair, topic: str = "nodes") -> FilingDecision:
+    return FilingDecision(pair=pair, choice=TopicChoice(name=TopicName(topic)))
 
 
 async def test_a_new_topic_is_opened_without_asking_the_model(team: Team) -> None:
@@ -40,11 +40,11 @@ async def test_a_new_topic_is_opened_without_asking_the_model(team: Team) -> Non
     with fail_after(5):
         decision = await team.filer.file(filing(pair))
 
-    assert decision == Filed(qa_id=pair.qa_id, topic=NODES, at=team.clock.now())
-    [block] = team.knowledge.read(NODES)
+    assert decision == PairFiled(qa_id=pair.qa_id, topic=NODES, at=team.clock.now())
+    [block] = team.knowledge.read_topic(NODES)
     assert (block.qa_id, block.turns, block.conversation_id) == (pair.qa_id, pair.turns, pair.conversation_id)
     assert block.answered_at == pair.answered_at
-    assert team.knowledge.of(pair.qa_id) == decision
+    assert team.knowledge.last_decision(pair.qa_id) == decision
     assert team.knowledge.cursor() == pair.qa_id
 
 
@@ -73,9 +73,9 @@ async def test_what_the_new_pair_makes_obsolete_is_removed_and_named(team: Team)
     with fail_after(5):
         decision = await team.filer.file(filing(pair))
 
-    assert isinstance(decision, Filed)
+    assert isinstance(decision, PairFiled)
     assert decision.removed == (old.qa_id,)
-    assert [block.qa_id for block in team.knowledge.read(NODES)] == [other.qa_id, pair.qa_id]
+    assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [other.qa_id, pair.qa_id]
 
 
 async def test_a_model_may_remove_only_older_blocks_of_this_topic_and_not_many(team: Team) -> None:
@@ -91,11 +91,11 @@ async def test_a_model_may_remove_only_older_blocks_of_this_topic_and_not_many(t
     with fail_after(5):
         decision = await team.filer.file(filing(fresh))
 
-    assert isinstance(decision, Filed)
+    assert isinstance(decision, PairFiled)
     assert decision.removed == tuple(pair.qa_id for pair in old[: team.options.max_removals])
-    left = [block.qa_id for block in team.knowledge.read(NODES)]
+    left = [block.qa_id for block in team.knowledge.read_topic(NODES)]
     assert left == [old[3].qa_id, fresh.qa_id, newer.qa_id]
-    assert team.knowledge.topic_of(elsewhere.qa_id) == "other"
+    assert team.knowledge.find_topic(elsewhere.qa_id) == "other"
 
 
 async def test_ids_are_met_as_times_with_or_without_a_fraction(team: Team) -> None:
@@ -106,7 +106,7 @@ async def test_ids_are_met_as_times_with_or_without_a_fraction(team: Team) -> No
     with fail_after(5):
         decision = await team.filer.file(filing(team.archived("New?", "x")))
 
-    assert isinstance(decision, Filed)
+    assert isinstance(decision, PairFiled)
     assert decision.removed == (old.qa_id,)
 
 
@@ -118,9 +118,9 @@ async def test_a_pair_that_is_covered_already_is_skipped_and_removes_nothing(tea
     with fail_after(5):
         decision = await team.filer.file(filing(pair))
 
-    assert isinstance(decision, Skipped)
+    assert isinstance(decision, PairSkipped)
     assert "nodes" in decision.reason
-    assert [block.qa_id for block in team.knowledge.read(NODES)] == [old.qa_id]
+    assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [old.qa_id]
     assert team.knowledge.cursor() == pair.qa_id
 
 
@@ -140,8 +140,8 @@ async def test_an_integrator_that_contradicts_itself_parks_the_pair(team: Team, 
     with fail_after(5):
         decision = await team.filer.file(filing(pair))
 
-    assert isinstance(decision, Parked)
-    assert [block.qa_id for block in team.knowledge.read(NODES)] == [old.qa_id]
+    assert isinstance(decision, PairParked)
+    assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [old.qa_id]
 
 
 ASKED = "How do I empty the spool of the relay without losing agents?"
@@ -164,24 +164,25 @@ async def test_a_model_compares_a_pair_only_with_blocks_that_may_be_about_the_sa
     with fail_after(5):
         decision = await team.filer.file(filing(pair))
 
-    assert isinstance(decision, Filed)
+    assert isinstance(decision, PairFiled)
     assert len(team.model.calls(INTEGRATE)) == asked
 
 
 @pytest.mark.parametrize(
-    ("choice", "end"), [(Skip(reason="small talk"), Skipped), (Failed(reason="the model is down"), Parked)]
+    ("choice", "end"),
+    [(SkipChoice(reason="small talk"), PairSkipped), (FailedChoice(reason="the model is down"), PairParked)],
 )
 async def test_what_is_not_filed_gets_its_reason_and_the_queue_goes_on(
-    team: Team, choice: Skip | Failed, end: type[Decision]
+    team: Team, choice: SkipChoice | FailedChoice, end: type[Decision]
 ) -> None:
     pair = team.archived()
     with fail_after(5):
-        decision = await team.filer.file(Filing(pair=pair, choice=choice))
+        decision = await team.filer.file(FilingDecision(pair=pair, choice=choice))
 
     assert isinstance(decision, end)
     assert decision.reason == choice.reason
-    assert team.knowledge.of(pair.qa_id) == decision
-    assert team.knowledge.names() == ()
+    assert team.knowledge.last_decision(pair.qa_id) == decision
+    assert team.knowledge.topic_names() == ()
     assert team.knowledge.cursor() == pair.qa_id
 
 
@@ -193,9 +194,9 @@ async def test_an_integrator_s_senseless_reply_parks_the_pair_and_changes_no_top
     with fail_after(5):
         decision = await team.filer.file(filing(pair))
 
-    assert isinstance(decision, Parked)
+    assert isinstance(decision, PairParked)
     assert decision.reason == "the model's reply did not fit integrate; the log says how"
-    assert [block.qa_id for block in team.knowledge.read(NODES)] == [old.qa_id]
+    assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [old.qa_id]
 
 
 async def test_an_absent_integrator_leaves_the_pair_undecided(team: Team) -> None:
@@ -205,29 +206,29 @@ async def test_an_absent_integrator_leaves_the_pair_undecided(team: Team) -> Non
     with fail_after(5), pytest.raises(ModelUnavailableError):
         await team.filer.file(filing(pair))
 
-    assert team.knowledge.of(pair.qa_id) is None
-    assert [block.qa_id for block in team.knowledge.read(NODES)] == [old.qa_id]
+    assert team.knowledge.last_decision(pair.qa_id) is None
+    assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [old.qa_id]
 
 
 async def test_a_parked_pair_can_be_filed_later(team: Team) -> None:
     pair = team.archived()
     with fail_after(5):
-        await team.filer.file(Filing(pair=pair, choice=Failed(reason="down")))
+        await team.filer.file(FilingDecision(pair=pair, choice=FailedChoice(reason="down")))
         decision = await team.filer.file(filing(pair))
 
-    assert isinstance(decision, Filed)
-    assert team.knowledge.of(pair.qa_id) == decision
+    assert isinstance(decision, PairFiled)
+    assert team.knowledge.last_decision(pair.qa_id) == decision
 
 
 async def test_a_decided_pair_is_left_as_it_is(team: Team) -> None:
     pair = team.archived()
     with fail_after(5):
-        first = await team.filer.file(Filing(pair=pair, choice=Skip(reason="small talk")))
+        first = await team.filer.file(FilingDecision(pair=pair, choice=SkipChoice(reason="small talk")))
         again = await team.filer.file(filing(pair))
 
     assert again == first
-    assert team.knowledge.names() == ()
-    assert list(team.knowledge.all()) == [first]
+    assert team.knowledge.topic_names() == ()
+    assert list(team.knowledge.read_decisions()) == [first]
 
 
 async def test_a_fuller_capture_takes_its_older_blocks_place_and_keeps_its_topic(team: Team) -> None:
@@ -238,14 +239,14 @@ async def test_a_fuller_capture_takes_its_older_blocks_place_and_keeps_its_topic
     with fail_after(5):
         await team.filer.file(filing(first))
         fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
-        assert await team.filer.choice(fuller, unasked) == Topic(name=TopicName("nodes"))
+        assert await team.filer.choose_topic(fuller, unasked) == TopicChoice(name=TopicName("nodes"))
         decision = await team.filer.file(filing(fuller, "somewhere-else"))
 
-    assert isinstance(decision, Filed)
+    assert isinstance(decision, PairFiled)
     assert (decision.topic, decision.removed) == ("nodes", ())
-    assert [block.qa_id for block in team.knowledge.read(NODES)] == [other.qa_id, fuller.qa_id]
-    replaced = team.knowledge.of(first.qa_id)
-    assert isinstance(replaced, Replaced)
+    assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [other.qa_id, fuller.qa_id]
+    replaced = team.knowledge.last_decision(first.qa_id)
+    assert isinstance(replaced, PairReplaced)
     assert replaced.by == fuller.qa_id
     # The integrator is not shown the block that goes anyway.
     assert "How?" not in team.model.calls(INTEGRATE)[-1].blocks
@@ -260,20 +261,20 @@ async def test_a_fuller_capture_is_kept_even_if_the_integrator_calls_it_covered(
     with fail_after(5):
         decision = await team.filer.file(filing(fuller))
 
-    assert isinstance(decision, Filed)
-    assert team.knowledge.topic_of(first.qa_id) is None
+    assert isinstance(decision, PairFiled)
+    assert team.knowledge.find_topic(first.qa_id) is None
 
 
-@pytest.mark.parametrize("choice", [Skip(reason="small talk"), Failed(reason="down")])
-async def test_a_fuller_capture_needs_no_classifier(team: Team, choice: Skip | Failed) -> None:
+@pytest.mark.parametrize("choice", [SkipChoice(reason="small talk"), FailedChoice(reason="down")])
+async def test_a_fuller_capture_needs_no_classifier(team: Team, choice: SkipChoice | FailedChoice) -> None:
     first = team.archived("How?", "So.", conversation="thread_1")
     await team.placed("nodes", first)
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
     with fail_after(5):
-        decision = await team.filer.file(Filing(pair=fuller, choice=choice))
+        decision = await team.filer.file(FilingDecision(pair=fuller, choice=choice))
 
-    assert isinstance(decision, Filed)
-    assert team.knowledge.topic_of(fuller.qa_id) == "nodes"
+    assert isinstance(decision, PairFiled)
+    assert team.knowledge.find_topic(fuller.qa_id) == "nodes"
 
 
 async def test_a_pair_that_is_given_up_is_parked_even_where_its_conversation_has_a_topic(team: Team) -> None:
@@ -282,15 +283,15 @@ async def test_a_pair_that_is_given_up_is_parked_even_where_its_conversation_has
     await team.placed("nodes", team.archived("Another?", "x"))
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
     with fail_after(5):
-        decision = await team.filer.file(Filing(pair=fuller, choice=GivenUp(reason="it never ended")))
+        decision = await team.filer.file(FilingDecision(pair=fuller, choice=AttemptsExhausted(reason="it never ended")))
 
-    assert isinstance(decision, Parked)
+    assert isinstance(decision, PairParked)
     assert team.model.asked == []
-    assert team.knowledge.topic_of(first.qa_id) == "nodes"
+    assert team.knowledge.find_topic(first.qa_id) == "nodes"
 
 
 async def test_each_failure_that_parks_is_logged_once_and_an_outage_is_left_to_the_one_who_waits(team: Team) -> None:
-    async def choose(_: object) -> Topic:
+    async def choose(_: object) -> TopicChoice:
         await checkpoint()
         raise ModelReplyError("gibberish")
 
@@ -298,7 +299,7 @@ async def test_each_failure_that_parks_is_logged_once_and_an_outage_is_left_to_t
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, ModelUnavailableError("down"), ModelReplyError("junk"))
     with capture_logs() as logs, fail_after(5):
-        await team.filer.choice(pair, choose)
+        await team.filer.choose_topic(pair, choose)
         with pytest.raises(ModelUnavailableError):
             await team.filer.file(filing(pair))
         await team.filer.file(filing(pair))
@@ -315,9 +316,9 @@ async def test_an_older_capture_never_takes_the_place_of_a_fuller_one(team: Team
     with fail_after(5):
         decision = await team.filer.file(filing(first))
 
-    assert isinstance(decision, Replaced)
+    assert isinstance(decision, PairReplaced)
     assert decision.by == fuller.qa_id
-    assert [block.qa_id for block in team.knowledge.read(NODES)] == [fuller.qa_id]
+    assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [fuller.qa_id]
 
 
 async def test_blocks_of_one_conversation_in_several_topics_end_as_one(team: Team) -> None:
@@ -328,8 +329,12 @@ async def test_blocks_of_one_conversation_in_several_topics_end_as_one(team: Tea
     with fail_after(5):
         await team.filer.file(filing(fuller))
 
-    assert team.knowledge.names() == ("two",)
-    assert [type(team.knowledge.of(pair.qa_id)) for pair in (one, two, fuller)] == [Replaced, Replaced, Filed]
+    assert team.knowledge.topic_names() == ("two",)
+    assert [type(team.knowledge.last_decision(pair.qa_id)) for pair in (one, two, fuller)] == [
+        PairReplaced,
+        PairReplaced,
+        PairFiled,
+    ]
 
 
 async def test_killed_at_any_step_a_filing_is_done_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -340,8 +345,8 @@ async def test_killed_at_any_step_a_filing_is_done_as_a_whole_or_not_at_all(tmp_
             first = team.archived("How?", "So.", conversation="thread_1")
             for pair in (obsolete, first):
                 await team.placed("nodes", pair)
-                await team.decided(Filed(qa_id=pair.qa_id, topic=NODES, at=team.clock.now()))
-            before = list(team.knowledge.all())
+                await team.decided(PairFiled(qa_id=pair.qa_id, topic=NODES, at=team.clock.now()))
+            before = list(team.knowledge.read_decisions())
             fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
             team.model.always(INTEGRATE, removing(obsolete.qa_id))
             team.open(steps)
@@ -352,18 +357,18 @@ async def test_killed_at_any_step_a_filing_is_done_as_a_whole_or_not_at_all(tmp_
                 except KilledError:
                     killed = True
                     team.open()
-                    is_filed = team.knowledge.of(fuller.qa_id) is not None
-                    assert is_filed == (team.knowledge.topic_of(fuller.qa_id) == NODES)
-                    assert is_filed == (team.knowledge.topic_of(obsolete.qa_id) is None)
-                    assert is_filed == (team.knowledge.topic_of(first.qa_id) is None)
+                    is_filed = team.knowledge.last_decision(fuller.qa_id) is not None
+                    assert is_filed == (team.knowledge.find_topic(fuller.qa_id) == NODES)
+                    assert is_filed == (team.knowledge.find_topic(obsolete.qa_id) is None)
+                    assert is_filed == (team.knowledge.find_topic(first.qa_id) is None)
                     asked = len(team.model.asked)
                     await team.filer.file(filing(fuller))
                     assert len(team.model.asked) == asked + (not is_filed)
 
-            assert [block.qa_id for block in team.knowledge.read(NODES)] == [fuller.qa_id]
-            replaced = Replaced(qa_id=first.qa_id, by=fuller.qa_id, at=team.clock.now())
-            filed = Filed(qa_id=fuller.qa_id, topic=NODES, removed=(obsolete.qa_id,), at=team.clock.now())
-            assert team.knowledge.all() == [*before, replaced, filed]
+            assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [fuller.qa_id]
+            replaced = PairReplaced(qa_id=first.qa_id, by=fuller.qa_id, at=team.clock.now())
+            filed = PairFiled(qa_id=fuller.qa_id, topic=NODES, removed=(obsolete.qa_id,), at=team.clock.now())
+            assert team.knowledge.read_decisions() == [*before, replaced, filed]
         if not killed:
             break
     assert steps == 4
@@ -392,8 +397,8 @@ async def test_a_database_that_fails_leaves_the_pair_undecided(team: Team) -> No
     with fail_after(5), pytest.raises(KnowledgeError):
         await team.filer.file(filing(pair))
 
-    assert team.knowledge.of(pair.qa_id) is None
-    assert team.knowledge.names() == ()
+    assert team.knowledge.last_decision(pair.qa_id) is None
+    assert team.knowledge.topic_names() == ()
 
 
 @pytest.mark.rest
@@ -402,28 +407,28 @@ async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: 
     team.model.always(INTEGRATE, KEEP)
     heard: list[QAId] = []
 
-    async def choose(pair: CapturedPair) -> Topic | Skip:
+    async def choose(pair: CapturedPair) -> TopicChoice | SkipChoice:
         if pair == pairs[3]:
             raise ModelReplyError("junk")
-        return Skip(reason="dull") if pair == pairs[5] else Topic(name=NODES)
+        return SkipChoice(reason="dull") if pair == pairs[5] else TopicChoice(name=NODES)
 
     async def filed(pair: CapturedPair, decision: Decision) -> None:
-        assert team.knowledge.of(pair.qa_id) == decision
+        assert team.knowledge.last_decision(pair.qa_id) == decision
         heard.append(pair.qa_id)
 
     with fail_after(5):
-        tally = await catch_up(
-            team.archive.after(pairs[0].qa_id), filer=team.filer, choose=choose, attempts=UNCOUNTED, filed=filed
+        tally = await file_pairs(
+            team.archive.pairs_after(pairs[0].qa_id), filer=team.filer, choose=choose, attempts=UNCOUNTED, filed=filed
         )
-        nothing = await catch_up(
-            team.archive.after(team.knowledge.cursor()), filer=team.filer, choose=choose, attempts=UNCOUNTED
+        nothing = await file_pairs(
+            team.archive.pairs_after(team.knowledge.cursor()), filer=team.filer, choose=choose, attempts=UNCOUNTED
         )
 
-    assert tally == Tally(filed=37, skipped=1, parked=1)
-    assert nothing == Tally()
+    assert tally == DecisionCounts(filed=37, skipped=1, parked=1)
+    assert nothing == DecisionCounts()
     assert heard == [pair.qa_id for pair in pairs[1:]]
-    parked = team.knowledge.of(pairs[3].qa_id)
-    assert isinstance(parked, Parked)
+    parked = team.knowledge.last_decision(pairs[3].qa_id)
+    assert isinstance(parked, PairParked)
     assert parked.reason == "the model's reply did not fit classify; the log says how"
 
 
@@ -432,20 +437,20 @@ async def test_catching_up_stops_where_the_model_is_away_and_goes_on_from_there(
     team.model.always(INTEGRATE, KEEP)
     away = True
 
-    async def choose(pair: CapturedPair) -> Topic | Skip:
+    async def choose(pair: CapturedPair) -> TopicChoice | SkipChoice:
         if away and pair == pairs[1]:
             raise ModelUnavailableError("down")
-        return Topic(name=NODES)
+        return TopicChoice(name=NODES)
 
     with fail_after(5), pytest.raises(ModelUnavailableError):
-        await catch_up(team.archive.after(None), filer=team.filer, choose=choose, attempts=UNCOUNTED)
+        await file_pairs(team.archive.pairs_after(None), filer=team.filer, choose=choose, attempts=UNCOUNTED)
     assert team.knowledge.cursor() == pairs[0].qa_id
 
     away = False
     with fail_after(5):
-        assert await catch_up(
-            team.archive.after(team.knowledge.cursor()), filer=team.filer, choose=choose, attempts=UNCOUNTED
-        ) == Tally(filed=2)
+        assert await file_pairs(
+            team.archive.pairs_after(team.knowledge.cursor()), filer=team.filer, choose=choose, attempts=UNCOUNTED
+        ) == DecisionCounts(filed=2)
 
 
 async def test_catching_up_asks_nobody_for_a_conversation_that_has_its_topic(team: Team) -> None:
@@ -453,17 +458,17 @@ async def test_catching_up_asks_nobody_for_a_conversation_that_has_its_topic(tea
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
     after = QAId("qa_20260101_000000")
 
-    async def choose(pair: CapturedPair) -> Topic | Skip:
+    async def choose(pair: CapturedPair) -> TopicChoice | SkipChoice:
         raise AssertionError(f"nobody should be asked about {pair.qa_id}")
 
     with fail_after(5):
-        tally = await catch_up(team.archive.after(after), filer=team.filer, choose=choose, attempts=UNCOUNTED)
+        tally = await file_pairs(team.archive.pairs_after(after), filer=team.filer, choose=choose, attempts=UNCOUNTED)
 
-    assert tally == Tally(filed=1, replaced=1)
-    assert team.knowledge.topic_of(fuller.qa_id) == "nodes"
+    assert tally == DecisionCounts(filed=1, replaced=1)
+    assert team.knowledge.find_topic(fuller.qa_id) == "nodes"
 
 
 def test_a_block_without_an_answer_time_is_as_old_as_its_archiving() -> None:
-    block = block_of(msgspec.structs.replace(sample(), answered_at=NOON))
-    assert age_of(block) == NOON
-    assert age_of(msgspec.structs.replace(block, answered_at=None)) == block.timestamp
+    block = build_block(msgspec.structs.replace(sample(), answered_at=NOON))
+    assert answer_time(block) == NOON
+    assert answer_time(msgspec.structs.replace(block, answered_at=None)) == block.timestamp

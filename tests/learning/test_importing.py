@@ -11,7 +11,15 @@ from msgspec.structs import replace
 
 from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Capture, CapturedPair, Turn
-from intern.learning.archiving import Archivist, Kept, Rehearsal, Rehearsed, keep_imported, names_of, rehearse
+from intern.learning.archiving import (
+    Archivist,
+    ImportCounts,
+    ImportPlan,
+    RehearsalArchive,
+    archive_imported,
+    iter_author_names,
+    plan_import,
+)
 from intern.stores.archive import Archive
 from tests.examples import examples
 from tests.fakes import HandClock
@@ -29,17 +37,17 @@ def capture(*ids: int) -> Capture:
     )
 
 
-def archivist(archive: Archive | Rehearsal) -> Archivist:
+def archivist(archive: Archive | RehearsalArchive) -> Archivist:
     return Archivist(archive, mask=False, is_withdrawn=lambda _: False)
 
 
-async def rehearsed(captures: list[Capture], archive: Archive) -> Rehearsed:
-    rehearsal = Rehearsal(archive)
-    return await rehearse(captures, archive, rehearsal, archivist(rehearsal))
+async def rehearsed(captures: list[Capture], archive: Archive) -> ImportPlan:
+    rehearsal = RehearsalArchive(archive)
+    return await plan_import(captures, archive, rehearsal, archivist(rehearsal))
 
 
 def conversations(archive: Archive) -> dict[ConversationId, CapturedPair]:
-    return {pair.conversation_id: pair for pair in archive.after(None)}
+    return {pair.conversation_id: pair for pair in archive.pairs_after(None)}
 
 
 async def test_what_authors_are_called_goes_with_the_captures_and_not_into_the_archive(tmp_path: Path) -> None:
@@ -48,9 +56,9 @@ async def test_what_authors_are_called_goes_with_the_captures_and_not_into_the_a
     said = replace(capture(3, 4), author_ids=(mia, ann), author_names=(("mia", "m"), ("ann",)))
     plan = await rehearsed([said], archive)
     assert [each.author_names for each in plan.captures] == [(("mia", "m"), ("ann",))]
-    assert dict(names_of(plan.captures[0])) == {mia: ("mia", "m"), ann: ("ann",)}
-    await keep_imported(plan.captures, archive, archivist(archive))
-    assert [each.author_names for each in archive.after(None)] == [()]
+    assert dict(iter_author_names(plan.captures[0])) == {mia: ("mia", "m"), ann: ("ann",)}
+    await archive_imported(plan.captures, archive, archivist(archive))
+    assert [each.author_names for each in archive.pairs_after(None)] == [()]
 
 
 async def test_two_conversations_that_share_a_message_stay_two(tmp_path: Path) -> None:
@@ -63,13 +71,13 @@ async def test_two_conversations_that_share_a_message_stay_two(tmp_path: Path) -
         answered_at=captures[2].answered_at,
     )
     plan = await rehearsed(captures, archive)
-    assert plan.would == Kept(archived=2)
-    assert await keep_imported(plan.captures, archive, archivist(archive)) == Kept(archived=2)
+    assert plan.would == ImportCounts(archived=2)
+    assert await archive_imported(plan.captures, archive, archivist(archive)) == ImportCounts(archived=2)
     assert {each: pair.message_ids for each, pair in conversations(archive).items()} == {
         "reply_3": ("3", "4"),
         "reply_5": ("4", "5", "6"),
     }
-    assert await keep_imported(plan.captures, archive, archivist(archive)) == Kept(known=2)
+    assert await archive_imported(plan.captures, archive, archivist(archive)) == ImportCounts(known=2)
 
 
 _WHOLE = st.lists(st.integers(1, 12), min_size=2, max_size=5, unique=True).filter(
@@ -85,10 +93,10 @@ async def test_an_import_ends_where_one_capture_after_the_other_would_have_ended
 ) -> None:
     folded, step_by_step = (Archive(tmp_path_factory.mktemp("archive"), clock=HandClock()) for _ in range(2))
     plan = await rehearsed(history, folded)
-    kept = await keep_imported(plan.captures, folded, archivist(folded))
-    assert kept == Kept(archived=plan.would.archived)
+    kept = await archive_imported(plan.captures, folded, archivist(folded))
+    assert kept == ImportCounts(archived=plan.would.archived)
     for each in history:
-        await archivist(step_by_step).keep(each)
+        await archivist(step_by_step).archive_capture(each)
     ours, theirs = conversations(folded), conversations(step_by_step)
     assert {each: (pair.turns, pair.message_ids, pair.answered_at) for each, pair in ours.items()} == {
         each: (pair.turns, pair.message_ids, pair.answered_at) for each, pair in theirs.items()
@@ -103,9 +111,9 @@ async def test_a_second_import_adds_nothing_whatever_was_captured_live_and_in_wh
 ) -> None:
     archive = Archive(tmp_path_factory.mktemp("archive"), clock=HandClock())
     for each in live:
-        await archivist(archive).keep(each)
+        await archivist(archive).archive_capture(each)
     plan = await rehearsed(history, archive)
-    kept = await keep_imported(plan.captures, archive, archivist(archive))
+    kept = await archive_imported(plan.captures, archive, archivist(archive))
     assert (kept.archived, kept.joined, kept.known) == (plan.would.archived, plan.would.joined, 0)
     held = {message_id for pair in conversations(archive).values() for message_id in pair.message_ids}
     assert held == {message_id for each in (*live, *history) for message_id in each.message_ids}

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from hypothesis import given, strategies as st
 
 from intern.core.ids import ConversationId, QAId, SourceId
-from intern.core.records import IndexEntry, TopicBlock, Turn, question_of
-from intern.core.text.words import Rarity, word_set
-from intern.learning.prompts import block_material, blocks_material, index_material
-from intern.stores.blocks import parse_blocks
+from intern.core.records import IndexEntry, TopicBlock, Turn, extract_question
+from intern.core.text.words import WordRarity, stem_set
+from intern.learning.prompts import render_block, render_blocks, render_index
+from intern.stores.blocks import parse_topic_file
 from intern.stores.library import format_index
 
 _TURNS = st.lists(
@@ -30,9 +30,9 @@ def block(*turns: Turn, n: int = 0) -> TopicBlock:
 
 @given(_TURNS, st.integers(600, 2000))
 def test_a_block_keeps_its_bound_its_id_and_its_structure(turns: tuple[Turn, ...], max_chars: int) -> None:
-    material = block_material(block(*turns), max_chars)
+    material = render_block(block(*turns), max_chars)
     assert len(material) <= max_chars
-    [shown] = parse_blocks(f"{material}\n\n".encode(), file="x").blocks
+    [shown] = parse_topic_file(f"{material}\n\n".encode(), file="x").blocks
     assert shown.qa_id == block(*turns).qa_id
     assert shown.turns[0].speaker == turns[0].speaker
     assert shown.turns[-1].speaker == turns[-1].speaker
@@ -41,9 +41,9 @@ def test_a_block_keeps_its_bound_its_id_and_its_structure(turns: tuple[Turn, ...
 @given(st.lists(_TURNS, min_size=1, max_size=9), st.integers(1800, 6000))
 def test_blocks_keep_their_bound(all_turns: list[tuple[Turn, ...]], max_chars: int) -> None:
     blocks = [block(*turns, n=n) for n, turns in enumerate(all_turns)]
-    material = blocks_material(blocks, "anything", max_chars)
+    material = render_blocks(blocks, "anything", max_chars)
     assert len(material) <= max_chars
-    assert parse_blocks(f"{material}\n\n".encode(), file="x").warnings == ()
+    assert parse_topic_file(f"{material}\n\n".encode(), file="x").warnings == ()
 
 
 _SAID = st.lists(
@@ -62,19 +62,19 @@ def test_an_index_is_shown_as_if_it_were_seen_for_the_first_time(
     for listed, query, continues in looks:
         known = {entry.source_id for entry in entries}
         entries = [*entries, *(each for each in listed if each.source_id not in known)] if continues else listed
-        assert index_material(entries, query, max_chars) == _shown(entries, query, max_chars)
+        assert render_index(entries, query, max_chars) == _shown(entries, query, max_chars)
 
 
 def _shown(entries: list[IndexEntry], query: str, max_chars: int) -> str:
     """By the definition: all that fit, the best first."""
-    held = {entry.source_id: word_set(f"{entry.source_id}\n{entry.description}") for entry in entries}
-    rarity = Rarity(held.values())
+    held = {entry.source_id: stem_set(f"{entry.source_id}\n{entry.description}") for entry in entries}
+    rarity = WordRarity(held.values())
     sizes = {entry.source_id: len(f"{entry.source_id}{entry.description}") + 3 for entry in entries}
     if sum(sizes.values()) <= max_chars:
         return format_index(entries).rstrip("\n")
 
     def score(entry: IndexEntry) -> float:
-        return sum(rarity.weight(word) for word in sorted(word_set(query) & held[entry.source_id]))
+        return sum(rarity.weight(word) for word in sorted(stem_set(query) & held[entry.source_id]))
 
     kept, left = list[IndexEntry](), max_chars
     for entry in sorted(entries, key=lambda entry: (-score(entry), entry.source_id)):
@@ -88,9 +88,9 @@ def calls_for(topics: int) -> int:
     """Count the functions that run to show an index of so many topics; one of them is new."""
     told = [f"spool{n % (topics // 8)} relay{n}" for n in range(topics)]
     entries = [IndexEntry(SourceId(f"team:topic-{n:05}.txt"), each) for n, each in enumerate(told)]
-    index_material(entries[1:], "which relay3 has a spool?", 1800)
+    render_index(entries[1:], "which relay3 has a spool?", 1800)
     profile = Profile()
-    profile.runcall(index_material, entries, "which relay3 has spool5?", 1800)
+    profile.runcall(render_index, entries, "which relay3 has spool5?", 1800)
     return sum(each.callcount for each in profile.getstats())
 
 
@@ -100,7 +100,7 @@ def test_an_index_of_many_topics_costs_hardly_more_to_show_than_one_of_few() -> 
 
 
 def test_a_long_answer_gives_way_before_a_short_question_does() -> None:
-    material = block_material(block(Turn("User", "Which port?"), Turn("Team", "It depends. " * 500)), 800)
+    material = render_block(block(Turn("User", "Which port?"), Turn("Team", "It depends. " * 500)), 800)
     assert "User: Which port?\n" in material
     assert material.endswith("…")
     assert len(material) > 700
@@ -108,6 +108,6 @@ def test_a_long_answer_gives_way_before_a_short_question_does() -> None:
 
 def test_the_question_is_what_users_said_before_the_team() -> None:
     asked, added, told, more = Turn("User", "a"), Turn("User", "b"), Turn("Team", "c"), Turn("User", "d")
-    assert question_of([asked, added, told, more]) == "a\nb"
-    assert question_of([told, asked, added]) == "a\nb"
-    assert question_of([told]) == ""
+    assert extract_question([asked, added, told, more]) == "a\nb"
+    assert extract_question([told, asked, added]) == "a\nb"
+    assert extract_question([told]) == ""

@@ -16,7 +16,7 @@ from intern.core.records import CapturedPair, Turn
 from intern.learning.message_changes import MessageChanges
 from intern.stores.archive import Archive
 from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.work import PendingCaptures
 from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, answer_request, author, capture_request, message, pair
@@ -36,11 +36,11 @@ class Captured(Archive):
         self.looked = 0
         self.read = 0
 
-    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
+    def find_conversations(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         self.looked += 1
         return tuple(dict.fromkeys(each.conversation_id for each in self.pairs if message_id in each.message_ids))
 
-    def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
+    def latest_capture(self, conversation_id: ConversationId) -> CapturedPair | None:
         self.read += 1
         return [each for each in self.pairs if each.conversation_id == conversation_id][-1]
 
@@ -48,7 +48,7 @@ class Captured(Archive):
 @asynccontextmanager
 async def waiting(folder: Path, request: CaptureRequest) -> AsyncGenerator[PendingCaptures]:
     """Captures that wait for a word on their images, after a restart."""
-    async with await Database.open(folder / "intern.db") as db:
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
         pending = PendingCaptures(db, clock=HandClock(), conversations_of=lambda _: ())
         await pending.add(request)
         after = PendingCaptures(db, clock=HandClock(), conversations_of=lambda _: ())
@@ -96,27 +96,27 @@ def late(captured: Captured, door: Door | None = None) -> MessageChanges:
 async def test_what_concerns_nothing_that_we_hold_costs_one_look_and_no_call() -> None:
     captured, door = Captured(held(ASKED, TAUGHT)), Door()
     changes = late(captured, door)
-    assert changes.deleted(deleted(CHATTER)) == ((), ())
+    assert changes.record_deletion(deleted(CHATTER)) == ((), ())
     assert captured.looked == 1
-    assert not changes.edited(edited(CHATTER, "rofl"))
+    assert not changes.record_edit(edited(CHATTER, "rofl"))
     assert (captured.looked, captured.read, door.asked) == (2, 0, 0)
 
 
 async def test_a_deleted_message_that_was_captured_is_withdrawn_and_the_others_are_not() -> None:
     changes = late(Captured(held(ASKED, TAUGHT)))
-    assert changes.deleted(deleted(CHATTER, TAUGHT)) == ((), (TAUGHT.id,))
+    assert changes.record_deletion(deleted(CHATTER, TAUGHT)) == ((), (TAUGHT.id,))
 
 
 async def test_a_deleted_message_on_its_way_to_the_archive_is_withdrawn() -> None:
     changes = late(Captured())
-    changes.teaches(capture_request(ASKED, TAUGHT))
-    assert changes.deleted(deleted(ASKED, CHATTER)) == ((), (ASKED.id,))
+    changes.record_capture(capture_request(ASKED, TAUGHT))
+    assert changes.record_deletion(deleted(ASKED, CHATTER)) == ((), (ASKED.id,))
 
 
 async def test_a_deleted_question_that_was_handed_on_is_not_to_be_answered() -> None:
     changes = late(Captured())
-    changes.asks(answer_request(ASKED))
-    assert changes.deleted(deleted(ASKED, CHATTER)) == ((ASKED.id,), ())
+    changes.record_question(answer_request(ASKED))
+    assert changes.record_deletion(deleted(ASKED, CHATTER)) == ((ASKED.id,), ())
 
 
 # Finding B1: so is a new title.
@@ -127,13 +127,13 @@ async def test_an_edited_question_is_asked_anew_unless_it_is_in_work_or_has_an_a
 
     captured = Captured(held(ASKED, TAUGHT)) if known == "captured" else Captured()
     changes = MessageChanges(captured, admits=Door().admits, done_with=done_with)
-    changes.asks(answer_request(ASKED))
+    changes.record_question(answer_request(ASKED))
     if known != "in work":
         changes.mark_settled([ASKED.id])
     with fail_after(5):
         for message, text in ((ASKED, "How, on arm64?"), (CHATTER, "rofl")):
             change = edited(message, text)
-            assert changes.edited(change) == (message is ASKED)
+            assert changes.record_edit(change) == (message is ASKED)
             question = await changes.ask_again(change)
             if message is ASKED and known == "nothing":
                 assert question == Batch(
@@ -146,9 +146,9 @@ async def test_an_edited_question_is_asked_anew_unless_it_is_in_work_or_has_an_a
 async def test_an_edited_answer_is_captured_anew_as_the_team_s_in_the_place_where_it_was_captured() -> None:
     changes = late(Captured(held(ASKED, TAUGHT, conversation="thread_9", channel="9")))
     change = edited(TAUGHT, "So, but slowly.")
-    assert changes.edited(change)
+    assert changes.record_edit(change)
     with fail_after(5):
-        [request] = await changes.captured_anew(change)
+        [request] = await changes.capture_again(change)
 
     assert request == CaptureRequest(
         conversation_id=ConversationId("thread_9"),
@@ -161,17 +161,17 @@ async def test_an_edited_answer_is_captured_anew_as_the_team_s_in_the_place_wher
 async def test_an_edited_message_is_captured_anew_for_each_conversation_that_holds_it() -> None:
     changes = late(Captured(held(ASKED, TAUGHT), held(ASKED, CHATTER, conversation="reply_2")))
     with fail_after(5):
-        requests = await changes.captured_anew(edited(ASKED, "How now?"))
+        requests = await changes.capture_again(edited(ASKED, "How now?"))
     assert [request.conversation_id for request in requests] == ["reply_1", "reply_2"]
 
 
 async def test_an_edit_of_what_is_on_its_way_to_the_archive_follows_it_there() -> None:
     changes = late(Captured())
-    changes.teaches(capture_request(ASKED, TAUGHT, conversation="reply_5"))
+    changes.record_capture(capture_request(ASKED, TAUGHT, conversation="reply_5"))
     change = edited(TAUGHT, "So, but slowly.")
-    assert changes.edited(change)
+    assert changes.record_edit(change)
     with fail_after(5):
-        [request] = await changes.captured_anew(change)
+        [request] = await changes.capture_again(change)
     assert (request.conversation_id, request.messages[0].author.type) == ("reply_5", "team_member")
 
 
@@ -180,11 +180,11 @@ async def test_what_waits_for_its_images_can_be_deleted_and_edited_also_after_a_
     with fail_after(5):
         async with waiting(tmp_path, waits) as pending:
             changes = MessageChanges(Captured(), admits=Door().admits, pending=pending)
-            assert changes.deleted(deleted(TAUGHT, CHATTER)) == ((), (TAUGHT.id,))
+            assert changes.record_deletion(deleted(TAUGHT, CHATTER)) == ((), (TAUGHT.id,))
             change = edited(TAUGHT, "So, but slowly.")
-            assert changes.edited(change)
-            assert not changes.edited(edited(CHATTER, "rofl"))
-            [request] = await changes.captured_anew(change)
+            assert changes.record_edit(change)
+            assert not changes.record_edit(edited(CHATTER, "rofl"))
+            [request] = await changes.capture_again(change)
     assert request == replace(waits, messages=(replace(TAUGHT, text="So, but slowly."),))
 
 
@@ -193,20 +193,20 @@ async def test_a_message_that_is_archived_and_waits_in_one_conversation_is_captu
     with fail_after(5):
         async with waiting(tmp_path, waits) as pending:
             changes = MessageChanges(Captured(held(ASKED, TAUGHT)), admits=Door().admits, pending=pending)
-            changes.teaches(waits)
-            assert len(await changes.captured_anew(edited(TAUGHT, "So, but slowly."))) == 1
+            changes.record_capture(waits)
+            assert len(await changes.capture_again(edited(TAUGHT, "So, but slowly."))) == 1
 
 
 async def test_nothing_is_captured_anew_from_a_channel_that_is_closed_by_now() -> None:
     changes = late(Captured(held(ASKED, TAUGHT)), Door(closed=CHANNEL))
     with fail_after(5):
-        assert await changes.captured_anew(edited(TAUGHT, "A secret.")) == ()
+        assert await changes.capture_again(edited(TAUGHT, "A secret.")) == ()
 
 
 async def test_not_knowing_whether_a_channel_is_open_is_not_the_same_as_a_closed_one() -> None:
     changes = late(Captured(held(ASKED, TAUGHT)), Door(away=True))
     with fail_after(5), pytest.raises(ChatUnavailableError):
-        await changes.captured_anew(edited(TAUGHT, "So."))
+        await changes.capture_again(edited(TAUGHT, "So."))
 
 
 async def test_a_withdrawn_message_and_one_whose_turn_nobody_knows_are_not_captured_anew() -> None:
@@ -214,42 +214,42 @@ async def test_a_withdrawn_message_and_one_whose_turn_nobody_knows_are_not_captu
     newer = held(ASKED, CHATTER, conversation="reply_2")  # without the one that an older pair holds
     changes = late(Captured(stray, held(TAUGHT, conversation="reply_2"), newer))
     with fail_after(5):
-        assert await changes.captured_anew(edited(TAUGHT, "So.")) == ()
+        assert await changes.capture_again(edited(TAUGHT, "So.")) == ()
 
 
 async def test_what_changes_while_a_batch_is_read_concerns_what_follows_from_it() -> None:
     changes = late(Captured())
-    meanwhile = changes.begin()
-    changes.edited(edited(TAUGHT, "So, but slowly."))
-    changes.deleted(deleted(CHATTER))
-    changes.edited(edited(CHATTER, "too late"))
+    meanwhile = changes.start_collecting()
+    changes.record_edit(edited(TAUGHT, "So, but slowly."))
+    changes.record_deletion(deleted(CHATTER))
+    changes.record_edit(edited(CHATTER, "too late"))
 
-    now = meanwhile.captured_now(capture_request(ASKED, TAUGHT, CHATTER))
+    now = meanwhile.update_capture(capture_request(ASKED, TAUGHT, CHATTER))
     assert now is not None
     assert now.messages == (ASKED, replace(TAUGHT, text="So, but slowly."))
-    assert dict(meanwhile.versions_of([ASKED, CHATTER])) == {CHATTER.id: None}
-    assert meanwhile.now([CHATTER]) == ()
+    assert dict(meanwhile.find_changed([ASKED, CHATTER])) == {CHATTER.id: None}
+    assert meanwhile.apply_changes([CHATTER]) == ()
 
-    changes.deleted(deleted(ASKED))
-    assert meanwhile.captured_now(capture_request(ASKED, TAUGHT)) is None
+    changes.record_deletion(deleted(ASKED))
+    assert meanwhile.update_capture(capture_request(ASKED, TAUGHT)) is None
 
 
 async def test_what_changed_before_or_after_a_reading_does_not_concern_it() -> None:
     changes = late(Captured())
-    changes.deleted(deleted(ASKED))
-    meanwhile = changes.begin()
-    changes.end(meanwhile)
-    changes.deleted(deleted(ASKED))
-    assert meanwhile.now([ASKED]) == (ASKED,)
+    changes.record_deletion(deleted(ASKED))
+    meanwhile = changes.start_collecting()
+    changes.stop_collecting(meanwhile)
+    changes.record_deletion(deleted(ASKED))
+    assert meanwhile.apply_changes([ASKED]) == (ASKED,)
 
 
 async def test_the_memory_of_what_was_handed_on_is_bounded() -> None:
     changes = late(Captured())
-    changes.asks(answer_request(ASKED))
+    changes.record_question(answer_request(ASKED))
     for n in range(4_000):
-        changes.asks(answer_request(replace(CHATTER, id=MessageId(str(n)))))
-    assert changes.deleted(deleted(ASKED)).asked == ()
-    assert changes.deleted(deleted(replace(CHATTER, id=MessageId("0")))).asked == (MessageId("0"),)
+        changes.record_question(answer_request(replace(CHATTER, id=MessageId(str(n)))))
+    assert changes.record_deletion(deleted(ASKED)).asked == ()
+    assert changes.record_deletion(deleted(replace(CHATTER, id=MessageId("0")))).asked == (MessageId("0"),)
 
 
 async def test_in_an_answered_thread_what_is_deleted_is_withdrawn_and_what_is_edited_is_read_anew(
@@ -258,19 +258,21 @@ async def test_in_an_answered_thread_what_is_deleted_is_withdrawn_and_what_is_ed
     thread = ChannelId("77")
     inside = replace(CHATTER, id=MessageId("770"), channel_id=thread)
     with fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
             answered = AnsweredThreads(db)
-            await answered.keep(thread, [ThreadMessage(id=ASKED.id, author_id=ASKED.author.id, is_outside=True)])
+            await answered.replace_messages(
+                thread, [ThreadMessage(id=ASKED.id, author_id=ASKED.author.id, is_outside=True)]
+            )
             changes = MessageChanges(Captured(), admits=Door().admits, answered=answered)
-            assert changes.deleted(deleted(CHATTER)).taught == ()
-            assert not answered.is_stirred(thread)
-            assert changes.deleted(deleted(CHATTER, ASKED)).taught == (ASKED.id,)
-            assert answered.is_stirred(thread)
+            assert changes.record_deletion(deleted(CHATTER)).taught == ()
+            assert not answered.has_events(thread)
+            assert changes.record_deletion(deleted(CHATTER, ASKED)).taught == (ASKED.id,)
+            assert answered.has_events(thread)
             await answered.store()
             gone = MessagesDeleted(guild_id=GUILD, channel_id=thread, message_ids=(inside.id,))
-            assert changes.deleted(gone).taught == (inside.id,)
-            assert answered.is_stirred(thread)
+            assert changes.record_deletion(gone).taught == (inside.id,)
+            assert answered.has_events(thread)
             await answered.store()
             # Nothing was captured, so nothing is captured anew.
-            assert not changes.edited(edited(ASKED, "How then?"))
-            assert answered.is_stirred(thread)
+            assert not changes.record_edit(edited(ASKED, "How then?"))
+            assert answered.has_events(thread)

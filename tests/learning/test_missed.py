@@ -9,14 +9,14 @@ import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
-from intern.chat.conversations import capture_of
+from intern.chat.conversations import build_capture
 from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import CaptureRequest, LateChange, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, ConversationId, MessageId
-from intern.core.messages import ChatMessage, Lookups
+from intern.core.messages import ChatMessage, RoleLookupBudget
 from intern.core.records import CapturedPair
 from intern.learning import message_changes as missed_module
-from intern.learning.message_changes import DAYS, MissedChanges
+from intern.learning.message_changes import DAYS, MissedChangeFinder
 from intern.platforms.memory import Call
 from intern.stores.archive import Archive
 from tests.fakes import HandClock
@@ -37,7 +37,12 @@ class Blind(Sandbox):
     hidden: ChannelId | None = None
 
     async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+        self,
+        channel_id: ChannelId,
+        message_id: MessageId | None,
+        limit: int,
+        *,
+        lookups: RoleLookupBudget | None = None,
     ) -> Sequence[ChatMessage]:
         shown = await super().before(channel_id, message_id, limit, lookups=lookups)
         return () if channel_id == self.hidden else shown
@@ -67,7 +72,7 @@ class Down:
             channel_id=channel_id or messages[-1].channel_id,
             messages=messages,
         )
-        return self.archive.append(replace(capture_of(request), replaces=replaces.qa_id if replaces else None))
+        return self.archive.append(replace(build_capture(request), replaces=replaces.qa_id if replaces else None))
 
     def answered(self, channel_id: ChannelId | None = None) -> tuple[ChatMessage, ChatMessage]:
         question = self.say("ann", "How?", channel_id)
@@ -79,7 +84,7 @@ class Down:
         return channel_id not in self.closed
 
     async def look(self, requests: int = 300) -> int:
-        missed = MissedChanges(
+        missed = MissedChangeFinder(
             self.archive,
             self.discord,
             is_withdrawn=self.withdrawn.__contains__,
@@ -89,7 +94,7 @@ class Down:
         )
         self.told.clear()
         with fail_after(5):
-            return await missed.look(self.clock.now(), self.told.append)
+            return await missed.check(self.clock.now(), self.told.append)
 
     @property
     def deleted(self) -> list[MessageId]:
@@ -120,7 +125,7 @@ async def test_what_was_edited_or_deleted_is_told_and_nothing_else(down: Down) -
 # Finding I7.
 async def test_an_edit_that_was_captured_is_no_news_and_a_later_one_is(down: Down) -> None:
     place, (question, answer) = down.discord.general, down.answered()
-    before = down.archive.latest_of(down.archive.conversations_of(answer.id)[0])
+    before = down.archive.latest_capture(down.archive.find_conversations(answer.id)[0])
     edited = down.discord.edit(place, answer.id, f"So, <@{question.author.id}> has hunter2.")
     await down.look()
     assert down.edited == [edited.text]

@@ -6,7 +6,7 @@ import pytest
 
 from intern.core.ids import SourceId
 from intern.core.records import CapturedPair, IndexEntry
-from intern.core.text.words import topic_name
+from intern.core.text.words import make_topic_name
 from intern.facts.prompts import EXTRACT
 from intern.learning.classifying import RULES, classify, integrate
 from intern.learning.prompts import (
@@ -18,12 +18,12 @@ from intern.learning.prompts import (
     ClassifyOut,
     IntegrateIn,
     IntegrateOut,
-    block_material,
-    block_of,
-    blocks_material,
-    index_material,
+    build_block,
+    render_block,
+    render_blocks,
+    render_index,
 )
-from intern.stores.blocks import qa_id_of
+from intern.stores.blocks import make_qa_id
 from tests.learning.pairs import NOON, capture
 
 
@@ -31,7 +31,7 @@ def pair(question: str, answer: str, *, day: int = 0) -> CapturedPair:
     at = NOON + timedelta(days=day)
     told = capture(question, answer, answered_at=at)
     return CapturedPair(
-        qa_id=qa_id_of(at),
+        qa_id=make_qa_id(at),
         timestamp=at,
         conversation_id=told.conversation_id,
         turns=told.turns,
@@ -42,13 +42,13 @@ def pair(question: str, answer: str, *, day: int = 0) -> CapturedPair:
 
 def classified(question: str, answer: str, **index: str) -> ClassifyOut:
     entries = [IndexEntry(SourceId(f"team:{name.replace('_', '-')}.txt"), text) for name, text in index.items()]
-    text = index_material(entries, question, 4000)
-    return classify(ClassifyIn(index=text, pair=block_material(block_of(pair(question, answer)), 6000)))
+    text = render_index(entries, question, 4000)
+    return classify(ClassifyIn(index=text, pair=render_block(build_block(pair(question, answer)), 6000)))
 
 
 def integrated(new: CapturedPair, *old: CapturedPair) -> IntegrateOut:
-    blocks = blocks_material([block_of(each) for each in old], "", 4000)
-    return integrate(IntegrateIn(topic="t", blocks=blocks, pair=block_material(block_of(new), 6000)))
+    blocks = render_blocks([build_block(each) for each in old], "", 4000)
+    return integrate(IntegrateIn(topic="t", blocks=blocks, pair=render_block(build_block(new), 6000)))
 
 
 def test_what_was_masked_names_no_topic() -> None:
@@ -77,7 +77,7 @@ def test_greetings_and_empty_talk_are_skipped(question: str, answer: str) -> Non
 def test_short_and_foreign_pairs_are_kept_under_a_name_that_can_be_a_file(question: str, answer: str) -> None:
     out = classified(question, answer)
     assert not out.skip
-    assert topic_name(out.topic_name) == out.topic_name
+    assert make_topic_name(out.topic_name) == out.topic_name
     assert classified(question, answer) == out
 
 
@@ -86,7 +86,7 @@ def test_a_question_joins_the_topic_that_holds_its_words_and_opens_one_otherwise
         "gpu_detection": "Questions about a GPU that is not detected by the node, NVIDIA drivers.",
         "fees": "Fees.",
     }
-    assert topic_name(classified("Why is my GPU not detected?", "Update the driver.", **index).topic_name) == (
+    assert make_topic_name(classified("Why is my GPU not detected?", "Update the driver.", **index).topic_name) == (
         "gpu-detection"
     )
     assert classified("How do I back up my wallet?", "Copy the key.", **index).topic_name == "back-wallet"

@@ -20,12 +20,20 @@ from intern.core.errors import (
 )
 from intern.core.ids import QAId
 from intern.core.messages import Image
-from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, Parked, Rejected, Replaced
+from intern.core.records import (
+    CapturedPair,
+    PairApproved,
+    PairFiled,
+    PairParked,
+    PairRejected,
+    PairReplaced,
+    PairReviewRequested,
+)
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn, IntegrateOut
-from intern.learning.regenerating import Progress
+from intern.learning.regenerating import RegenerationProgress
 from intern.models.prompt import InT, OutT, Prompt
-from intern.models.usage import Usage
-from intern.stores.sqlite.knowledge import Draft
+from intern.models.usage import UsageCounter
+from intern.stores.sqlite.knowledge import KnowledgeDraft
 from tests.fakes import ScriptedModel
 from tests.learning.anew import KEEP, again, by_first_word
 from tests.learning.pairs import Team, held
@@ -49,7 +57,7 @@ async def test_every_conversation_is_filed_once_by_its_most_complete_capture_old
     same_size = team.archived("disk a", "3 and 5", conversation="thread_1", messages=4)
     told: list[tuple[int, int, int]] = []
 
-    def tell(so_far: Progress) -> None:
+    def tell(so_far: RegenerationProgress) -> None:
         told.append((so_far.classified, so_far.decided, so_far.total))
 
     with fail_after(5):
@@ -58,10 +66,14 @@ async def test_every_conversation_is_filed_once_by_its_most_complete_capture_old
     assert held(team.knowledge) == {"gpu": ["1", "2"], "disk": ["3 and 5"]}
     assert (result.pairs, result.topics, result.parked) == (5, 2, ())
     assert (result.tally.filed, result.tally.replaced) == (3, 2)
-    assert [type(team.knowledge.of(pair.qa_id)) for pair in (first, fullest, same_size)] == [Replaced, Replaced, Filed]
+    assert [type(team.knowledge.last_decision(pair.qa_id)) for pair in (first, fullest, same_size)] == [
+        PairReplaced,
+        PairReplaced,
+        PairFiled,
+    ]
     assert team.knowledge.cursor() == same_size.qa_id
     assert told == [(1, 0, 3), (2, 0, 3), (3, 0, 3), (3, 1, 3), (3, 2, 3), (3, 3, 3)]
-    assert isinstance(team.knowledge.of(late.qa_id), Filed)
+    assert isinstance(team.knowledge.last_decision(late.qa_id), PairFiled)
 
 
 async def test_nobody_reads_the_new_topics_before_all_of_them_take_the_place_of_the_old(team: Team) -> None:
@@ -71,7 +83,7 @@ async def test_nobody_reads_the_new_topics_before_all_of_them_take_the_place_of_
 
     def look(given: IntegrateIn) -> IntegrateOut:
         assert "gpu" in given.blocks  # the draft holds the first
-        seen.append((held(team.knowledge), team.knowledge.all()))
+        seen.append((held(team.knowledge), team.knowledge.read_decisions()))
         return KEEP
 
     team.model.always(INTEGRATE, look)
@@ -79,8 +91,8 @@ async def test_nobody_reads_the_new_topics_before_all_of_them_take_the_place_of_
         await again(team)
         assert seen == [({"old": ["1"]}, [])]
         assert held(team.knowledge) == {"gpu": ["1", "2"]}
-        draft = Draft(team.knowledge)
-        assert (draft.names(), draft.all(), team.knowledge.journal()) == ((), [], [])
+        draft = KnowledgeDraft(team.knowledge)
+        assert (draft.topic_names(), draft.read_decisions(), team.knowledge.read_journal()) == ((), [], [])
         # The next one begins with nothing.
         await again(team)
         assert held(team.knowledge) == {"gpu": ["1", "2"]}
@@ -107,7 +119,7 @@ async def test_a_pair_that_fails_is_parked_and_reported_and_the_others_go_on(tea
         result = await again(team)
 
     assert result.parked == (bad.qa_id,)
-    assert isinstance(team.knowledge.of(bad.qa_id), Parked)
+    assert isinstance(team.knowledge.last_decision(bad.qa_id), PairParked)
     assert held(team.knowledge) == {"gpu": ["1"], "disk": ["3"]}
 
 
@@ -139,7 +151,7 @@ async def test_a_model_that_is_down_leaves_the_old_library_and_its_decisions_alo
 
     assert len(team.model.calls(CLASSIFY)) == 1
     assert list(held(team.knowledge)) == ["old"]
-    assert team.knowledge.all() == []
+    assert team.knowledge.read_decisions() == []
 
 
 async def test_what_is_captured_meanwhile_is_filed_too(team: Team) -> None:
@@ -197,7 +209,7 @@ async def test_a_model_that_lets_nobody_in_ends_it_and_the_old_library_stands(
 
     assert len(team.model.calls(prompt)) == 1
     assert held(team.knowledge) == {"old": ["1", "2"]}
-    assert team.knowledge.all() == []
+    assert team.knowledge.read_decisions() == []
 
 
 @pytest.mark.parametrize("error", [ModelReplyError("junk"), ModelRefusedError("junk")])
@@ -210,7 +222,7 @@ async def test_where_every_pair_fails_the_old_library_stands_and_the_next_begins
         await again(team)
 
     assert held(team.knowledge) == {"old": ["1"]}
-    assert team.knowledge.all() == []
+    assert team.knowledge.read_decisions() == []
     team.model.always(CLASSIFY, by_first_word)
     with fail_after(5):
         await again(team)
@@ -254,11 +266,11 @@ async def test_what_waits_for_review_or_was_rejected_is_left_out_and_stays_so(te
     rejected = team.archived("disk", "3", after=2)
     unseen = team.archived("fan", "4", after=3)
     at = team.clock.now()
-    held_back: list[AwaitingReview | Rejected] = [
-        AwaitingReview(qa_id=fuller.qa_id, at=at),
-        Rejected(qa_id=rejected.qa_id, by="7", at=at),
+    held_back: list[PairReviewRequested | PairRejected] = [
+        PairReviewRequested(qa_id=fuller.qa_id, at=at),
+        PairRejected(qa_id=rejected.qa_id, by="7", at=at),
     ]
-    await team.decided(*[Approved(qa_id=approved.qa_id, at=at), *held_back])
+    await team.decided(*[PairApproved(qa_id=approved.qa_id, at=at), *held_back])
 
     def is_unseen(qa_id: QAId) -> bool:
         return qa_id == unseen.qa_id
@@ -268,9 +280,9 @@ async def test_what_waits_for_review_or_was_rejected_is_left_out_and_stays_so(te
 
     assert held(team.knowledge) == {"gpu": ["1"]}
     assert (result.pairs, result.tally.filed, result.tally.replaced) == (4, 1, 0)
-    assert [team.knowledge.of(each.qa_id) for each in held_back] == held_back
-    assert team.knowledge.of(unseen.qa_id) is None
-    assert isinstance(team.knowledge.of(approved.qa_id), Filed)
+    assert [team.knowledge.last_decision(each.qa_id) for each in held_back] == held_back
+    assert team.knowledge.last_decision(unseen.qa_id) is None
+    assert isinstance(team.knowledge.last_decision(approved.qa_id), PairFiled)
 
 
 @pytest.mark.rest
@@ -279,7 +291,9 @@ async def test_its_decisions_count_though_the_clock_went_back(team: Team, back: 
     pairs = [team.archived(f"gpu {n}", str(n), after=n) for n in range(3)]
     with fail_after(5):
         await again(team)
-        newest = max(each.at for each in map(team.knowledge.of, [pair.qa_id for pair in pairs]) if each is not None)
+        newest = max(
+            each.at for each in map(team.knowledge.last_decision, [pair.qa_id for pair in pairs]) if each is not None
+        )
         team.clock.turn(seconds=-back)
 
         def another_mind(given: ClassifyIn) -> ClassifyOut:
@@ -291,12 +305,12 @@ async def test_its_decisions_count_though_the_clock_went_back(team: Team, back: 
         result = await again(team)
 
     team.open()
-    decided = [team.knowledge.of(pair.qa_id) for pair in pairs]
+    decided = [team.knowledge.last_decision(pair.qa_id) for pair in pairs]
     assert held(team.knowledge) == {"other": ["0", "2"]}
-    assert [type(each) for each in decided] == [Filed, Parked, Filed]
-    assert {each.topic for each in decided if isinstance(each, Filed)} == {"other"}
+    assert [type(each) for each in decided] == [PairFiled, PairParked, PairFiled]
+    assert {each.topic for each in decided if isinstance(each, PairFiled)} == {"other"}
     assert {each.at for each in decided if each is not None} == {newest}
-    assert [each.qa_id for each in team.knowledge.parked()] == list(result.parked) == [pairs[1].qa_id]
+    assert [each.qa_id for each in team.knowledge.list_parked()] == list(result.parked) == [pairs[1].qa_id]
 
 
 async def test_what_is_rejected_while_the_library_is_rebuilt_is_not_in_the_new_one(team: Team) -> None:
@@ -304,7 +318,7 @@ async def test_what_is_rejected_while_the_library_is_rebuilt_is_not_in_the_new_o
 
     async def rejected_meanwhile(_: IntegrateIn) -> IntegrateOut:
         team.clock.turn(seconds=1)
-        await team.decided(Rejected(qa_id=pairs[0].qa_id, at=team.clock.now()))
+        await team.decided(PairRejected(qa_id=pairs[0].qa_id, at=team.clock.now()))
         return KEEP
 
     team.model.next(INTEGRATE, rejected_meanwhile)
@@ -312,12 +326,12 @@ async def test_what_is_rejected_while_the_library_is_rebuilt_is_not_in_the_new_o
         await again(team)
 
     assert held(team.knowledge) == {"gpu": ["1", "2"]}
-    assert isinstance(team.knowledge.of(pairs[0].qa_id), Rejected)
+    assert isinstance(team.knowledge.last_decision(pairs[0].qa_id), PairRejected)
 
 
 @pytest.mark.rest
 async def test_it_tells_what_it_cost(team: Team) -> None:
-    usage = Usage()
+    usage = UsageCounter()
 
     class Metered(ScriptedModel):
         async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
@@ -329,9 +343,9 @@ async def test_it_tells_what_it_cost(team: Team) -> None:
     team.model.always(INTEGRATE, KEEP)
     for n in range(40):
         team.archived("gpu", str(n), after=n)
-    told: list[Progress] = []
+    told: list[RegenerationProgress] = []
     with fail_after(20):
         result = await again(team, progress=told.append)
 
     assert (result.calls, result.tokens) == (79, 79 * 105)
-    assert told[-1] == Progress(classified=40, decided=40, total=40, calls=79, tokens=79 * 105)
+    assert told[-1] == RegenerationProgress(classified=40, decided=40, total=40, calls=79, tokens=79 * 105)

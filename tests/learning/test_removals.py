@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from anyio import fail_after
 
-from intern.core.flow import Filing, Topic
+from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import TopicName
-from intern.core.records import CapturedPair, Filed, Moved
+from intern.core.records import CapturedPair, PairFiled, PairMoved
 from intern.learning.prompts import INTEGRATE, IntegrateOut
-from intern.service.reading import removed_from
+from intern.service.reading import find_removed_pairs
 from tests.learning.pairs import Team
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ async def replacing(team: Team, *old: CapturedPair) -> CapturedPair:
     """A new pair that makes these obsolete."""
     pair = team.archived("New?", "Like that.", after=1)
     team.model.next(INTEGRATE, IntegrateOut(skip=False, remove_ids=tuple(each.qa_id for each in old)))
-    await team.filer.file(Filing(pair=pair, choice=Topic(name=NODES)))
+    await team.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES)))
     return pair
 
 
@@ -32,10 +32,10 @@ async def test_removed_blocks_are_told_with_their_text_and_what_took_their_place
     with fail_after(5):
         first = await replacing(team, old[0])
         second = await replacing(team, old[1])
-    removed = removed_from(NODES, team.knowledge, team.archive)
+    removed = find_removed_pairs(NODES, team.knowledge, team.archive)
     assert [(each.qa_id, each.by) for each in removed] == [(old[0].qa_id, first.qa_id), (old[1].qa_id, second.qa_id)]
     assert [each.turns for each in removed] == [old[0].turns, old[1].turns]
-    assert removed_from(TopicName("other"), team.knowledge, team.archive) == ()
+    assert find_removed_pairs(TopicName("other"), team.knowledge, team.archive) == ()
 
 
 async def test_what_stands_again_is_not_told_as_removed(team: Team) -> None:
@@ -43,8 +43,8 @@ async def test_what_stands_again_is_not_told_as_removed(team: Team) -> None:
     again = team.archived("Again?", "So.")
     with fail_after(5):
         await replacing(team, team.archive.get(old.qa_id) or again)
-    await team.decided(Filed(qa_id=old.qa_id, topic=NODES, at=team.clock.now()))
-    assert removed_from(NODES, team.knowledge, team.archive) == ()
+    await team.decided(PairFiled(qa_id=old.qa_id, topic=NODES, at=team.clock.now()))
+    assert find_removed_pairs(NODES, team.knowledge, team.archive) == ()
 
 
 async def test_a_removal_stays_visible_where_the_pair_that_caused_it_moves_on(team: Team) -> None:
@@ -52,8 +52,8 @@ async def test_a_removal_stays_visible_where_the_pair_that_caused_it_moves_on(te
     await team.placed("nodes", old)
     with fail_after(5):
         pair = await replacing(team, old)
-    await team.decided(Moved(qa_id=pair.qa_id, topic=TopicName("gpu"), at=team.clock.now()))
-    assert [each.qa_id for each in removed_from(NODES, team.knowledge, team.archive)] == [old.qa_id]
+    await team.decided(PairMoved(qa_id=pair.qa_id, topic=TopicName("gpu"), at=team.clock.now()))
+    assert [each.qa_id for each in find_removed_pairs(NODES, team.knowledge, team.archive)] == [old.qa_id]
 
 
 async def test_what_was_withdrawn_is_shown_to_nobody(team: Team) -> None:
@@ -62,5 +62,5 @@ async def test_what_was_withdrawn_is_shown_to_nobody(team: Team) -> None:
     with fail_after(5):
         await replacing(team, old)
         await team.withdraw(old.message_ids[:1])
-    [removed] = removed_from(NODES, team.knowledge, team.archive)
+    [removed] = find_removed_pairs(NODES, team.knowledge, team.archive)
     assert (removed.qa_id, removed.turns) == (old.qa_id, ())

@@ -13,11 +13,11 @@ from anyio import fail_after
 
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.ids import TopicName
-from intern.core.records import Filed, Forgotten, Parked, Removed, Withdrawn
-from intern.learning.filing import take_out
-from intern.learning.prompts import CLASSIFY, INTEGRATE, LearningOptions, block_of
-from intern.learning.regenerating import progress_of
-from intern.stores.sqlite.knowledge import Draft
+from intern.core.records import MessagesForgotten, MessagesWithdrawn, PairFiled, PairParked, PairRemoved
+from intern.learning.filing import remove_messages
+from intern.learning.prompts import CLASSIFY, INTEGRATE, LearningOptions, build_block
+from intern.learning.regenerating import read_progress
+from intern.stores.sqlite.knowledge import KnowledgeDraft
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome, until_killed
 from tests.learning.pairs import Team, held
 from tests.samples import pair
@@ -119,7 +119,7 @@ async def stopped(team: Team, **options: Any) -> None:
 
 async def test_what_a_model_chose_before_it_went_away_is_kept(team: Team) -> None:
     await stopped(team)
-    progress = progress_of(team.knowledge)
+    progress = read_progress(team.knowledge)
     assert progress is not None
     assert (progress.classified, progress.decided, progress.total) == (3, 0, 4)
     assert held(team.knowledge) == {}
@@ -129,7 +129,7 @@ async def test_what_a_model_chose_before_it_went_away_is_kept(team: Team) -> Non
 
     assert len(team.model.calls(CLASSIFY)) == 1
     assert held(team.knowledge) == {"gpu": ["0", "1", "2", "3"]}
-    assert progress_of(team.knowledge) is None
+    assert read_progress(team.knowledge) is None
 
 
 @pytest.mark.parametrize("changed", ["options", "basis", "archive"])
@@ -143,34 +143,34 @@ async def test_it_begins_anew_where_what_decides_the_result_has_changed(team: Te
     else:
         [week] = team.raw.iterdir()
         week.write_bytes(week.read_bytes().replace(b"Team: 2", b"Team: two"))
-    stale = block_of(pair("stale", "stale"))
-    await Draft(team.knowledge).change(lambda draft: draft.put(TopicName("stale"), stale))
+    stale = build_block(pair("stale", "stale"))
+    await KnowledgeDraft(team.knowledge).change(lambda draft: draft.file_blocks(TopicName("stale"), stale))
     team.open()
     with fail_after(5):
         await again(team, **options)
 
     assert len(team.model.calls(CLASSIFY)) == 4
-    assert team.knowledge.names() == ("gpu",)
+    assert team.knowledge.topic_names() == ("gpu",)
 
 
 async def test_what_happened_while_it_lay_still_is_taken_in(team: Team) -> None:
     await stopped(team)
-    first = next(iter(team.archive.after(None)))
+    first = next(iter(team.archive.pairs_after(None)))
     team.archived("disk", "later", after=9)
     team.clock.turn(hours=1)
-    await team.decided(Withdrawn(message_ids=first.message_ids, at=team.clock.now()))
+    await team.decided(MessagesWithdrawn(message_ids=first.message_ids, at=team.clock.now()))
     team.open()
     with fail_after(5):
         result = await again(team)
 
     assert held(team.knowledge) == {"gpu": ["1", "2", "3"], "disk": ["later"]}
-    assert isinstance(team.knowledge.of(first.qa_id), Removed)
+    assert isinstance(team.knowledge.last_decision(first.qa_id), PairRemoved)
     assert result.pairs == 5
 
 
 async def test_decisions_about_the_old_library_meanwhile_do_not_hide_what_the_new_one_lacks(team: Team) -> None:
     """The bot went on with the old library, and filed there what the new one had parked or skipped."""
-    pairs = list(team.archive.after(None))
+    pairs = list(team.archive.pairs_after(None))
     team.model.next(INTEGRATE, ModelReplyError("junk"))
     team.model.always(CLASSIFY, by_first_word)
 
@@ -178,13 +178,13 @@ async def test_decisions_about_the_old_library_meanwhile_do_not_hide_what_the_ne
     with fail_after(5), pytest.raises(ModelUnavailableError):
         await again(team)
     team.clock.turn(hours=1)
-    await team.decided(Filed(qa_id=pairs[1].qa_id, topic=TopicName("old"), at=team.clock.now()))
+    await team.decided(PairFiled(qa_id=pairs[1].qa_id, topic=TopicName("old"), at=team.clock.now()))
     team.open()
     with fail_after(5):
         await again(team)
 
     assert held(team.knowledge) == {"gpu": ["0", "2", "3"]}
-    assert isinstance(team.knowledge.of(pairs[1].qa_id), Parked)
+    assert isinstance(team.knowledge.last_decision(pairs[1].qa_id), PairParked)
 
 
 async def test_what_was_forgotten_while_it_lay_still_counts_as_removed(team: Team) -> None:
@@ -194,13 +194,13 @@ async def test_what_was_forgotten_while_it_lay_still_counts_as_removed(team: Tea
     team.model.next(INTEGRATE, ModelUnavailableError("down"))
     with fail_after(5), pytest.raises(ModelUnavailableError):
         await again(team)
-    first = next(iter(team.archive.after(None)))
-    forgotten = Forgotten(message_ids=first.message_ids, at=team.clock.now())
-    await team.knowledge.change(partial(take_out, team.knowledge, team.archive, forgotten, first.message_ids))
+    first = next(iter(team.archive.pairs_after(None)))
+    forgotten = MessagesForgotten(message_ids=first.message_ids, at=team.clock.now())
+    await team.knowledge.change(partial(remove_messages, team.knowledge, team.archive, forgotten, first.message_ids))
     team.open()
-    assert Draft(team.knowledge).topic_of(first.qa_id) is None
+    assert KnowledgeDraft(team.knowledge).find_topic(first.qa_id) is None
     with fail_after(5):
         await again(team)
 
     assert held(team.knowledge) == {"gpu": ["1", "2", "3"]}
-    assert isinstance(team.knowledge.of(first.qa_id), Removed)
+    assert isinstance(team.knowledge.last_decision(first.qa_id), PairRemoved)

@@ -7,22 +7,22 @@ from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.core.errors import ConfigError
-from intern.core.flow import Filing, Skip, Topic
+from intern.core.flow import FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.core.records import (
-    Approved,
-    AwaitingReview,
     CapturedPair,
-    Filed,
+    PairApproved,
     PairDecision,
-    Rejected,
-    Removed,
-    Replaced,
+    PairFiled,
+    PairRejected,
+    PairRemoved,
+    PairReplaced,
+    PairReviewRequested,
     Turn,
 )
-from intern.learning.filing import Tally, catch_up
+from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import LearningOptions
-from intern.learning.review import Review, reviewed, waiting_with
+from intern.learning.review import Review, find_waiting_pairs, make_review_decisions
 from tests.fakes import UNCOUNTED
 from tests.learning.pairs import Team, capture
 
@@ -38,19 +38,19 @@ def team(team: Team) -> Team:
     return team
 
 
-async def nobody(pair: CapturedPair) -> Topic | Skip:
+async def nobody(pair: CapturedPair) -> TopicChoice | SkipChoice:
     raise AssertionError(f"nobody should be asked about {pair.qa_id}")
 
 
-async def nodes(pair: CapturedPair) -> Topic | Skip:
-    return Topic(name=NODES)
+async def nodes(pair: CapturedPair) -> TopicChoice | SkipChoice:
+    return TopicChoice(name=NODES)
 
 
 async def said(team: Team, action: str, *pairs: CapturedPair | str, by: str = "77") -> tuple[PairDecision, ...]:
     """What is written down of it."""
     ids = tuple(QAId(pair) if isinstance(pair, str) else pair.qa_id for pair in pairs)
     review = Review(action="approve" if action == "approve" else "reject", qa_ids=ids, by=by)
-    taken = reviewed(review, team.knowledge, team.archive, team.clock.now())
+    taken = make_review_decisions(review, team.knowledge, team.archive, team.clock.now())
     await team.decided(*taken)
     return taken
 
@@ -69,16 +69,16 @@ def fuller(team: Team, pair: CapturedPair, *, more: str = "And so.") -> Captured
 
 
 async def filed(team: Team, pair: CapturedPair) -> PairDecision:
-    return await team.filer.file(Filing(pair=pair, choice=await team.filer.choice(pair, nodes)))
+    return await team.filer.file(FilingDecision(pair=pair, choice=await team.filer.choose_topic(pair, nodes)))
 
 
 async def test_a_new_capture_waits_and_no_model_is_asked(team: Team) -> None:
     pairs = [team.archived(f"Question {n}?") for n in range(2)]
     with fail_after(5):
-        tally = await catch_up(team.archive.after(None), filer=team.filer, choose=nobody, attempts=UNCOUNTED)
-    assert tally == Tally(awaiting_review=2)
-    assert (team.model.asked, team.knowledge.names()) == ([], ())
-    assert [each.qa_id for each in team.knowledge.awaiting()] == [pair.qa_id for pair in pairs]
+        tally = await file_pairs(team.archive.pairs_after(None), filer=team.filer, choose=nobody, attempts=UNCOUNTED)
+    assert tally == DecisionCounts(awaiting_review=2)
+    assert (team.model.asked, team.knowledge.topic_names()) == ([], ())
+    assert [each.qa_id for each in team.knowledge.list_awaiting_review()] == [pair.qa_id for pair in pairs]
     assert team.knowledge.cursor() == pairs[-1].qa_id
 
 
@@ -87,20 +87,20 @@ async def test_what_waits_goes_on_waiting_whoever_asks_for_it(team: Team) -> Non
     with fail_after(5):
         first = await filed(team, pair)
         team.open()
-        assert await team.filer.file(Filing(pair=pair, choice=Topic(name=NODES))) == first
-    assert list(team.knowledge.all()) == [AwaitingReview(qa_id=pair.qa_id, at=team.clock.now())]
+        assert await team.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES))) == first
+    assert list(team.knowledge.read_decisions()) == [PairReviewRequested(qa_id=pair.qa_id, at=team.clock.now())]
 
 
 async def test_what_was_approved_is_filed_like_a_new_one(team: Team) -> None:
     pair = team.archived()
     with fail_after(5):
         await filed(team, pair)
-        assert await said(team, "approve", pair) == (Approved(qa_id=pair.qa_id, by="77", at=team.clock.now()),)
-        assert [each.qa_id for each in team.knowledge.due()] == [pair.qa_id]
-        tally = await catch_up(iter([pair]), filer=team.filer, choose=nodes, attempts=UNCOUNTED)
-    assert tally == Tally(filed=1)
-    assert team.knowledge.topic_of(pair.qa_id) == NODES
-    assert list(team.knowledge.due()) == []
+        assert await said(team, "approve", pair) == (PairApproved(qa_id=pair.qa_id, by="77", at=team.clock.now()),)
+        assert [each.qa_id for each in team.knowledge.list_due()] == [pair.qa_id]
+        tally = await file_pairs(iter([pair]), filer=team.filer, choose=nodes, attempts=UNCOUNTED)
+    assert tally == DecisionCounts(filed=1)
+    assert team.knowledge.find_topic(pair.qa_id) == NODES
+    assert list(team.knowledge.list_due()) == []
 
 
 async def test_what_was_rejected_is_never_filed(team: Team) -> None:
@@ -109,9 +109,9 @@ async def test_what_was_rejected_is_never_filed(team: Team) -> None:
         await filed(team, pair)
         await said(team, "reject", pair)
         team.open()
-        decision = await team.filer.file(Filing(pair=pair, choice=Topic(name=NODES)))
-    assert isinstance(decision, Rejected)
-    assert team.knowledge.names() == ()
+        decision = await team.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES)))
+    assert isinstance(decision, PairRejected)
+    assert team.knowledge.topic_names() == ()
 
 
 async def test_until_a_fuller_capture_is_approved_the_older_block_stands_and_it_does_if_it_is_rejected(
@@ -123,18 +123,18 @@ async def test_until_a_fuller_capture_is_approved_the_older_block_stands_and_it_
         await filed(team, first)
         await said(team, "approve", first)
         await filed(team, first)
-        assert isinstance(await filed(team, second), AwaitingReview)
-        assert [block.qa_id for block in team.knowledge.read(NODES)] == [first.qa_id]
+        assert isinstance(await filed(team, second), PairReviewRequested)
+        assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [first.qa_id]
         await said(team, "reject", second)
-        assert isinstance(await filed(team, second), Rejected)
-        assert [block.qa_id for block in team.knowledge.read(NODES)] == [first.qa_id]
+        assert isinstance(await filed(team, second), PairRejected)
+        assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [first.qa_id]
         third = fuller(team, second, more="No: so.")
         await filed(team, third)
         await said(team, "approve", third)
         await filed(team, third)
-    assert [block.qa_id for block in team.knowledge.read(NODES)] == [third.qa_id]
-    assert isinstance(team.knowledge.of(first.qa_id), Replaced)
-    assert isinstance(team.knowledge.of(second.qa_id), Rejected)
+    assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [third.qa_id]
+    assert isinstance(team.knowledge.last_decision(first.qa_id), PairReplaced)
+    assert isinstance(team.knowledge.last_decision(second.qa_id), PairRejected)
 
 
 async def test_older_versions_need_not_wait_once_a_fuller_one_is_approved(team: Team) -> None:
@@ -147,11 +147,11 @@ async def test_older_versions_need_not_wait_once_a_fuller_one_is_approved(team: 
             await filed(team, pair)
     at = team.clock.now()
     assert set(await said(team, "approve", third)) == {
-        Approved(qa_id=third.qa_id, by="77", at=at),
-        Replaced(qa_id=second.qa_id, by=third.qa_id, at=at),
-        Replaced(qa_id=first.qa_id, by=third.qa_id, at=at),
+        PairApproved(qa_id=third.qa_id, by="77", at=at),
+        PairReplaced(qa_id=second.qa_id, by=third.qa_id, at=at),
+        PairReplaced(qa_id=first.qa_id, by=third.qa_id, at=at),
     }
-    assert [each.qa_id for each in team.knowledge.awaiting()] == [other.qa_id]
+    assert [each.qa_id for each in team.knowledge.list_awaiting_review()] == [other.qa_id]
 
 
 async def test_what_waits_is_found_by_any_of_its_messages_newest_first(team: Team) -> None:
@@ -161,7 +161,7 @@ async def test_what_waits_is_found_by_any_of_its_messages_newest_first(team: Tea
     other = team.archived("Other?", "So.")
 
     def found(message_id: str) -> list[QAId]:
-        return [pair.qa_id for pair in waiting_with(MessageId(message_id), team.knowledge, team.archive)]
+        return [pair.qa_id for pair in find_waiting_pairs(MessageId(message_id), team.knowledge, team.archive)]
 
     with fail_after(5):
         assert found(first.message_ids[0]) == []  # nobody has looked at it yet
@@ -180,7 +180,7 @@ async def test_a_capture_whose_question_was_deleted_waits_for_nobody(team: Team)
     pair = team.archived()
     with fail_after(5):
         await team.withdraw(pair.message_ids)
-        assert isinstance(await filed(team, pair), Removed)
+        assert isinstance(await filed(team, pair), PairRemoved)
 
 
 async def test_what_was_filed_before_review_was_wanted_stays(team: Team) -> None:
@@ -189,7 +189,7 @@ async def test_what_was_filed_before_review_was_wanted_stays(team: Team) -> None
         team.filer.options = LearningOptions()
         await filed(team, pair)
         team.open()
-        assert isinstance(await filed(team, pair), Filed)
+        assert isinstance(await filed(team, pair), PairFiled)
 
 
 async def test_saying_the_same_twice_is_harmless_and_the_opposite_is_an_error(team: Team) -> None:
@@ -219,7 +219,7 @@ async def test_an_id_that_is_unknown_or_waits_for_nobody_is_an_error_and_nothing
     waiting = team.archived("Three?")
     with fail_after(5):
         await filed(team, waiting)
-    before = list(team.knowledge.all())
+    before = list(team.knowledge.read_decisions())
     for wrong, why in (
         (pair, "been filed already"),
         (undecided, "not been looked at yet"),
@@ -228,4 +228,4 @@ async def test_an_id_that_is_unknown_or_waits_for_nobody_is_an_error_and_nothing
     ):
         with pytest.raises(ConfigError, match=why):
             await said(team, action, waiting, wrong)
-    assert team.knowledge.all() == before
+    assert team.knowledge.read_decisions() == before

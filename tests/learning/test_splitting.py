@@ -13,10 +13,10 @@ from structlog.testing import capture_logs
 
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.ids import MessageId, QAId, TopicName
-from intern.core.records import CapturedPair, Filed, Moved, Turn
-from intern.core.text.words import topic_name
-from intern.learning.classifying import free_name, outline_of, split_topic
-from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut, block_of
+from intern.core.records import CapturedPair, PairFiled, PairMoved, Turn
+from intern.core.text.words import make_topic_name
+from intern.learning.classifying import format_outline, free_name, split_topic
+from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut, build_block
 from tests.examples import examples
 from tests.fakes import KilledError
 from tests.learning.pairs import Team
@@ -41,7 +41,7 @@ class Grown(Team):
     async def filed(self, question: str, topic: TopicName = NODES) -> CapturedPair:
         pair = self.archived(question, "Like this.")
         await self.placed(topic, pair)
-        await self.decided(Filed(qa_id=pair.qa_id, topic=topic, at=self.clock.now()))
+        await self.decided(PairFiled(qa_id=pair.qa_id, topic=topic, at=self.clock.now()))
         return pair
 
     def splits(self, name: str, *moves: CapturedPair | str) -> None:
@@ -49,8 +49,8 @@ class Grown(Team):
         self.model.next(SPLIT_TOPIC, SplitOut(topic_name=name, move_ids=ids))
 
     def where(self) -> dict[TopicName, list[QAId]]:
-        names = self.knowledge.names()
-        return {name: [block.qa_id for block in self.knowledge.read(name)] for name in names}
+        names = self.knowledge.topic_names()
+        return {name: [block.qa_id for block in self.knowledge.read_topic(name)] for name in names}
 
 
 @pytest.fixture
@@ -70,12 +70,12 @@ async def test_the_model_says_what_leaves_and_each_move_is_a_decision(team: Grow
         assert await team.filer.split_outgrown(NODES) == GPU
     assert team.where() == {NODES: ids(team.pairs[2:]), GPU: ids(team.pairs[:2])}
     for pair in team.pairs[:2]:
-        assert team.knowledge.of(pair.qa_id) == Moved(qa_id=pair.qa_id, topic=GPU, at=team.clock.now())
-    assert isinstance(team.knowledge.of(team.pairs[2].qa_id), Filed)
+        assert team.knowledge.last_decision(pair.qa_id) == PairMoved(qa_id=pair.qa_id, topic=GPU, at=team.clock.now())
+    assert isinstance(team.knowledge.last_decision(team.pairs[2].qa_id), PairFiled)
     [given] = team.model.calls(SPLIT_TOPIC)
     assert given.questions.splitlines() == [f"{pair.qa_id} {pair.question}" for pair in team.pairs]
     for pair in team.pairs:
-        assert team.knowledge.topic_of(pair.qa_id) == (GPU if pair in team.pairs[:2] else NODES)
+        assert team.knowledge.find_topic(pair.qa_id) == (GPU if pair in team.pairs[:2] else NODES)
 
 
 @pytest.mark.parametrize(("pairs", "max_topic_chars"), [(4, 10_000), (1, 10)])
@@ -106,14 +106,14 @@ async def test_a_name_that_a_topic_has_gets_a_number(team: Grown, name: str) -> 
 @given(st.text("ab-", min_size=1, max_size=70), st.integers(0, 12))
 def test_a_free_name_is_free_and_its_own_slug(label: str, taken: int) -> None:
     try:
-        name = topic_name(label)
+        name = make_topic_name(label)
     except ValueError:
         return
     used: list[TopicName] = []
     for _ in range(taken + 1):
         free = free_name(name, used)
         assert free not in used
-        assert topic_name(free) == free
+        assert make_topic_name(free) == free
         used.append(free)
 
 
@@ -153,12 +153,12 @@ async def test_after_a_bad_reply_nobody_is_asked_before_the_topic_has_grown_by_a
         for _ in range(3):
             assert await team.filer.split_outgrown(NODES) is None
         assert len(team.model.asked) == 1
-        length = len(team.knowledge.text(NODES))
+        length = len(team.knowledge.read_text(NODES))
         team.splits("gpu", team.pairs[0])
         opened = None
         while opened is None:
             await team.filed("One more?")
-            grown = len(team.knowledge.text(NODES))
+            grown = len(team.knowledge.read_text(NODES))
             opened = await team.filer.split_outgrown(NODES)
             assert (opened is not None) == (grown >= 1.25 * length)
 
@@ -190,7 +190,7 @@ async def test_killed_at_any_step_all_blocks_have_moved_and_their_decisions_say_
     for steps in range(2):
         async with Grown.at(tmp_path / str(steps)) as team:
             await team.grow()
-            before = {block.qa_id: block for block in team.knowledge.read(NODES)}
+            before = {block.qa_id: block for block in team.knowledge.read_topic(NODES)}
             moves = ids(team.pairs[:2])
             team.open(steps)
             team.splits("gpu", *moves)
@@ -198,12 +198,14 @@ async def test_killed_at_any_step_all_blocks_have_moved_and_their_decisions_say_
                 await team.filer.split_outgrown(NODES)
 
             team.open()
-            stands = {block.qa_id: (topic, block) for topic in (NODES, GPU) for block in team.knowledge.read(topic)}
+            stands = {
+                block.qa_id: (topic, block) for topic in (NODES, GPU) for block in team.knowledge.read_topic(topic)
+            }
             assert {qa_id: block for qa_id, (_, block) in stands.items()} == before
             seen.append(set(moves) == {qa_id for qa_id, (topic, _) in stands.items() if topic == GPU})
             for qa_id, (topic, _) in stands.items():
-                decision = team.knowledge.of(qa_id)
-                assert isinstance(decision, Moved if topic == GPU else Filed)
+                decision = team.knowledge.last_decision(qa_id)
+                assert isinstance(decision, PairMoved if topic == GPU else PairFiled)
                 assert decision.topic == topic
     assert seen == [False, True]
 
@@ -213,10 +215,10 @@ async def test_killed_at_any_step_all_blocks_have_moved_and_their_decisions_say_
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=80), st.integers(300, 6000))
 def test_the_outline_keeps_its_bound_and_its_lines_whatever_is_asked(questions: list[str], max_chars: int) -> None:
     blocks = [
-        replace(block_of(pair_of(n=n)), turns=(Turn("User", text), Turn("Team", "So.")))
+        replace(build_block(pair_of(n=n)), turns=(Turn("User", text), Turn("Team", "So.")))
         for n, text in enumerate(questions)
     ]
-    lines = outline_of(blocks, max_chars).splitlines()
+    lines = format_outline(blocks, max_chars).splitlines()
     assert sum(len(line) + 1 for line in lines) <= max_chars
     assert len(lines) >= min(len(blocks), 2)
     known = [block.qa_id for block in blocks]
@@ -226,8 +228,8 @@ def test_the_outline_keeps_its_bound_and_its_lines_whatever_is_asked(questions: 
 
 @pytest.mark.rest
 async def test_the_prompt_stays_the_same_size_however_long_the_topic_is(team: Grown) -> None:
-    blocks = [replace(block_of(pair_of(n=n)), turns=turns(n)) for n in range(2000)]
-    await team.knowledge.change(lambda change: change.put(NODES, *blocks))
+    blocks = [replace(build_block(pair_of(n=n)), turns=turns(n)) for n in range(2000)]
+    await team.knowledge.change(lambda change: change.file_blocks(NODES, *blocks))
     team.model.next(SPLIT_TOPIC, split_topic)
     with fail_after(20):
         opened = await team.filer.split_outgrown(NODES)
@@ -247,7 +249,7 @@ def test_rules_split_by_the_word_that_parts_the_questions_most_evenly() -> None:
     out = split_topic(SplitIn(topic="nodes", questions="\n".join(lines)))
     assert out.move_ids in (("qa_0", "qa_1", "qa_2"), ("qa_3", "qa_4", "qa_5"))
     assert out == split_topic(SplitIn(topic="nodes", questions="\n".join(lines)))
-    assert topic_name(out.topic_name) == out.topic_name
+    assert make_topic_name(out.topic_name) == out.topic_name
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Zl", "Zp", "Cc"])), min_size=2, max_size=9))
@@ -255,7 +257,7 @@ def test_rules_always_move_some_and_leave_some(questions: list[str]) -> None:
     lines = [f"qa_{n} {' '.join(text.split())}" for n, text in enumerate(questions)]
     out = split_topic(SplitIn(topic="nodes", questions="\n".join(lines)))
     assert 0 < len(out.move_ids) < len(lines)
-    assert topic_name(out.topic_name)
+    assert make_topic_name(out.topic_name)
 
 
 async def test_a_withdrawal_finds_what_has_moved(team: Grown) -> None:

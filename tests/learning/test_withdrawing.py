@@ -14,25 +14,25 @@ from anyio import fail_after
 from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from intern.core.flow import Filing, Skip, Topic
+from intern.core.flow import FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import ConversationId, MessageId, TopicName
 from intern.core.records import (
     Capture,
     CapturedPair,
-    Filed,
+    MessagesWithdrawn,
     PairDecision,
-    Removed,
-    Replaced,
+    PairFiled,
+    PairRemoved,
+    PairReplaced,
     Speaker,
     TopicBlock,
     Turn,
-    Withdrawn,
 )
 from intern.learning.archiving import Archivist
-from intern.learning.filing import Tally, catch_up
+from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Regeneration
-from intern.stores.sqlite.knowledge import Change, Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
 from tests.examples import examples
 from tests.fakes import UNCOUNTED, KilledError
 from tests.learning.pairs import NOON, Team
@@ -57,7 +57,7 @@ class Folder(Team):
         """Keep messages such as `q1` or `a2: new text`."""
         self.clock.turn(seconds=1)
         named = [text.partition(": ")[::2] for text in said]
-        return await self.archivist.keep(
+        return await self.archivist.archive_capture(
             Capture(
                 conversation_id=ConversationId(conversation),
                 turns=tuple(Turn(_SPEAKERS[name[0]], text or name) for name, text in named),
@@ -68,7 +68,7 @@ class Folder(Team):
 
     async def filed(self, pair: CapturedPair | None) -> PairDecision:
         assert pair is not None
-        return await self.filer.file(Filing(pair=pair, choice=Topic(name=NODES)))
+        return await self.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES)))
 
     async def delete(self, *ids: str) -> tuple[TopicName, ...] | None:
         """Messages were deleted on Discord: the topics that changed; None where all were before."""
@@ -80,8 +80,10 @@ class Folder(Team):
         return blocks_of(self.knowledge)
 
 
-def blocks_of(knowledge: Knowledge) -> list[list[str]]:
-    return [[turn.text for turn in block.turns] for name in knowledge.names() for block in knowledge.read(name)]
+def blocks_of(knowledge: KnowledgeStore) -> list[list[str]]:
+    return [
+        [turn.text for turn in block.turns] for name in knowledge.topic_names() for block in knowledge.read_topic(name)
+    ]
 
 
 @pytest.fixture
@@ -98,8 +100,8 @@ async def test_a_deleted_answer_leaves_the_block_and_the_rest_of_it_stays(folder
 
     assert folder.held() == [["q1", "a3"]]
     assert pair is not None
-    assert isinstance(folder.knowledge.of(pair.qa_id), Filed)
-    [block] = folder.knowledge.read(NODES)
+    assert isinstance(folder.knowledge.last_decision(pair.qa_id), PairFiled)
+    [block] = folder.knowledge.read_topic(NODES)
     assert (block.qa_id, block.answered_at) == (pair.qa_id, pair.answered_at)
     assert folder.archive.get(pair.qa_id) == pair  # never rewritten
 
@@ -115,10 +117,12 @@ async def test_without_its_only_question_or_its_only_answer_the_block_goes_and_t
         assert await folder.delete(gone) == ("nodes",)
 
     assert folder.held() == [["q8", "a9"]]
-    withdrawn, removed = folder.knowledge.all()[-2:]
-    assert withdrawn == Withdrawn(message_ids=(MessageId(gone),), reason="deleted on Discord", at=folder.clock.now())
+    withdrawn, removed = folder.knowledge.read_decisions()[-2:]
+    assert withdrawn == MessagesWithdrawn(
+        message_ids=(MessageId(gone),), reason="deleted on Discord", at=folder.clock.now()
+    )
     assert pair is not None
-    assert isinstance(removed, Removed)
+    assert isinstance(removed, PairRemoved)
     assert removed.qa_id == pair.qa_id
     assert await folder.filed(pair) == removed  # a replay does not bring it back
 
@@ -126,7 +130,7 @@ async def test_without_its_only_question_or_its_only_answer_the_block_goes_and_t
 async def test_a_topic_whose_last_block_goes_is_gone(folder: Folder) -> None:
     await folder.filed(await folder.captured("q1", "a2"))
     assert await folder.delete("1", "2") == ("nodes",)
-    assert folder.knowledge.names() == ()
+    assert folder.knowledge.topic_names() == ()
 
 
 async def test_a_delete_that_arrives_before_the_pair_is_filed_still_wins(folder: Folder) -> None:
@@ -147,7 +151,7 @@ async def test_a_delete_that_arrives_while_the_model_is_thinking_still_wins(fold
     folder.model.next(INTEGRATE, deleted_meanwhile)
     with fail_after(5):
         decision = await folder.filed(await folder.captured("q1", "a2"))
-    assert isinstance(decision, Removed)
+    assert isinstance(decision, PairRemoved)
     assert folder.held() == [["q8", "a9"]]
 
 
@@ -155,18 +159,20 @@ async def test_no_model_sees_what_was_withdrawn_and_none_is_asked_about_what_is_
     await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
     seen: list[CapturedPair] = []
 
-    async def choose(pair: CapturedPair) -> Topic | Skip:
+    async def choose(pair: CapturedPair) -> TopicChoice | SkipChoice:
         seen.append(pair)
-        return Topic(name=NODES)
+        return TopicChoice(name=NODES)
 
     last = folder.knowledge.cursor()
     await folder.captured("q1", "a2", "a3")
     await folder.captured("q5", "a6", conversation="thread_5")
     await folder.delete("2", "6")
     with fail_after(5):
-        tally = await catch_up(folder.archive.after(last), filer=folder.filer, choose=choose, attempts=UNCOUNTED)
+        tally = await file_pairs(
+            folder.archive.pairs_after(last), filer=folder.filer, choose=choose, attempts=UNCOUNTED
+        )
 
-    assert tally == Tally(filed=1, removed=1)
+    assert tally == DecisionCounts(filed=1, removed=1)
     assert [[turn.text for turn in pair.turns] for pair in seen] == [["q1", "a3"]]
     [given] = folder.model.calls(INTEGRATE)
     assert "a2" not in given.pair
@@ -178,10 +184,10 @@ async def test_an_edit_of_a_filed_answer_shows_in_its_topic(folder: Folder) -> N
     await folder.filed(first)
     edited = await folder.captured("a2: new")
     with fail_after(5):
-        assert isinstance(await folder.filed(edited), Filed)
+        assert isinstance(await folder.filed(edited), PairFiled)
     assert folder.held() == [["q1", "new"]]
     assert first is not None
-    assert isinstance(folder.knowledge.of(first.qa_id), Replaced)
+    assert isinstance(folder.knowledge.last_decision(first.qa_id), PairReplaced)
 
 
 async def test_a_message_that_was_edited_to_nothing_teaches_nothing_until_it_says_something_again(
@@ -228,7 +234,9 @@ async def test_withdrawing_twice_is_recorded_once_and_concerns_nobody_else(folde
     assert await folder.delete("2", "99") is None
     folder.open()
     assert await folder.delete("2", "99") is None
-    assert [len(each.message_ids) for each in folder.knowledge.all() if isinstance(each, Withdrawn)] == [2]
+    assert [
+        len(each.message_ids) for each in folder.knowledge.read_decisions() if isinstance(each, MessagesWithdrawn)
+    ] == [2]
 
 
 @pytest.mark.parametrize("said", [("q1", "a2", "a3"), ("q1", "a2")])
@@ -248,7 +256,9 @@ async def test_killed_at_any_step_a_withdrawal_is_done_as_a_whole_or_not_at_all(
             seen.append(folder.knowledge.is_withdrawn(MessageId("2")))
             left = [["q8", "a9"], ["q1", "a3"]] if "a3" in said else [["q8", "a9"]]
             assert folder.held() == (left if seen[-1] else before)
-            assert any(isinstance(each, Removed) for each in folder.knowledge.all()) == (seen[-1] and "a3" not in said)
+            assert any(isinstance(each, PairRemoved) for each in folder.knowledge.read_decisions()) == (
+                seen[-1] and "a3" not in said
+            )
     assert seen == [False, True]
 
 
@@ -271,14 +281,14 @@ async def regenerated(folder: Folder) -> list[list[str]]:
 T = TypeVar("T")
 
 
-class Interrupted(Knowledge):
+class Interrupted(KnowledgeStore):
     """Something else comes just before its second change."""
 
-    def __init__(self, known: Knowledge, meanwhile: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, known: KnowledgeStore, meanwhile: Callable[[], Awaitable[object]]) -> None:
         super().__init__(known.db, clock=known.clock)
         self._meanwhile: list[Callable[[], Awaitable[object]]] = [meanwhile, checkpoint]
 
-    async def change(self, work: Callable[[Change], T]) -> T:
+    async def change(self, work: Callable[[KnowledgeChange], T]) -> T:
         if self._meanwhile:
             await self._meanwhile.pop()()
         return await super().change(work)
@@ -296,7 +306,7 @@ async def test_what_is_withdrawn_just_before_a_regeneration_s_switch_is_in_no_to
     with fail_after(5):
         assert await regenerated(folder) == [["q1", "a2"]]
     folder.open()
-    assert isinstance(folder.knowledge.of(gone.qa_id), Removed)
+    assert isinstance(folder.knowledge.last_decision(gone.qa_id), PairRemoved)
 
 
 async def test_regeneration_leaves_out_what_was_withdrawn_and_asks_no_model_about_it(folder: Folder) -> None:
@@ -330,7 +340,7 @@ async def test_what_is_deleted_while_the_library_is_rebuilt_is_not_in_the_new_on
     folder.model.next(INTEGRATE, deleted_meanwhile)
     with fail_after(5):
         assert sorted(await regenerated(folder)) == [["q1", "a3"], ["q5", "a6"]]
-    assert isinstance(folder.knowledge.of(next(iter(folder.archive.after(None))).qa_id), Filed)
+    assert isinstance(folder.knowledge.last_decision(next(iter(folder.archive.pairs_after(None))).qa_id), PairFiled)
 
 
 # Of each of two conversations, five messages; they stand for what Discord's history says of them by then.
@@ -373,12 +383,12 @@ class _Life:
         self._folder.open()
 
     async def _file(self, _: list[str]) -> None:
-        async def choose(_: CapturedPair) -> Topic | Skip:
-            return Topic(name=NODES)
+        async def choose(_: CapturedPair) -> TopicChoice | SkipChoice:
+            return TopicChoice(name=NODES)
 
         folder = self._folder
-        await catch_up(
-            folder.archive.after(folder.knowledge.cursor()), filer=folder.filer, choose=choose, attempts=UNCOUNTED
+        await file_pairs(
+            folder.archive.pairs_after(folder.knowledge.cursor()), filer=folder.filer, choose=choose, attempts=UNCOUNTED
         )
 
 

@@ -115,6 +115,6 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    log.configure(level="warning")
+    log.configure_logging(level="warning")
     with TemporaryDirectory() as made:
         anyio.run(ask_model, run_of(os.environ), Path(made), _say)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from intern.answering.prompts import SELECT
-from intern.models.templates import Templates
+from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
 from tests.model.proxying import proxying
 from tests.model.serving import serving
@@ -35,14 +35,14 @@ def base_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 
 @pytest.fixture(scope="session")
-def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+def templates(tmp_path_factory: pytest.TempPathFactory) -> PromptTemplates:
     """Few words for every prompt: the model reads slowly, and understands nothing anyway."""
     folder = tmp_path_factory.mktemp("prompts")
     for prompt in PROMPTS:
         shown = "{% for entry in entries %}{{ entry.source_id }} {% endfor %}" if prompt is SELECT else prompt.name
         text = f"{{% block system %}}Reply.{{% endblock %}}{{% block user %}}{shown}{{% endblock %}}"
         (folder / f"{prompt.name}.md.j2").write_text(text, encoding="utf-8")
-    return Templates(folder)
+    return PromptTemplates(folder)
 
 
 @pytest.fixture(scope="session")

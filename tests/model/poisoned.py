@@ -19,7 +19,7 @@ import anyio
 
 from intern.answering.prompts import AnsweringOptions
 from intern.answering.workflow import Answerer
-from intern.chat.reply_text import parts_of
+from intern.chat.reply_text import format_parts
 from intern.core import log
 from intern.core.clock import SystemClock
 from intern.core.ids import UserId
@@ -71,7 +71,7 @@ async def try_each(environ: Mapping[str, str], folder: Path, say: Callable[[str]
             answerer = Answerer(models.answering, Shelf(sources), options, nearest=models.nearest)
             asked = Conversation((Message(role="user", text=question, author_id=UserId("1")),))
             result = await answerer.answer(asked, RequestContext(), addressed=True)
-            read = ["\n".join(parts_of(result.reply_text or "", result.citations))] if result.should_reply else []
+            read = ["\n".join(format_parts(result.reply_text or "", result.citations))] if result.should_reply else []
             found = faults(order, place, read)
             outcome = "POSTED" if found else result.reason or "answered"
             trials.append(Trial(order, place, outcome, found))
@@ -86,6 +86,6 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    log.configure(level="error")
+    log.configure_logging(level="error")
     with TemporaryDirectory() as made:
         anyio.run(try_each, os.environ, Path(made), _say)

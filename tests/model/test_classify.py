@@ -9,7 +9,7 @@ import pytest
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ModelError
-from intern.core.flow import Skip
+from intern.core.flow import SkipChoice
 from intern.core.ids import MessageId, SourceId
 from intern.core.records import CapturedPair, IndexEntry, Turn
 from intern.learning.classifying import choose_topic
@@ -67,7 +67,7 @@ async def verdict(model: Model, exchange: Exchange) -> str:
         choice = await choose_topic(model, pair_of(exchange), INDEX, LearningOptions())
     except ModelError as error:
         return str(error)
-    return "skip" if isinstance(choice, Skip) else "keep"
+    return "skip" if isinstance(choice, SkipChoice) else "keep"
 
 
 def pair_of(exchange: Exchange) -> CapturedPair:

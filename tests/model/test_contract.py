@@ -30,10 +30,10 @@ from intern.core.records import IndexEntry
 from intern.models.endpoint import EndpointModel
 from intern.models.options import StructuredOutput
 from intern.models.prompt import Prompt
-from intern.models.templates import Templates
-from intern.models.usage import Usage
+from intern.models.templates import PromptTemplates
+from intern.models.usage import UsageCounter
 from intern.service.models import PROMPTS
-from intern.service.prompt_checks import full_example
+from intern.service.prompt_checks import build_full_example
 from tests.endpoint_double import retried_at_once
 from tests.fakes import calls_of
 from tests.model.serving import CONTEXT
@@ -60,7 +60,7 @@ Ask = Callable[..., AbstractAsyncContextManager[Asking]]
 
 
 @pytest.fixture
-def asking(base_url: str, templates: Templates) -> Ask:
+def asking(base_url: str, templates: PromptTemplates) -> Ask:
     return partial(open_asking, base_url, templates)
 
 
@@ -73,7 +73,7 @@ async def test_the_reply_to_every_prompt_has_its_type(
     asking: Ask, prompt: Prompt[Any, Any], structured_output: StructuredOutput
 ) -> None:
     async with asking(structured_output=structured_output) as ask:
-        assert isinstance(await ask.model.ask(prompt, full_example(prompt)), prompt.gives)
+        assert isinstance(await ask.model.ask(prompt, build_full_example(prompt)), prompt.gives)
 
     (reply,) = ask.wire.replies
     called = bool(reply["choices"][0]["message"].get("tool_calls"))
@@ -88,7 +88,7 @@ async def test_every_schema_is_taken_as_it_is_and_a_reply_that_is_cut_off_says_s
 ) -> None:
     async with asking(None, structured_output=structured_output, max_tokens=3) as ask:
         with pytest.raises(ModelReplyCutError, match=rf"^{prompt.name}: .* \(llm\.max_tokens = 3\)"):
-            await ask.model.ask(prompt, full_example(prompt))
+            await ask.model.ask(prompt, build_full_example(prompt))
 
     (reply,) = ask.wire.replies
     assert reply["choices"][0]["finish_reason"] == "length"
@@ -98,10 +98,10 @@ async def test_every_schema_is_taken_as_it_is_and_a_reply_that_is_cut_off_says_s
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_the_connections_that_it_makes_itself_serve_one_call_after_another(
-    base_url: str, templates: Templates
+    base_url: str, templates: PromptTemplates
 ) -> None:
     options = structs.replace(OPTIONS, base_url=base_url, max_tokens=3)
-    usage = Usage()
+    usage = UsageCounter()
     with anyio.fail_after(LONGEST):
         async with EndpointModel(options, templates=templates, usage=usage) as model:
             for _ in range(2):
@@ -156,7 +156,7 @@ async def test_a_schema_that_the_server_cannot_take_is_told_from_trouble_that_pa
 
 
 @ON_ONE_BACKEND
-async def test_a_wrong_address_is_no_refusal_of_one_prompt(base_url: str, templates: Templates) -> None:
+async def test_a_wrong_address_is_no_refusal_of_one_prompt(base_url: str, templates: PromptTemplates) -> None:
     async with open_asking(f"{base_url}/nowhere", templates) as ask:
         with pytest.raises(ModelError, match=r"answered 404: .*: check llm\.model and llm\.base_url") as failed:
             await ask.model.ask(GATE, GIVEN)
@@ -174,7 +174,7 @@ async def test_a_reply_that_takes_too_long_is_given_up_and_the_server_goes_on(as
             r"said nothing for 0\.2 s \(llm\.timeout_seconds\)|not finished after 2 s, 10 times llm\.timeout_seconds"
         )
         with pytest.raises(ModelUnavailableError, match=limit):
-            await ask.model.ask(PROMPTS[2], full_example(PROMPTS[2]))
+            await ask.model.ask(PROMPTS[2], build_full_example(PROMPTS[2]))
     assert len(ask.wire.schemas) == 2
 
     # It noticed that nobody waits any more: a reply of 4000 tokens would take minutes.

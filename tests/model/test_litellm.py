@@ -16,9 +16,9 @@ from intern.core.records import IndexEntry
 from intern.core.text.masking import Secret
 from intern.models.options import StructuredOutput
 from intern.models.prompt import Prompt
-from intern.models.templates import Templates
+from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
-from intern.service.prompt_checks import full_example
+from intern.service.prompt_checks import build_full_example
 from tests.fakes import calls_of
 from tests.model.proxying import KEY, proxying
 from tests.model.serving import serving
@@ -38,10 +38,10 @@ GIVEN = GateIn(question="Is it open?", history="", addressed=True)
 @pytest.mark.parametrize("structured_output", ["json_schema", "function_calling"])
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
 async def test_the_reply_to_every_prompt_has_its_type(
-    litellm: str, templates: Templates, prompt: Prompt[Any, Any], structured_output: StructuredOutput
+    litellm: str, templates: PromptTemplates, prompt: Prompt[Any, Any], structured_output: StructuredOutput
 ) -> None:
     async with open_asking(litellm, templates, structured_output=structured_output, **PROXIED) as ask:
-        assert isinstance(await ask.model.ask(prompt, full_example(prompt)), prompt.gives)
+        assert isinstance(await ask.model.ask(prompt, build_full_example(prompt)), prompt.gives)
     (reply,) = ask.wire.replies
     called = bool(reply["choices"][0]["message"].get("tool_calls"))
     assert called == (structured_output == "function_calling")
@@ -49,7 +49,7 @@ async def test_the_reply_to_every_prompt_has_its_type(
 
 
 async def test_a_reply_without_a_schema_is_an_object_even_if_this_model_cannot_fit_it(
-    litellm: str, templates: Templates
+    litellm: str, templates: PromptTemplates
 ) -> None:
     async with open_asking(litellm, templates, structured_output="json_object", **PROXIED) as ask:
         with suppress(ModelReplyError):
@@ -66,12 +66,14 @@ async def test_a_better_model_fits_a_real_prompt_by_each_way(
         serving(better_model, template=None, log=tmp_path / "log.txt", context=8192) as served,
         proxying(served, folder=tmp_path) as proxy,
     ):
-        async with open_asking(proxy, Templates(), None, structured_output=structured_output, **PROXIED) as ask:
+        async with open_asking(proxy, PromptTemplates(), None, structured_output=structured_output, **PROXIED) as ask:
             assert await ask.model.ask(GATE, GIVEN)
     assert len(ask.wire.replies) == 1, "the first reply fits"
 
 
-async def test_a_prompt_that_is_too_long_and_a_wrong_key_are_told_apart(litellm: str, templates: Templates) -> None:
+async def test_a_prompt_that_is_too_long_and_a_wrong_key_are_told_apart(
+    litellm: str, templates: PromptTemplates
+) -> None:
     entries = tuple(IndexEntry(SourceId(f"kb:handbook/chapter-{n}.md"), "How to do this.") for n in range(900))
     long = SelectIn(entries=entries, max_sources=3, history="", question="How?", query="")
     async with open_asking(litellm, templates, **PROXIED) as ask:
@@ -84,7 +86,9 @@ async def test_a_prompt_that_is_too_long_and_a_wrong_key_are_told_apart(litellm:
     assert "sk-wrong" not in str(refused.value)
 
 
-async def test_a_model_that_the_proxy_does_not_know_is_named_as_the_setting(litellm: str, templates: Templates) -> None:
+async def test_a_model_that_the_proxy_does_not_know_is_named_as_the_setting(
+    litellm: str, templates: PromptTemplates
+) -> None:
     async with open_asking(litellm, templates, **PROXIED, model="nothing") as ask:
         with pytest.raises(ModelAccessError, match=r"check llm\.model"):
             await ask.model.ask(GATE, GIVEN)

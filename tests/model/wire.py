@@ -15,8 +15,8 @@ from msgspec import structs
 from intern.models.endpoint import EndpointModel
 from intern.models.options import LlmOptions
 from intern.models.replies import is_stream, join_events
-from intern.models.templates import Templates
-from intern.models.usage import Usage
+from intern.models.templates import PromptTemplates
+from intern.models.usage import UsageCounter
 
 LONGEST = 240
 """Seconds that a busy machine may take for one test."""
@@ -96,15 +96,15 @@ class Asking:
 
     model: EndpointModel
     wire: Wire
-    usage: Usage
+    usage: UsageCounter
 
 
 @asynccontextmanager
 async def open_asking(
-    base_url: str, templates: Templates, change: Change | None = tighten, **options: Any
+    base_url: str, templates: PromptTemplates, change: Change | None = tighten, **options: Any
 ) -> AsyncGenerator[Asking]:
     """A client of a real server."""
-    wire, usage = Wire(change), Usage()
+    wire, usage = Wire(change), UsageCounter()
     with anyio.fail_after(LONGEST):
         async with httpx.AsyncClient(transport=wire) as client:
             chosen = structs.replace(OPTIONS, base_url=base_url, **options)

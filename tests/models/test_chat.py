@@ -11,7 +11,7 @@ import pytest
 from intern.core.errors import ModelError, ModelReplyError
 from intern.facts.prompts import EXTRACT
 from intern.models.options import LlmOptions
-from intern.models.replies import read_completion, reply_of
+from intern.models.replies import decode_reply, read_completion
 
 TOLD = "Anna Berg has 'lupus' - at `$.anna`"
 
@@ -19,7 +19,7 @@ TOLD = "Anna Berg has 'lupus' - at `$.anna`"
 def refused(message: dict[str, str]) -> str:
     body = msgspec.json.encode({"choices": [{"message": message, "finish_reason": "stop"}]})
     with pytest.raises(ModelError) as caught:
-        reply_of(read_completion(body, what="extract"), EXTRACT, LlmOptions(), what="extract")
+        decode_reply(read_completion(body, what="extract"), EXTRACT, LlmOptions(), what="extract")
     shown = "".join(traceback.format_exception(caught.value))
     assert not any(word in shown.casefold() for word in ("anna", "berg", "lupus"))
     return str(caught.value)

@@ -19,8 +19,8 @@ from intern.models.endpoint import EndpointModel
 from intern.models.limits import FAILURES, FIRST_PAUSE, HEAD_START
 from intern.models.options import LlmOptions
 from intern.models.prompt import Prompt
-from intern.models.templates import Templates
-from intern.models.usage import Usage
+from intern.models.templates import PromptTemplates
+from intern.models.usage import UsageCounter
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -96,7 +96,9 @@ def opened(tmp_path: Path, endpoint: Endpoint) -> Opened:
     def make(max_retries: int) -> EndpointModel:
         options = LlmOptions(base_url="http://model.test/v1", model="m", max_retries=max_retries)
         client = httpx.AsyncClient(transport=httpx.MockTransport(endpoint))
-        return EndpointModel(options, templates=Templates(tmp_path), usage=Usage(clock=HandClock()), client=client)
+        return EndpointModel(
+            options, templates=PromptTemplates(tmp_path), usage=UsageCounter(clock=HandClock()), client=client
+        )
 
     return make
 

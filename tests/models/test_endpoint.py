@@ -38,11 +38,11 @@ from intern.core.messages import Image
 from intern.core.text.masking import Secret
 from intern.models.endpoint import EndpointModel
 from intern.models.http import EndpointUnavailableError, pause_before_retry
-from intern.models.options import LlmOptions, Price, StructuredOutput
+from intern.models.options import LlmOptions, ModelPrice, StructuredOutput
 from intern.models.prompt import Prompt
-from intern.models.refusals import retry_after
-from intern.models.templates import Templates
-from intern.models.usage import Usage, metered
+from intern.models.refusals import parse_retry_after
+from intern.models.templates import PromptTemplates
+from intern.models.usage import UsageCounter, measure_usage
 from intern.service.model_servers import list_models
 from tests.endpoint_double import faults_of, retried_at_once, schema_of
 from tests.fakes import HandClock, calls_of
@@ -69,10 +69,10 @@ PNG = Image(media_type="image/png", data=b"\x89PNG")
 
 
 @pytest.fixture
-def templates(tmp_path: Path) -> Templates:
+def templates(tmp_path: Path) -> PromptTemplates:
     source = "{% block system %}Reply.{% endblock %}{% block user %}{{ question }}{% endblock %}"
     (tmp_path / "ask.md.j2").write_text(source, encoding="utf-8")
-    return Templates(tmp_path)
+    return PromptTemplates(tmp_path)
 
 
 Planned = httpx.Response | Exception | Callable[[], Awaitable[httpx.Response]]
@@ -120,12 +120,14 @@ Make = Callable[..., EndpointModel]
 
 
 @pytest.fixture
-async def make(endpoint: Endpoint, templates: Templates) -> AsyncIterator[Make]:
+async def make(endpoint: Endpoint, templates: PromptTemplates) -> AsyncIterator[Make]:
     async with httpx.AsyncClient(transport=httpx.MockTransport(endpoint)) as client:
 
-        def make(usage: Usage | None = None, **changes: Any) -> EndpointModel:
+        def make(usage: UsageCounter | None = None, **changes: Any) -> EndpointModel:
             options = structs.replace(OPTIONS, **changes)
-            return EndpointModel(options, templates=templates, usage=usage or Usage(clock=HandClock()), client=client)
+            return EndpointModel(
+                options, templates=templates, usage=usage or UsageCounter(clock=HandClock()), client=client
+            )
 
         yield make
 
@@ -146,10 +148,10 @@ def said_by(error: BaseException) -> str:
 
 async def test_a_page_is_read_again_where_the_kept_connection_was_closed(make: Make, endpoint: Endpoint) -> None:
     endpoint.planned = [httpx.RemoteProtocolError("closed"), httpx.Response(200, content=b"{}"), httpx.Response(404)]
-    assert [await make().page("/v1/models"), await make().page("/v1/models")] == [b"{}", b""]
+    assert [await make().fetch_page("/v1/models"), await make().fetch_page("/v1/models")] == [b"{}", b""]
     endpoint.planned = [httpx.ConnectError("away"), httpx.ConnectError("away")]
     with pytest.raises(ModelUnavailableError, match="/v1/models cannot be read: away"):
-        await make().page("/v1/models")
+        await make().fetch_page("/v1/models")
 
 
 async def test_a_page_of_azure_is_asked_for_with_its_version_which_no_error_shows(
@@ -164,7 +166,7 @@ async def test_a_page_of_azure_is_asked_for_with_its_version_which_no_error_show
     assert listed.id == "gpt-small"
     assert str(endpoint.requests[0].url) == "https://mine.openai.azure.com/openai/models?api-version=2024-10-21"
     with pytest.raises(ModelUnavailableError) as unread:
-        await make(base_url=address).page("/openai/models")
+        await make(base_url=address).fetch_page("/openai/models")
     assert "api-version" not in str(unread.value)
 
 
@@ -510,19 +512,25 @@ async def test_a_connection_error_that_repeats_the_key_is_scrubbed(endpoint: End
 def test_a_retry_after_is_honoured_in_seconds_and_as_a_date_within_bounds() -> None:
     now = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)
 
-    assert retry_after(None, now) is None
-    assert retry_after("7", now) == 7
-    assert retry_after(" 1.5 ", now) == 1.5
-    assert retry_after(format_datetime(now + timedelta(seconds=9), usegmt=True), now) == 9
-    assert retry_after("Sun, 01 Feb 2026 03:11:06 -0000", now) == 10
-    assert retry_after("0", now) == retry_after("Thu, 01 Jan 1970 00:00:00 GMT", now) == 0.5
-    assert retry_after("86400", now) == retry_after("Fri, 31 Dec 9999 23:59:59 GMT", now) == 60
-    assert retry_after("-1", now) is retry_after("soon", now) is retry_after("", now) is retry_after("nan", now) is None
+    assert parse_retry_after(None, now) is None
+    assert parse_retry_after("7", now) == 7
+    assert parse_retry_after(" 1.5 ", now) == 1.5
+    assert parse_retry_after(format_datetime(now + timedelta(seconds=9), usegmt=True), now) == 9
+    assert parse_retry_after("Sun, 01 Feb 2026 03:11:06 -0000", now) == 10
+    assert parse_retry_after("0", now) == parse_retry_after("Thu, 01 Jan 1970 00:00:00 GMT", now) == 0.5
+    assert parse_retry_after("86400", now) == parse_retry_after("Fri, 31 Dec 9999 23:59:59 GMT", now) == 60
+    assert (
+        parse_retry_after("-1", now)
+        is parse_retry_after("soon", now)
+        is parse_retry_after("", now)
+        is parse_retry_after("nan", now)
+        is None
+    )
 
 
 @given(st.text())
 def test_no_retry_after_header_breaks_the_client(header: str) -> None:
-    pause = retry_after(header, datetime.now(UTC))
+    pause = parse_retry_after(header, datetime.now(UTC))
 
     assert pause is None or 0.5 <= pause <= 60
 
@@ -667,7 +675,7 @@ async def test_thoughts_have_room_of_their_own_and_are_counted(endpoint: Endpoin
     choice = {"message": {"content": '{"answer": "because"}'}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 70, "completion_tokens": 7, "total_tokens": 177}
     endpoint.planned = [httpx.Response(200, json={"choices": [choice], "usage": usage})]
-    counts = Usage(clock=HandClock())
+    counts = UsageCounter(clock=HandClock())
     await make(counts, max_tokens=400, reasoning_tokens=600, reasoning_effort="low").ask(ASK, GIVEN)
 
     assert (endpoint.bodies[0]["max_tokens"], endpoint.bodies[0]["reasoning_effort"]) == (1000, "low")
@@ -694,10 +702,10 @@ async def test_a_function_that_was_not_called_is_no_reply(endpoint: Endpoint, ma
 
 async def test_tokens_are_counted_by_prompt_also_for_replies_that_do_not_fit(endpoint: Endpoint, make: Make) -> None:
     endpoint.planned = [good(), good("junk"), good("junk"), good("cut", finish_reason="length")]
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     model = make(usage)
 
-    with metered() as meter:
+    with measure_usage() as meter:
         await model.ask(ASK, GIVEN)
         for _ in range(2):
             with pytest.raises(ModelReplyError):
@@ -717,7 +725,7 @@ async def test_tokens_are_estimated_where_the_endpoint_does_not_count(
 ) -> None:
     choice = {"message": {"content": '{"answer": "because"}'}, "finish_reason": "stop"}
     endpoint.planned = [httpx.Response(200, json={"choices": [choice], "usage": counted})]
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
 
     assert await make(usage).ask(ASK, AskIn("x" * 3600)) == AskOut("because")
     assert 1000 < calls_of(usage, "ask").prompt_tokens < 1200
@@ -744,7 +752,7 @@ async def test_tokens_from_the_cache_are_counted_as_the_endpoint_tells_them(
     choice = {"message": message, "delta": message, "finish_reason": "stop"}
     body = json.dumps({"choices": [choice], "usage": counted, **beside})
     endpoint.planned = [httpx.Response(200, text=f"data: {body}\n\n" if is_streamed else body)]
-    counts = Usage(clock=HandClock())
+    counts = UsageCounter(clock=HandClock())
 
     await make(counts).ask(ASK, GIVEN)
 
@@ -755,7 +763,7 @@ async def test_a_mad_token_count_cannot_eat_the_budget_for_ever(endpoint: Endpoi
     choice = {"message": {"content": '{"answer": "because"}'}, "finish_reason": "stop"}
     counted = {"prompt_tokens": 2**62, "completion_tokens": -5}
     endpoint.planned = [httpx.Response(200, json={"choices": [choice], "usage": counted})]
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     await make(usage).ask(ASK, GIVEN)
 
     assert calls_of(usage, "ask").tokens == 10_000_000
@@ -766,8 +774,8 @@ async def test_an_attempt_that_ran_out_of_time_costs_its_prompt_for_it_is_billed
     endpoint: Endpoint, make: Make
 ) -> None:
     endpoint.planned = [forever, forever]
-    usage = Usage(clock=HandClock())
-    price = Price(model="small", input=1_000_000, output=5)
+    usage = UsageCounter(clock=HandClock())
+    price = ModelPrice(model="small", input=1_000_000, output=5)
     with anyio.fail_after(5):
         await make(usage, timeout_seconds=0.05, max_retries=2, prices=(price,)).ask(ASK, AskIn("x" * 3600))
     counted = calls_of(usage, "ask")
@@ -779,8 +787,8 @@ async def test_an_attempt_that_ran_out_of_time_costs_its_prompt_for_it_is_billed
 
 async def test_a_call_that_nobody_waits_for_any_more_costs_its_prompt(endpoint: Endpoint, make: Make) -> None:
     endpoint.planned = [forever]
-    usage = Usage(clock=HandClock())
-    with anyio.fail_after(5), metered() as meter:
+    usage = UsageCounter(clock=HandClock())
+    with anyio.fail_after(5), measure_usage() as meter:
         async with anyio.create_task_group() as tg:
             tg.start_soon(make(usage).ask, ASK, AskIn("x" * 3600))
             await wait_all_tasks_blocked()
@@ -797,7 +805,7 @@ async def test_a_reply_that_nobody_can_read_costs_its_prompt(
     endpoint: Endpoint, make: Make, reply: httpx.Response
 ) -> None:
     endpoint.planned = [reply]
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     with pytest.raises(ModelReplyError):
         await make(usage).ask(ASK, AskIn("x" * 3600))
     assert 1000 < calls_of(usage, "ask").prompt_tokens < 1200
@@ -809,7 +817,7 @@ async def test_an_attempt_that_nobody_worked_on_costs_nothing(
     endpoint: Endpoint, make: Make, failure: httpx.ConnectError | httpx.Response
 ) -> None:
     endpoint.planned = [failure]
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     with pytest.raises(ModelError):
         await make(usage, max_retries=0).ask(ASK, GIVEN)
     assert calls_of(usage, "ask").calls == 0
@@ -903,9 +911,11 @@ async def test_a_lent_client_stays_open(endpoint: Endpoint, make: Make) -> None:
         ({"headers": {"X-Team": Secret(KEY + "\r\n")}}, "llm.kb.headers"),
     ],
 )
-def test_a_wrong_setting_is_named_and_no_key_is_shown(templates: Templates, changes: dict[str, Any], said: str) -> None:
+def test_a_wrong_setting_is_named_and_no_key_is_shown(
+    templates: PromptTemplates, changes: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")) as wrong:
-        EndpointModel(structs.replace(OPTIONS, **changes), templates=templates, usage=Usage(), section="llm.kb")
+        EndpointModel(structs.replace(OPTIONS, **changes), templates=templates, usage=UsageCounter(), section="llm.kb")
     assert KEY not in said_by(wrong.value)
 
 

@@ -15,8 +15,8 @@ from intern.core.records import IndexEntry
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, IntegrateIn
 from intern.models.endpoint import EndpointModel
 from intern.models.options import LlmOptions
-from intern.models.templates import Templates
-from intern.models.usage import Usage
+from intern.models.templates import PromptTemplates
+from intern.models.usage import UsageCounter
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SummarizeIn
 from tests.endpoint_double import EndpointDouble, endpoint_double
 
@@ -43,7 +43,7 @@ def endpoint() -> Iterator[EndpointDouble]:
 @pytest.fixture
 async def model(endpoint: EndpointDouble) -> AsyncIterator[EndpointModel]:
     options = LlmOptions(base_url=endpoint.base_url, model="small")
-    async with EndpointModel(options, templates=Templates(), usage=Usage()) as model:
+    async with EndpointModel(options, templates=PromptTemplates(), usage=UsageCounter()) as model:
         yield model
 
 

@@ -23,8 +23,8 @@ from intern.core.text.masking import Secret
 from intern.models.endpoint import EndpointModel
 from intern.models.options import LlmOptions, StructuredOutput
 from intern.models.prompt import Prompt
-from intern.models.templates import Templates
-from intern.models.usage import Usage
+from intern.models.templates import PromptTemplates
+from intern.models.usage import UsageCounter
 from tests import endpoint_double as doubles
 from tests.endpoint_double import EndpointDouble, endpoint_double, retried_at_once
 from tests.fakes import calls_of
@@ -64,20 +64,22 @@ def endpoint() -> Iterator[EndpointDouble]:
 
 
 @pytest.fixture
-def templates(tmp_path: Path) -> Templates:
+def templates(tmp_path: Path) -> PromptTemplates:
     source = "{% block system %}Judge.{% endblock %}{% block user %}{{ question }}{% endblock %}"
     (tmp_path / "gate.md.j2").write_text(source, encoding="utf-8")
-    return Templates(tmp_path)
+    return PromptTemplates(tmp_path)
 
 
-def model(base_url: str, templates: Templates, usage: Usage | None = None, **changes: Any) -> EndpointModel:
+def model(
+    base_url: str, templates: PromptTemplates, usage: UsageCounter | None = None, **changes: Any
+) -> EndpointModel:
     options = LlmOptions(base_url=base_url, api_key=Secret(KEY), model="small", max_retries=2, timeout_seconds=5)
-    return EndpointModel(structs.replace(options, **changes), templates=templates, usage=usage or Usage())
+    return EndpointModel(structs.replace(options, **changes), templates=templates, usage=usage or UsageCounter())
 
 
 @pytest.mark.parametrize("structured_output", ["json_schema", "function_calling", "json_object"])
 async def test_each_way_to_a_typed_reply_works_on_the_wire(
-    endpoint: EndpointDouble, templates: Templates, structured_output: StructuredOutput
+    endpoint: EndpointDouble, templates: PromptTemplates, structured_output: StructuredOutput
 ) -> None:
     with anyio.fail_after(10):
         async with model(endpoint.base_url, templates, structured_output=structured_output) as asked:
@@ -89,7 +91,9 @@ async def test_each_way_to_a_typed_reply_works_on_the_wire(
     assert request.prompt == ("" if structured_output == "json_object" else "gate")
 
 
-async def test_a_busy_and_a_breaking_endpoint_is_asked_again(endpoint: EndpointDouble, templates: Templates) -> None:
+async def test_a_busy_and_a_breaking_endpoint_is_asked_again(
+    endpoint: EndpointDouble, templates: PromptTemplates
+) -> None:
     endpoint.next(doubles.refuse(429, retry_after="1"), doubles.drop())
 
     with anyio.fail_after(10):
@@ -109,7 +113,7 @@ async def test_a_busy_and_a_breaking_endpoint_is_asked_again(endpoint: EndpointD
     ids=["cut", "junk", "huge", "refused"],
 )
 async def test_what_is_no_reply_is_not_asked_for_again(
-    endpoint: EndpointDouble, templates: Templates, reply: Any, error: type[Exception]
+    endpoint: EndpointDouble, templates: PromptTemplates, reply: Any, error: type[Exception]
 ) -> None:
     endpoint.next(reply)
 
@@ -122,9 +126,9 @@ async def test_what_is_no_reply_is_not_asked_for_again(
 
 # Finding B9.
 @pytest.mark.parametrize("anyio_backend", [leaping("asyncio"), leaping("trio")], ids=["asyncio", "trio"])
-async def test_an_endpoint_that_never_answers_is_given_up(endpoint: EndpointDouble, templates: Templates) -> None:
+async def test_an_endpoint_that_never_answers_is_given_up(endpoint: EndpointDouble, templates: PromptTemplates) -> None:
     endpoint.next(doubles.never(), doubles.never())
-    usage = Usage()
+    usage = UsageCounter()
 
     async def ask(asked: EndpointModel) -> None:
         with pytest.raises(ModelUnavailableError, match="said nothing for"):
@@ -145,8 +149,8 @@ async def test_an_endpoint_that_never_answers_is_given_up(endpoint: EndpointDoub
     assert calls_of(usage, "gate").calls == 2, "it had both, so both are billed"
 
 
-async def test_a_connection_that_never_stands_costs_nothing_but_time(templates: Templates) -> None:
-    usage = Usage()
+async def test_a_connection_that_never_stands_costs_nothing_but_time(templates: PromptTemplates) -> None:
+    usage = UsageCounter()
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -158,7 +162,7 @@ async def test_a_connection_that_never_stands_costs_nothing_but_time(templates: 
     assert calls_of(usage, "gate").calls == 0
 
 
-async def test_a_wrong_key_is_refused_and_not_shown(endpoint: EndpointDouble, templates: Templates) -> None:
+async def test_a_wrong_key_is_refused_and_not_shown(endpoint: EndpointDouble, templates: PromptTemplates) -> None:
     wrong = "sk-wrong-0123456789"
     with anyio.fail_after(10):
         async with model(endpoint.base_url, templates, api_key=Secret(wrong)) as asked:
@@ -167,7 +171,7 @@ async def test_a_wrong_key_is_refused_and_not_shown(endpoint: EndpointDouble, te
     assert wrong not in str(refused.value)
 
 
-async def test_nobody_at_the_address_is_unavailable(templates: Templates) -> None:
+async def test_nobody_at_the_address_is_unavailable(templates: PromptTemplates) -> None:
     with socket.socket() as nobody:  # bound and not listening: the port is ours, and refuses
         nobody.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"
@@ -229,7 +233,7 @@ class Server:
 
 @asynccontextmanager
 async def talking_to(
-    server: Server, templates: Templates, secured: ssl.SSLContext | None = None, **changes: Any
+    server: Server, templates: PromptTemplates, secured: ssl.SSLContext | None = None, **changes: Any
 ) -> AsyncGenerator[EndpointModel]:
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as plain, anyio.create_task_group() as tg:
         listener = TLSListener(plain, secured, standard_compatible=False) if secured else plain
@@ -250,7 +254,7 @@ def certified(authority: trustme.CA, host: str) -> ssl.SSLContext:
 
 @pytest.mark.parametrize(("host", "known"), [("127.0.0.1", False), ("127.0.0.2", True), ("127.0.0.1", True)])
 async def test_only_a_trusted_certificate_of_this_host_gets_the_key(
-    tmp_path: Path, templates: Templates, monkeypatch: pytest.MonkeyPatch, host: str, *, known: bool
+    tmp_path: Path, templates: PromptTemplates, monkeypatch: pytest.MonkeyPatch, host: str, *, known: bool
 ) -> None:
     authority = trustme.CA()
     (authority if known else trustme.CA()).cert_pem.write_to_path(str(tmp_path / "authority.pem"))
@@ -265,7 +269,7 @@ async def test_only_a_trusted_certificate_of_this_host_gets_the_key(
     assert len(server.requests) == (known and host == "127.0.0.1")
 
 
-async def test_calls_go_one_after_the_other_over_one_connection(templates: Templates) -> None:
+async def test_calls_go_one_after_the_other_over_one_connection(templates: PromptTemplates) -> None:
     server = Server([[reply()], [reply()]])
     async with talking_to(server, templates) as asked:
         for _ in range(2):
@@ -273,7 +277,7 @@ async def test_calls_go_one_after_the_other_over_one_connection(templates: Templ
     assert server.connections == 1
 
 
-async def test_a_kept_connection_that_has_ended_is_replaced_at_once(templates: Templates) -> None:
+async def test_a_kept_connection_that_has_ended_is_replaced_at_once(templates: PromptTemplates) -> None:
     server = Server([[reply()], [HANG_UP]], [[reply()]])
     async with talking_to(server, templates, max_retries=0) as asked:
         for _ in range(2):
@@ -281,7 +285,7 @@ async def test_a_kept_connection_that_has_ended_is_replaced_at_once(templates: T
     assert server.connections == 2
 
 
-async def test_a_new_connection_that_ends_unanswered_is_a_failed_attempt(templates: Templates) -> None:
+async def test_a_new_connection_that_ends_unanswered_is_a_failed_attempt(templates: PromptTemplates) -> None:
     server = Server([[HANG_UP]], [[reply()]])
     async with talking_to(server, templates, max_retries=0) as asked:
         with pytest.raises(ModelUnavailableError):
@@ -294,7 +298,7 @@ async def test_a_new_connection_that_ends_unanswered_is_a_failed_attempt(templat
     [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", b"HTTP/1.1 101 Up\r\n\r\n"],
     ids=["another protocol", "half a reply", "an upgrade"],
 )
-async def test_a_reply_that_is_no_whole_http_is_unavailable(templates: Templates, said: bytes) -> None:
+async def test_a_reply_that_is_no_whole_http_is_unavailable(templates: PromptTemplates, said: bytes) -> None:
     async with talking_to(Server([[said, HANG_UP]]), templates, max_retries=0) as asked:
         with pytest.raises(ModelError):
             await asked.ask(GATE, GIVEN)
@@ -310,7 +314,7 @@ def pieces(*texts: str) -> list[bytes]:
 
 
 @pytest.mark.rest
-async def test_a_slow_model_is_not_cut_off_while_it_writes(templates: Templates) -> None:
+async def test_a_slow_model_is_not_cut_off_while_it_writes(templates: PromptTemplates) -> None:
     written = pieces(*'{"is_question": true, "reason": "slow"}')
     server = Server([stream(*written, b"data: [DONE]\n\n")], pause=0.03)
     async with talking_to(server, templates, timeout_seconds=1.0, max_retries=0) as asked:
@@ -319,7 +323,7 @@ async def test_a_slow_model_is_not_cut_off_while_it_writes(templates: Templates)
         assert anyio.current_time() - began > 1.0, "it took longer than one silence may"
 
 
-async def test_streamed_calls_go_over_one_connection(endpoint: EndpointDouble, templates: Templates) -> None:
+async def test_streamed_calls_go_over_one_connection(endpoint: EndpointDouble, templates: PromptTemplates) -> None:
     with anyio.fail_after(10):
         async with model(endpoint.base_url, templates) as asked:
             for _ in range(3):
@@ -330,7 +334,7 @@ async def test_streamed_calls_go_over_one_connection(endpoint: EndpointDouble, t
 
 @pytest.mark.parametrize("end", [b"0\r\n\r\n", HANG_UP], ids=["ended", "broken"])
 async def test_a_stream_is_taken_however_its_response_ends_after_the_last_event(
-    templates: Templates, end: bytes
+    templates: PromptTemplates, end: bytes
 ) -> None:
     said = stream(*pieces('{"is_question": true, "reason": ""}'), b"data: [DONE]\n\n")
     server = Server([[*said, end], [reply()]], [[reply()]], pause=0.01)
@@ -342,7 +346,7 @@ async def test_a_stream_is_taken_however_its_response_ends_after_the_last_event(
 
 
 async def test_a_stream_that_cannot_be_read_is_asked_for_whole_from_then_on(
-    endpoint: EndpointDouble, templates: Templates
+    endpoint: EndpointDouble, templates: PromptTemplates
 ) -> None:
     endpoint.next(doubles.Reply(body=b'data: {"choices": 7}\n\ndata: [DONE]\n\n'))
     with anyio.fail_after(10):
@@ -353,7 +357,7 @@ async def test_a_stream_that_cannot_be_read_is_asked_for_whole_from_then_on(
 
 
 async def test_an_unreadable_stream_of_a_known_form_costs_one_call_more(
-    endpoint: EndpointDouble, templates: Templates
+    endpoint: EndpointDouble, templates: PromptTemplates
 ) -> None:
     unreadable = doubles.Reply(body=b'data: {"choices": 7}\n\ndata: [DONE]\n\n')
     endpoint.next(doubles.refuse(400, says="temperature is not supported"))
@@ -366,7 +370,9 @@ async def test_an_unreadable_stream_of_a_known_form_costs_one_call_more(
     assert sent == [{"stream", "temperature"}, {"stream"}, {"stream"}, set()]
 
 
-async def test_a_stream_that_can_never_be_read_is_an_error(endpoint: EndpointDouble, templates: Templates) -> None:
+async def test_a_stream_that_can_never_be_read_is_an_error(
+    endpoint: EndpointDouble, templates: PromptTemplates
+) -> None:
     endpoint.next(*[doubles.Reply(body=b"data: {\n\ndata: [DONE]\n\n")] * 3)
     with anyio.fail_after(10):
         async with model(endpoint.base_url, templates) as asked:
@@ -375,7 +381,7 @@ async def test_a_stream_that_can_never_be_read_is_an_error(endpoint: EndpointDou
     assert len(endpoint.requests) == 2
 
 
-async def test_a_server_that_keeps_silent_after_the_last_event_is_not_waited_for(templates: Templates) -> None:
+async def test_a_server_that_keeps_silent_after_the_last_event_is_not_waited_for(templates: PromptTemplates) -> None:
     server = Server([stream(*pieces('{"is_question": true, "reason": ""}'), b"data: [DONE]\n\n")])
     async with talking_to(server, templates, timeout_seconds=60, max_retries=0) as asked:
         assert (await asked.ask(GATE, GIVEN)).is_question
@@ -385,7 +391,7 @@ async def test_a_server_that_keeps_silent_after_the_last_event_is_not_waited_for
 @pytest.mark.parametrize("end", [b"0\r\n\r\n", HANG_UP], ids=["ended", "broken"])
 @pytest.mark.parametrize("said", [pieces('{"is_question":'), [b": waiting\n\n", b"data: [DONE]\n\n"]])
 async def test_a_stream_that_ends_before_the_reply_is_asked_for_again(
-    templates: Templates, said: list[bytes], end: bytes
+    templates: PromptTemplates, said: list[bytes], end: bytes
 ) -> None:
     server = Server([[*stream(*said), end], [reply()]], [[reply()]])
     async with talking_to(server, templates, max_retries=1) as asked:
@@ -393,7 +399,7 @@ async def test_a_stream_that_ends_before_the_reply_is_asked_for_again(
     assert len(server.requests) == 2
 
 
-async def test_an_error_within_a_stream_is_judged_by_its_status(templates: Templates) -> None:
+async def test_an_error_within_a_stream_is_judged_by_its_status(templates: PromptTemplates) -> None:
     said = b'data: {"error": {"code": 401, "message": "no"}}\n\n'
     async with talking_to(Server([stream(said, b"data: [DONE]\n\n")]), templates) as asked:
         with pytest.raises(ModelAccessError, match=r"llm\.api_key"):
@@ -401,7 +407,7 @@ async def test_an_error_within_a_stream_is_judged_by_its_status(templates: Templ
 
 
 async def test_an_endpoint_that_refuses_streaming_is_asked_without_it_from_then_on(
-    endpoint: EndpointDouble, templates: Templates
+    endpoint: EndpointDouble, templates: PromptTemplates
 ) -> None:
     endpoint.next(
         doubles.refuse(400, says="Unrecognized request argument supplied: stream_options"),
@@ -417,7 +423,7 @@ async def test_an_endpoint_that_refuses_streaming_is_asked_without_it_from_then_
 
 @pytest.mark.rest
 async def test_a_proxy_that_the_environment_names_is_used(
-    templates: Templates, monkeypatch: pytest.MonkeyPatch
+    templates: PromptTemplates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = Server([[reply()]])
     async with talking_to(server, templates):

@@ -21,8 +21,8 @@ from intern.models.endpoint import EndpointModel
 from intern.models.forms import VALUES, RequestForm
 from intern.models.options import LlmOptions
 from intern.models.prompt import Prompt
-from intern.models.templates import Templates
-from intern.models.usage import Usage
+from intern.models.templates import PromptTemplates
+from intern.models.usage import UsageCounter
 from tests.models.server_words import DEMANDS, SHAPES, WORDINGS, Shape, Wording, mute
 
 SERVERS = int(os.environ.get("INTERN_FORM_SERVERS", "200"))
@@ -129,11 +129,11 @@ class Server:
 
 
 @pytest.fixture
-def templates(tmp_path: Path) -> Templates:
+def templates(tmp_path: Path) -> PromptTemplates:
     turns = '--- user ---\nand you?\n--- assistant ---\n{"answer": "yes"}\n'
     source = "{% block system %}Reply.{% endblock %}{% block user %}{{ question }}{% endblock %}"
     (tmp_path / "ask.md.j2").write_text(f"{source}{{% block examples %}}\n{turns}{{% endblock %}}", encoding="utf-8")
-    return Templates(tmp_path)
+    return PromptTemplates(tmp_path)
 
 
 @pytest.fixture
@@ -176,11 +176,11 @@ OPTIONS = LlmOptions(model="m", reasoning_effort="low", max_retries=0)
 
 
 @asynccontextmanager
-async def open_model(address: str, name: object, templates: Templates) -> AsyncGenerator[EndpointModel]:
+async def open_model(address: str, name: object, templates: PromptTemplates) -> AsyncGenerator[EndpointModel]:
     """Ask one of the servers, for half a minute at most."""
     options = structs.replace(OPTIONS, base_url=f"{address}/{name}")
     with fail_after(30):
-        async with EndpointModel(options, templates=templates, usage=Usage()) as model:
+        async with EndpointModel(options, templates=templates, usage=UsageCounter()) as model:
             yield model
 
 
@@ -196,7 +196,7 @@ async def check_known(model: EndpointModel, server: Server) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_each_server_that_takes_the_smallest_form_is_answered_within_six_tries(
-    served: tuple[str, dict[str, Server]], templates: Templates
+    served: tuple[str, dict[str, Server]], templates: PromptTemplates
 ) -> None:
     address, servers = served
     narrowed = 0
@@ -222,7 +222,7 @@ async def test_each_server_that_takes_the_smallest_form_is_answered_within_six_t
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_parts_that_are_refused_one_after_the_other_are_left_out_one_by_one(
-    served: tuple[str, dict[str, Server]], templates: Templates
+    served: tuple[str, dict[str, Server]], templates: PromptTemplates
 ) -> None:
     address, servers = served
     servers["one"] = server = Server(frozenset({"temperature", "stream_options", "reasoning_effort"}), shape=SHAPES[0])
@@ -235,7 +235,7 @@ async def test_parts_that_are_refused_one_after_the_other_are_left_out_one_by_on
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_server_that_was_changed_is_searched_anew_within_six_tries(
-    served: tuple[str, dict[str, Server]], templates: Templates
+    served: tuple[str, dict[str, Server]], templates: PromptTemplates
 ) -> None:
     """It may take now what it did not take before: with at most four refusals, no part is lost that it takes."""
     address, servers = served
@@ -260,7 +260,7 @@ async def test_a_server_that_was_changed_is_searched_anew_within_six_tries(
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_known_form_that_is_refused_without_a_reason_is_searched_anew(
-    served: tuple[str, dict[str, Server]], templates: Templates
+    served: tuple[str, dict[str, Server]], templates: PromptTemplates
 ) -> None:
     address, servers = served
     for seed in range(SERVERS):
@@ -281,7 +281,7 @@ async def test_a_known_form_that_is_refused_without_a_reason_is_searched_anew(
 @pytest.mark.parametrize("is_smallest_taken", [True, False], ids=["smallest taken", "none taken"])
 async def test_one_prompt_that_is_refused_without_a_reason_costs_no_part(
     served: tuple[str, dict[str, Server]],
-    templates: Templates,
+    templates: PromptTemplates,
     refuses: tuple[str, ...],
     *,
     is_smallest_taken: bool,

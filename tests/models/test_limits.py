@@ -12,17 +12,19 @@ from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
 from intern.core.errors import ModelBudgetError, ModelBudgetTooSmallError
-from intern.models.limits import Limits, Turns, Window, turns_of
-from intern.models.options import LlmOptions, Price
-from intern.models.usage import Usage
+from intern.models.limits import EndpointLimits, FairCallQueue, RateWindow, make_call_queue
+from intern.models.options import LlmOptions, ModelPrice
+from intern.models.usage import UsageCounter
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
 
 
-def limits(in_flight: int = 4, per_minute: int = 0, tokens_a_day: int = 0, usage: Usage | None = None) -> Limits:
+def limits(
+    in_flight: int = 4, per_minute: int = 0, tokens_a_day: int = 0, usage: UsageCounter | None = None
+) -> EndpointLimits:
     options = LlmOptions(max_in_flight=in_flight, calls_per_minute=per_minute, daily_token_budget=tokens_a_day)
-    return Limits(options, usage or Usage(clock=HandClock()))
+    return EndpointLimits(options, usage or UsageCounter(clock=HandClock()))
 
 
 class Callers:
@@ -32,8 +34,8 @@ class Callers:
         self.in_flight: list[str] = []
         self.done = anyio.Event()
 
-    async def call(self, limits: Limits, name: str) -> None:
-        async with limits.attempt():
+    async def call(self, limits: EndpointLimits, name: str) -> None:
+        async with limits.hold_attempt():
             self.in_flight.append(name)
             await self.done.wait()
 
@@ -79,15 +81,15 @@ async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
     assert callers.in_flight == ["a", "b"]
 
 
-def paid(usage: Usage, budget: float) -> Limits:
+def paid(usage: UsageCounter, budget: float) -> EndpointLimits:
     """Limits of money alone: a token costs one."""
-    price = Price(model="m", input=1_000_000, output=1_000_000)
-    return Limits(LlmOptions(model="m", prices=(price,), daily_cost_budget=budget), usage)
+    price = ModelPrice(model="m", input=1_000_000, output=1_000_000)
+    return EndpointLimits(LlmOptions(model="m", prices=(price,), daily_cost_budget=budget), usage)
 
 
 async def test_a_call_starts_only_if_all_that_it_may_cost_fits_into_what_is_left_of_the_day() -> None:
     clock = HandClock()
-    usage = Usage(clock=clock)
+    usage = UsageCounter(clock=clock)
     shared = paid(usage, 10.0)
     await usage.add("gate", 1, 0, 6.0)
     with pytest.raises(ModelBudgetError, match=r"answer may cost 5\.0000.*daily_cost_budget = 10\) has 4\.0000 left"):
@@ -105,7 +107,7 @@ async def test_a_call_starts_only_if_all_that_it_may_cost_fits_into_what_is_left
 
 
 async def test_background_work_leaves_a_fifth_of_the_money_for_answers() -> None:
-    shared = paid(Usage(clock=HandClock()), 10.0)
+    shared = paid(UsageCounter(clock=HandClock()), 10.0)
     with pytest.raises(ModelBudgetTooSmallError, match=r"whole day's: raise llm\.daily_cost_budget"):
         async with shared.background().reserve(9, what="extract"):
             raise AssertionError("it was let in")
@@ -115,7 +117,7 @@ async def test_background_work_leaves_a_fifth_of_the_money_for_answers() -> None
 
 @pytest.mark.parametrize("money", [False, True], ids=["tokens", "money"])
 async def test_endpoints_that_share_a_budget_see_what_calls_of_each_other_may_still_take(money: bool) -> None:  # noqa: FBT001 a case
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     answers, learning = (
         (paid(usage, 10.0), paid(usage, 10.0)) if money else (limits(tokens_a_day=10, usage=usage) for _ in range(2))
     )
@@ -130,7 +132,7 @@ async def test_endpoints_that_share_a_budget_see_what_calls_of_each_other_may_st
 
 
 async def test_who_has_no_budget_is_seen_by_who_has_one() -> None:
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     async with limits(usage=usage).reserve(600, what="classify"):
         with pytest.raises(ModelBudgetError, match="has 400 left"):
             async with limits(tokens_a_day=1000, usage=usage).reserve(401, what="answer"):
@@ -139,7 +141,7 @@ async def test_who_has_no_budget_is_seen_by_who_has_one() -> None:
 
 async def test_a_call_that_began_yesterday_holds_its_part_of_todays_budget_back() -> None:
     clock = HandClock()
-    shared = limits(tokens_a_day=1000, usage=Usage(clock=clock))
+    shared = limits(tokens_a_day=1000, usage=UsageCounter(clock=clock))
     async with shared.reserve(600, what="answer"):
         clock.turn(days=1)  # it will be counted today
         with pytest.raises(ModelBudgetError, match="has 400 left"):
@@ -148,7 +150,7 @@ async def test_a_call_that_began_yesterday_holds_its_part_of_todays_budget_back(
 
 
 async def test_a_call_is_not_tried_again_once_what_failed_has_used_the_budget_up() -> None:
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     shared = limits(tokens_a_day=1000, usage=usage)
     async with shared.reserve(300, reply_tokens=200, what="answer") as still_fits:
         usage.count("answer", 300, 0)
@@ -163,7 +165,7 @@ def test_whatever_is_called_in_whatever_order_no_day_costs_more_than_its_budget(
     calls: list[tuple[int, int, int]],
 ) -> None:
     async def spend() -> float:
-        usage = Usage(clock=HandClock())
+        usage = UsageCounter(clock=HandClock())
         shared = paid(usage, 100.0)
         for asked, most, percent in calls:
             try:
@@ -171,14 +173,14 @@ def test_whatever_is_called_in_whatever_order_no_day_costs_more_than_its_budget(
                     await usage.add("answer", asked, 0, float(asked + most * percent // 100))
             except ModelBudgetError:
                 pass
-        return (await usage.spent(usage.today())).cost
+        return (await usage.read_spent(usage.today())).cost
 
     assert anyio.run(spend) <= 100.0
 
 
 async def test_a_call_that_does_not_fit_todays_budget_is_refused_by_name_until_tomorrow() -> None:
     clock = HandClock()
-    usage = Usage(clock=clock)
+    usage = UsageCounter(clock=clock)
     shared = limits(tokens_a_day=1000, usage=usage)
     await usage.add("gate", 600, 0)
 
@@ -203,7 +205,7 @@ async def test_calls_under_way_hold_their_part_of_the_budget_back() -> None:
 
 
 async def test_background_work_leaves_a_fifth_of_the_budget_to_answers() -> None:
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     shared = limits(tokens_a_day=1000, usage=usage)
     background = shared.background()
     await usage.add("summarize_source", 700, 0)
@@ -222,13 +224,13 @@ async def test_without_a_budget_the_store_is_not_even_asked() -> None:
 
 @given(st.integers(1, 5), st.lists(st.floats(0, 50), max_size=60))
 def test_no_minute_ever_sees_more_starts_than_its_limit(limit: int, gaps: list[float]) -> None:
-    window, now = Window(limit), 0.0
+    window, now = RateWindow(limit), 0.0
     starts: list[float] = []
     for gap in gaps:
         now += gap
-        now += window.wait(now)
-        assert window.wait(now) == pytest.approx(0, abs=1e-9)
-        window.start(now)
+        now += window.seconds_until_start(now)
+        assert window.seconds_until_start(now) == pytest.approx(0, abs=1e-9)
+        window.count_start(now)
         starts.append(now)
 
     for first, last in zip(starts, starts[limit:], strict=False):
@@ -247,7 +249,7 @@ async def test_calls_a_minute_are_spread_in_order_of_arrival() -> None:
     begun = anyio.current_time()
 
     async def call(n: int) -> None:
-        async with shared.attempt():
+        async with shared.hold_attempt():
             starts.append((n, round(anyio.current_time() - begun)))
 
     async with anyio.create_task_group() as tg:
@@ -261,15 +263,15 @@ async def test_calls_a_minute_are_spread_in_order_of_arrival() -> None:
 async def test_however_many_calls_wait_for_a_minute_few_of_them_wake_up_at_a_time() -> None:
     looks: list[float] = []
 
-    class Counting(Turns):
-        def _give(self, now: float) -> float:
+    class Counting(FairCallQueue):
+        def _give_places(self, now: float) -> float:
             looks.append(now)
-            return super()._give(now)
+            return super()._give_places(now)
 
     turns = Counting(200, 1, 1.0)
 
     async def call() -> None:
-        async with turns.place("", background=False):
+        async with turns.hold_place("", background=False):
             pass
 
     async with anyio.create_task_group() as tg:
@@ -281,19 +283,19 @@ async def test_however_many_calls_wait_for_a_minute_few_of_them_wake_up_at_a_tim
 
 @virtual_time()
 async def test_processes_share_a_limit_and_a_larger_share_holds_at_once() -> None:
-    turns, starts = Turns(10, 4, 1.0), list[float]()
-    turns.share(1 / 8)  # half a call a second
+    turns, starts = FairCallQueue(10, 4, 1.0), list[float]()
+    turns.set_share(1 / 8)  # half a call a second
     begun = anyio.current_time()
 
     async def call() -> None:
-        async with turns.place("", background=False):
+        async with turns.hold_place("", background=False):
             starts.append(anyio.current_time() - begun)
 
     async with anyio.create_task_group() as tg:
         for _ in range(7):
             tg.start_soon(call)
         await anyio.sleep(3)
-        turns.share(1)
+        turns.set_share(1)
         await wait_all_tasks_blocked()
     assert starts == pytest.approx([0, 2, 3, 3, 3, 3, 4])
 
@@ -304,8 +306,8 @@ async def test_a_burst_of_background_work_does_not_hold_up_an_answer() -> None:
     background = shared.background()
     begun = anyio.current_time()
 
-    async def call(view: Limits) -> float:
-        async with view.attempt():
+    async def call(view: EndpointLimits) -> float:
+        async with view.hold_attempt():
             return anyio.current_time() - begun
 
     async with anyio.create_task_group() as tg:
@@ -320,13 +322,13 @@ class Parties:
 
     def __init__(self, in_flight: int, per_minute: int = 0) -> None:
         options = LlmOptions(max_in_flight=in_flight, calls_per_minute=per_minute)
-        self._options, self.turns = options, turns_of(options)
+        self._options, self.turns = options, make_call_queue(options)
         self.waited: dict[str, list[float]] = {}
 
     async def call(self, party: str, *, background: bool = False) -> None:
-        limits = Limits(self._options, Usage(clock=HandClock()), turns=self.turns, party=party)
+        limits = EndpointLimits(self._options, UsageCounter(clock=HandClock()), turns=self.turns, party=party)
         asked = anyio.current_time()
-        async with (limits.background() if background else limits).attempt():
+        async with (limits.background() if background else limits).hold_attempt():
             self.waited.setdefault(party, []).append(anyio.current_time() - asked)
             await anyio.sleep(10)
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.models.options import FREE, Price, price_of
+from intern.models.options import FREE, ModelPrice, find_price
 
-SMALL = Price(model="small", input=0.4, output=1.6, cached=0.1)
+SMALL = ModelPrice(model="small", input=0.4, output=1.6, cached=0.1)
 TOKENS = st.integers(0, 10**9)
 
 
 def test_a_call_costs_what_its_tokens_do() -> None:
-    assert SMALL.of(1_000_000, 500_000) == pytest.approx(0.4 + 0.8)
-    assert SMALL.of(1_000_000, 0, 500_000) == pytest.approx(0.2 + 0.05)
-    no_cache = Price(model="embedder", input=2.0)
-    assert no_cache.of(1_000_000, 1_000_000, 1_000_000) == 2.0, "a cache that is not cheaper, and nothing for output"
-    assert FREE.of(10**9, 10**9) == 0
+    assert SMALL.compute_cost(1_000_000, 500_000) == pytest.approx(0.4 + 0.8)
+    assert SMALL.compute_cost(1_000_000, 0, 500_000) == pytest.approx(0.2 + 0.05)
+    no_cache = ModelPrice(model="embedder", input=2.0)
+    assert no_cache.compute_cost(1_000_000, 1_000_000, 1_000_000) == 2.0, (
+        "a cache that is not cheaper, and nothing for output"
+    )
+    assert FREE.compute_cost(10**9, 10**9) == 0
 
 
 def test_a_model_has_the_price_that_names_it_or_none() -> None:
-    assert price_of("small", (Price(model="large", input=3.0), SMALL)) is SMALL
-    assert price_of("other", (SMALL,)) is None
+    assert find_price("small", (ModelPrice(model="large", input=3.0), SMALL)) is SMALL
+    assert find_price("other", (SMALL,)) is None
 
 
 @given(TOKENS, TOKENS, TOKENS)
 def test_what_was_cached_never_makes_a_call_dearer_nor_gives_money_back(asked: int, said: int, cached: int) -> None:
-    assert 0 <= SMALL.of(asked, said, cached) <= SMALL.of(asked, said) + 1e-9
+    assert 0 <= SMALL.compute_cost(asked, said, cached) <= SMALL.compute_cost(asked, said) + 1e-9

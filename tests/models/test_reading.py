@@ -14,7 +14,7 @@ from msgspec import Struct
 from intern.core.errors import ModelReplyError
 from intern.models.options import LlmOptions, StructuredOutput
 from intern.models.prompt import Prompt
-from intern.models.replies import read_completion, reply_of
+from intern.models.replies import decode_reply, read_completion
 
 
 class AskIn(Struct, frozen=True):
@@ -35,7 +35,7 @@ def said(content: str, mode: StructuredOutput = "json_schema", *, called: bool =
     call = {"function": {"name": "ask", "arguments": content}}
     message = {"content": "", "tool_calls": [call]} if called else {"content": content}
     body = msgspec.json.encode({"choices": [{"message": message, "finish_reason": "stop"}]})
-    return reply_of(read_completion(body, what="ask"), ASK, LlmOptions(structured_output=mode), what="ask")
+    return decode_reply(read_completion(body, what="ask"), ASK, LlmOptions(structured_output=mode), what="ask")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.models.refusals import Failure, FailureKind, read_delay, read_failure
+from intern.models.refusals import EndpointFailure, FailureKind, read_failure, read_retry_delay
 
 
 def refusal(**error: Any) -> bytes:
@@ -26,35 +26,43 @@ def refusal(**error: Any) -> bytes:
                 n_prompt_tokens=9018,
                 n_ctx=4096,
             ),
-            Failure("too_long", tokens=9018, room=4096),
+            EndpointFailure("too_long", tokens=9018, room=4096),
         ),
-        (refusal(code="context_length_exceeded", message="…", type="invalid_request_error"), Failure("too_long")),
+        (
+            refusal(code="context_length_exceeded", message="…", type="invalid_request_error"),
+            EndpointFailure("too_long"),
+        ),
         (
             refusal(message="This model's maximum context length is 8192 tokens. However, you requested 9000 tokens"),
-            Failure("too_long"),
+            EndpointFailure("too_long"),
         ),
-        (refusal(message="prompt is too long: 210000 tokens > 200000 maximum"), Failure("too_long")),
+        (refusal(message="prompt is too long: 210000 tokens > 200000 maximum"), EndpointFailure("too_long")),
         (
             b'[{"error": {"message": "The input token count (9) exceeds the maximum number of tokens allowed (8)."}}]',
-            Failure("too_long"),
+            EndpointFailure("too_long"),
         ),
-        (b'{"object": "error", "message": "maximum context length is 4096 tokens"}', Failure("too_long")),
-        (b"Input is too long for requested model.", Failure("too_long")),
+        (b'{"object": "error", "message": "maximum context length is 4096 tokens"}', EndpointFailure("too_long")),
+        (b"Input is too long for requested model.", EndpointFailure("too_long")),
         # Kimi, xAI and MiniMax; what the named servers say is in tests/model/servers.
-        (refusal(message="Your request exceeded model token limit: 262144 (requested: 300000)"), Failure("too_long")),
+        (
+            refusal(message="Your request exceeded model token limit: 262144 (requested: 300000)"),
+            EndpointFailure("too_long"),
+        ),
         (
             refusal(message="This model's maximum prompt length is 131072 but the request contains 537812 tokens"),
-            Failure("too_long"),
+            EndpointFailure("too_long"),
         ),
-        (refusal(message="invalid params, context window exceeds limit"), Failure("too_long")),
+        (refusal(message="invalid params, context window exceeds limit"), EndpointFailure("too_long")),
         (
             refusal(type="exceed_context_size_error", n_prompt_tokens=-1, n_ctx=True),
-            Failure("too_long"),
+            EndpointFailure("too_long"),
         ),
     ],
 )
 @pytest.mark.parametrize("status", [400, 413, 422, 500])
-def test_a_prompt_that_is_too_long_is_told_by_code_or_by_words(status: int, body: bytes, counted: Failure) -> None:
+def test_a_prompt_that_is_too_long_is_told_by_code_or_by_words(
+    status: int, body: bytes, counted: EndpointFailure
+) -> None:
     assert read_failure(status, body) == counted
 
 
@@ -84,7 +92,7 @@ def test_a_prompt_that_is_too_long_is_told_by_code_or_by_words(status: int, body
     ],
 )
 def test_a_refusal_names_the_parts_that_it_is_about_and_no_others(body: bytes, parts: set[str]) -> None:
-    assert read_failure(400, body) == Failure("form", frozenset(parts))
+    assert read_failure(400, body) == EndpointFailure("form", frozenset(parts))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +129,7 @@ def test_a_failure_is_told_by_its_words_before_its_status(status: int, body: byt
 
 @pytest.mark.parametrize("body", [b"", b"no", b"null", b"[]", b"7", b'{"error": null}', b"[" * 99_999, b"\xff\xfe"])
 def test_a_refusal_that_tells_nothing_stays_one(body: bytes) -> None:
-    assert read_failure(400, body) == Failure("unknown")
+    assert read_failure(400, body) == EndpointFailure("unknown")
 
 
 @given(
@@ -149,7 +157,7 @@ def test_no_refusal_breaks_the_reader(status: int, body: bytes) -> None:
     ],
 )
 def test_a_delay_is_read_from_the_words_of_an_error(said: str, seconds: float | None) -> None:
-    delay = read_delay(said.encode())
+    delay = read_retry_delay(said.encode())
     assert (delay and float(delay)) == (pytest.approx(seconds) if seconds else None)
 
 

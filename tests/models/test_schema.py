@@ -12,10 +12,10 @@ from msgspec import Meta, Struct
 
 from intern.answering.prompts import SELECT
 from intern.learning.prompts import INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
-from intern.models.prompt import Prompt, narrow, reply_schema
-from intern.models.templates import Templates
+from intern.models.prompt import Prompt, narrow_schema, reply_schema
+from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
-from intern.service.prompt_checks import full_example
+from intern.service.prompt_checks import build_full_example
 from tests.endpoint_double import faults_of
 
 
@@ -122,7 +122,7 @@ class Picked(Struct, frozen=True):
 def test_fields_are_narrowed_to_what_is_offered_wherever_they_stand(*, bounds: bool) -> None:
     whole = reply_schema(Picked, bounds=bounds)
     before = msgspec.json.encode(whole)
-    schema = narrow(whole, {"ids": IDS, "best": IDS, "source_id": ["kb:c"], "score": ["1"], "nowhere": IDS})
+    schema = narrow_schema(whole, {"ids": IDS, "best": IDS, "source_id": ["kb:c"], "score": ["1"], "nowhere": IDS})
     reply = {"ids": ["kb:b"], "best": "kb:a", "cited": [{"source_id": "kb:c", "title": None}], "score": 1}
 
     assert faults(schema) == []
@@ -138,7 +138,7 @@ def test_fields_are_narrowed_to_what_is_offered_wherever_they_stand(*, bounds: b
 
 @pytest.mark.parametrize("values", [[], [f"kb:{n}" for n in range(65)], ["x" * 2001, "y" * 2000]])
 def test_nothing_to_choose_or_too_much_of_it_is_no_enum(values: list[str]) -> None:
-    assert narrow(reply_schema(Picked, bounds=True), {"ids": values}) == reply_schema(Picked, bounds=True)
+    assert narrow_schema(reply_schema(Picked, bounds=True), {"ids": values}) == reply_schema(Picked, bounds=True)
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
@@ -161,11 +161,11 @@ def _unbounded(schema: dict[str, Any], where: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("prompt", [SELECT, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES], ids=lambda prompt: prompt.name)
 def test_ids_that_a_prompt_shows_are_what_it_offers(prompt: Prompt[Any, Any]) -> None:
-    given = full_example(prompt)
+    given = build_full_example(prompt)
     assert prompt.offers is not None
-    rendered = Templates().render(prompt, given)
+    rendered = PromptTemplates().render(prompt, given)
     offered = prompt.offers(given)
 
     assert all(offered.values())
     assert all(value in rendered.user for values in offered.values() for value in values)
-    assert "enum" in msgspec.json.encode(narrow(reply_schema(prompt.gives, bounds=True), offered)).decode()
+    assert "enum" in msgspec.json.encode(narrow_schema(reply_schema(prompt.gives, bounds=True), offered)).decode()

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from intern.core.errors import ConfigError
 from intern.models.prompt import Prompt
-from intern.models.templates import Templates
+from intern.models.templates import PromptTemplates
 
 
 class Pair(Struct, frozen=True):
@@ -45,7 +45,7 @@ def test_both_blocks_see_the_fields_of_the_input_and_the_operators_constants(fol
         folder, system="You serve {{ project_introduction }}.", user="{{ pair.question }}\n{{ text | fenced('text') }}"
     )
 
-    rendered = Templates(folder, {"project_introduction": "Acme"}).render(ASK, GIVEN)
+    rendered = PromptTemplates(folder, {"project_introduction": "Acme"}).render(ASK, GIVEN)
 
     assert rendered.system == "You serve Acme."
     assert rendered.user == "why?\n=== text ===\nhello\n=== end of text ==="
@@ -54,7 +54,7 @@ def test_both_blocks_see_the_fields_of_the_input_and_the_operators_constants(fol
 def test_constants_that_nobody_set_are_empty(folder: Path) -> None:
     write(folder, system="{% if refusal_policy %}{{ refusal_policy }}{% endif %}Reply.{{ answer_scope }}")
 
-    assert Templates(folder).render(ASK, GIVEN).system == "Reply."
+    assert PromptTemplates(folder).render(ASK, GIVEN).system == "Reply."
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_constants_that_nobody_set_are_empty(folder: Path) -> None:
 def test_what_a_variable_holds_is_never_read_as_a_template(folder: Path, hostile: str) -> None:
     write(folder, system="{{ text }}")
 
-    rendered = Templates(folder, {"answer_scope": hostile}).render(ASK, Given(Pair("?"), hostile))
+    rendered = PromptTemplates(folder, {"answer_scope": hostile}).render(ASK, Given(Pair("?"), hostile))
 
     assert rendered == (hostile, hostile, ())
 
@@ -79,15 +79,15 @@ def test_what_a_variable_holds_is_never_read_as_a_template(folder: Path, hostile
 def test_an_operators_template_hides_the_shipped_one_and_the_others_stay(folder: Path) -> None:
     write(folder, name="classify", user="mine")
     classify = Prompt("classify", takes=Given, gives=Reply)
-    assert Templates(folder).render(classify, GIVEN).user == "mine"
+    assert PromptTemplates(folder).render(classify, GIVEN).user == "mine"
     gate = Prompt("gate", takes=Given, gives=Reply)
-    assert Templates(folder).source(gate) == Templates().source(gate)
+    assert PromptTemplates(folder).read_source(gate) == PromptTemplates().read_source(gate)
 
 
 @pytest.mark.parametrize("at", ["start", "render"])
 def test_a_wrong_variable_is_named_by_file_and_line(folder: Path, at: str) -> None:
     write(folder, user="fine\n{{ txet }}")
-    templates = Templates(folder)
+    templates = PromptTemplates(folder)
 
     find = partial(templates.check, [ASK]) if at == "start" else partial(templates.render, ASK, GIVEN)
 
@@ -107,7 +107,7 @@ def test_a_wrong_variable_is_named_by_file_and_line(folder: Path, at: str) -> No
 )
 def test_a_mistake_that_shows_only_with_input_is_named_by_file_and_line(folder: Path, mistake: str, said: str) -> None:
     write(folder, user=f"fine\n{mistake}")
-    templates = Templates(folder)
+    templates = PromptTemplates(folder)
     templates.check([ASK])
 
     with pytest.raises(ConfigError, match=rf"ask\.md\.j2, line 7: .*{said}"):
@@ -119,7 +119,7 @@ def test_bad_syntax_is_named_by_file_and_line(folder: Path, mistake: str) -> Non
     write(folder, user=f"fine\n{mistake}")
 
     with pytest.raises(ConfigError, match=r"ask\.md\.j2, line [789]: "):
-        Templates(folder).check([ASK])
+        PromptTemplates(folder).check([ASK])
 
 
 def test_a_mistake_in_an_included_part_is_named_there(folder: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_mistake_in_an_included_part_is_named_there(folder: Path) -> None:
     (folder / "part.md.j2").write_text("one\ntwo {{ nobody }}", encoding="utf-8")
 
     with pytest.raises(ConfigError, match=r"part\.md\.j2, line 2: 'nobody'"):
-        Templates(folder).render(ASK, GIVEN)
+        PromptTemplates(folder).render(ASK, GIVEN)
 
 
 @pytest.mark.parametrize("outside", ["../secret.md.j2", "/etc/passwd", "sub/part.md.j2"])
@@ -136,7 +136,7 @@ def test_templates_reach_no_file_outside_of_their_folders(folder: Path, outside:
     (folder.parent / "secret.md.j2").write_text("secret", encoding="utf-8")
 
     with pytest.raises(ConfigError, match=r"ask\.md\.j2, line 6"):
-        Templates(folder).render(ASK, GIVEN)
+        PromptTemplates(folder).render(ASK, GIVEN)
 
 
 def test_text_that_no_model_would_see_is_refused_at_start(folder: Path) -> None:
@@ -145,27 +145,27 @@ def test_text_that_no_model_would_see_is_refused_at_start(folder: Path) -> None:
         file.write("\nAlways be kind.\n")
 
     with pytest.raises(ConfigError, match=r"ask\.md\.j2, line \d+: this stands outside"):
-        Templates(folder).check([ASK])
+        PromptTemplates(folder).check([ASK])
 
 
 def test_a_missing_block_or_template_or_folder_says_what_to_do(folder: Path) -> None:
     (folder / "ask.md.j2").write_text("{% block user %}hi{% endblock %}", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"ask\.md\.j2: the block 'system' is missing"):
-        Templates(folder).render(ASK, GIVEN)
+        PromptTemplates(folder).render(ASK, GIVEN)
 
     nobody = Prompt("nobody", takes=Given, gives=Reply)
     with pytest.raises(ConfigError, match=r"there is no template nobody\.md\.j2 in "):
-        Templates(folder).check([nobody])
+        PromptTemplates(folder).check([nobody])
 
     with pytest.raises(ConfigError, match=r"prompts\.dir: .*missing is not a folder"):
-        Templates(folder / "missing")
+        PromptTemplates(folder / "missing")
 
 
 def test_a_template_that_is_not_utf8_is_named(folder: Path) -> None:
     (folder / "ask.md.j2").write_bytes(b"{% block system %}\xff{% endblock %}")
 
     with pytest.raises(ConfigError, match=r"ask\.md\.j2 cannot be read"):
-        Templates(folder).check([ASK])
+        PromptTemplates(folder).check([ASK])
 
 
 EXAMPLES = """{% block examples %}
@@ -181,11 +181,11 @@ And off?
 """
 
 
-def with_examples(folder: Path, examples: str) -> Templates:
+def with_examples(folder: Path, examples: str) -> PromptTemplates:
     write(folder)
     with (folder / "ask.md.j2").open("a", encoding="utf-8") as file:
         file.write(examples)
-    return Templates(folder, {"answer_scope": "Relays"})
+    return PromptTemplates(folder, {"answer_scope": "Relays"})
 
 
 def test_example_turns_stand_between_the_instructions_and_the_material(folder: Path) -> None:

@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from intern.core.errors import KnowledgeError, ModelBudgetError
-from intern.models.limits import Limits
+from intern.models.limits import EndpointLimits
 from intern.models.options import LlmOptions
-from intern.models.usage import Meter, Spent, Usage, estimated_tokens, metered
-from intern.stores.sqlite.database import Database
+from intern.models.usage import UsageCounter, UsageMeter, UsageTotal, estimate_tokens, measure_usage
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.usage import UsageLog
 from tests.fakes import HandClock, calls_of
 
@@ -30,15 +30,15 @@ class MemoryStore:
         self.rows: list[tuple[date, str, int, int, int]] = []
         self.broken = False
 
-    async def add(self, day: date, prompt: str, counted: Meter, /) -> None:
+    async def add(self, day: date, prompt: str, counted: UsageMeter, /) -> None:
         await self._work()
         self.rows.append((day, prompt, counted.calls, counted.prompt_tokens, counted.completion_tokens))
         self.tokens += counted.tokens
         self.paid += counted.cost
 
-    async def spent(self, day: date, /) -> Spent:
+    async def read_spent(self, day: date, /) -> UsageTotal:
         await self._work()
-        return Spent(self.tokens, self.paid)
+        return UsageTotal(self.tokens, self.paid)
 
     async def _work(self) -> None:
         await anyio.lowlevel.checkpoint()
@@ -48,7 +48,7 @@ class MemoryStore:
 
 async def test_calls_are_counted_by_prompt_and_by_utc_day() -> None:
     clock = HandClock()
-    usage = Usage(clock=clock)
+    usage = UsageCounter(clock=clock)
     await usage.add("gate", 10, 1)
     await usage.add("gate", 20, 2)
     await usage.add("answer", 300, 30)
@@ -57,70 +57,70 @@ async def test_calls_are_counted_by_prompt_and_by_utc_day() -> None:
 
     gate = calls_of(usage, "gate", DAY)
     assert (gate.calls, gate.prompt_tokens, gate.completion_tokens, gate.tokens) == (2, 30, 3, 33)
-    assert (await usage.spent(DAY)).tokens == 363
+    assert (await usage.read_spent(DAY)).tokens == 363
     assert calls_of(usage, "gate").tokens == 5
     assert calls_of(usage, "select").calls == 0
 
 
 async def test_a_day_goes_on_after_a_restart() -> None:
     store = MemoryStore(spent=1000)
-    usage = Usage(store, clock=HandClock())
+    usage = UsageCounter(store, clock=HandClock())
     await usage.add("gate", 10, 1)
 
-    assert await usage.spent(DAY) == (1011, 0.0)
+    assert await usage.read_spent(DAY) == (1011, 0.0)
     assert store.rows == [(DAY, "gate", 1, 10, 1)]
-    assert await Usage(store, clock=HandClock()).spent(DAY) == (1011, 0.0)
+    assert await UsageCounter(store, clock=HandClock()).read_spent(DAY) == (1011, 0.0)
 
 
 async def test_what_was_paid_goes_on_after_a_restart_too() -> None:
     store = MemoryStore(paid=2.0)
-    usage = Usage(store, clock=HandClock())
+    usage = UsageCounter(store, clock=HandClock())
     await usage.add("gate", 10, 1, 0.25)
 
-    assert await usage.spent(DAY) == (11, 2.25)
-    assert await Usage(store, clock=HandClock()).spent(DAY) == (11, 2.25)
+    assert await usage.read_spent(DAY) == (11, 2.25)
+    assert await UsageCounter(store, clock=HandClock()).read_spent(DAY) == (11, 2.25)
 
 
 async def test_two_processes_on_one_folder_share_the_days_budget(tmp_path: Path) -> None:
     clock = HandClock()
 
-    async def asked(usage: Usage) -> None:
-        limits = Limits(LlmOptions(daily_token_budget=1000, daily_cost_budget=10.0), usage)
+    async def asked(usage: UsageCounter) -> None:
+        limits = EndpointLimits(LlmOptions(daily_token_budget=1000, daily_cost_budget=10.0), usage)
         async with limits.reserve(300, what="answer"):
             await usage.add("answer", 300, 0, 3.0)
         clock.turn(seconds=5)
 
     path = tmp_path / "intern.db"
     with anyio.fail_after(5):
-        async with await Database.open(path) as here, await Database.open(path) as there:
-            bot, ask = Usage(UsageLog(here), clock=clock), Usage(UsageLog(there), clock=clock)
+        async with await SqliteDatabase.open(path) as here, await SqliteDatabase.open(path) as there:
+            bot, ask = UsageCounter(UsageLog(here), clock=clock), UsageCounter(UsageLog(there), clock=clock)
             await asked(bot)
             await asked(ask)
             await asked(bot)
             for usage in (ask, bot):
                 with pytest.raises(ModelBudgetError, match="has 100 left"):
                     await asked(usage)
-                assert await usage.spent(DAY) == (900, 9.0)
+                assert await usage.read_spent(DAY) == (900, 9.0)
 
 
 async def test_what_others_spend_is_looked_for_once_in_five_seconds_and_a_failure_forgets_nothing() -> None:
     clock, store = HandClock(), MemoryStore(spent=1000, paid=1.0)
-    usage = Usage(store, clock=clock)
+    usage = UsageCounter(store, clock=clock)
     await usage.add("gate", 10, 1, 0.5)
-    await store.add(DAY, "answer", Meter(1, 200, cost=0.25))
+    await store.add(DAY, "answer", UsageMeter(1, 200, cost=0.25))
     clock.turn(seconds=4)
-    assert await usage.spent(DAY) == (1011, 1.5)
+    assert await usage.read_spent(DAY) == (1011, 1.5)
     clock.turn(seconds=1)
     store.broken = True
-    assert await usage.spent(DAY) == (1011, 1.5)
+    assert await usage.read_spent(DAY) == (1011, 1.5)
     store.broken = False
-    assert await usage.spent(DAY) == (1211, 1.75)
+    assert await usage.read_spent(DAY) == (1211, 1.75)
 
 
 async def test_each_call_is_told_to_who_counts_along() -> None:
-    usage, told = Usage(clock=HandClock()), list[tuple[str, int, int, float, int]]()
+    usage, told = UsageCounter(clock=HandClock()), list[tuple[str, int, int, float, int]]()
     usage.counted = lambda prompt, asked, said, cost, cached: told.append((prompt, asked, said, cost, cached))
-    with metered() as meter:
+    with measure_usage() as meter:
         await usage.add("gate", 10, 1, 0.5, 8)
         await usage.add("answer", 20, 2)
     assert told == [("gate", 10, 1, 0.5, 8), ("answer", 20, 2, 0.0, 0)]
@@ -130,13 +130,13 @@ async def test_each_call_is_told_to_who_counts_along() -> None:
 async def test_a_store_out_of_order_costs_no_reply_and_is_asked_again() -> None:
     store = MemoryStore(spent=1000)
     store.broken = True
-    usage = Usage(store, clock=HandClock())
+    usage = UsageCounter(store, clock=HandClock())
     await usage.add("gate", 10, 1)
-    assert (await usage.spent(DAY)).tokens == 11
+    assert (await usage.read_spent(DAY)).tokens == 11
 
     store.broken = False
 
-    assert (await usage.spent(DAY)).tokens == 1011
+    assert (await usage.read_spent(DAY)).tokens == 1011
 
 
 class Paused(MemoryStore):
@@ -146,7 +146,7 @@ class Paused(MemoryStore):
         super().__init__(spent)
         self.written, self.may_go_on = anyio.Event(), anyio.Event()
 
-    async def add(self, day: date, prompt: str, counted: Meter, /) -> None:
+    async def add(self, day: date, prompt: str, counted: UsageMeter, /) -> None:
         await super().add(day, prompt, counted)
         self.written.set()
         with anyio.fail_after(2):  # of its own, for who stores is shielded
@@ -156,15 +156,15 @@ class Paused(MemoryStore):
 @pytest.mark.parametrize("seconds", [0, 60], ids=["just looked", "to be looked again"])
 async def test_what_is_being_stored_just_now_is_counted_once(seconds: int) -> None:
     store, clock = Paused(1000), HandClock()
-    usage = Usage(store, clock=clock)
+    usage = UsageCounter(store, clock=clock)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tg:
             tg.start_soon(usage.add, "gate", 10, 1, 0.5)
             await store.written.wait()
             clock.turn(seconds=seconds)
-            assert await usage.spent(DAY) == (1011, 0.5)
+            assert await usage.read_spent(DAY) == (1011, 0.5)
             store.may_go_on.set()
-    assert await usage.spent(DAY) == (1011, 0.5)
+    assert await usage.read_spent(DAY) == (1011, 0.5)
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["the first look", "a later one"])
@@ -175,64 +175,64 @@ async def test_who_reads_slowly_while_another_stores_counts_nothing_twice(is_kno
             self.readers = -1 if is_known else 0
             self.first, self.may_read = anyio.Event(), anyio.Event()
 
-        async def spent(self, day: date, /) -> Spent:
+        async def read_spent(self, day: date, /) -> UsageTotal:
             self.readers += 1
             if self.readers == 1:
                 self.first.set()
                 await self.may_read.wait()
-            return await super().spent(day)
+            return await super().read_spent(day)
 
     store, clock = SlowToRead(), HandClock()
-    usage = Usage(store, clock=clock)
+    usage = UsageCounter(store, clock=clock)
     with anyio.fail_after(5):
         if is_known:
-            await usage.read(DAY)
+            await usage.refresh(DAY)
             clock.turn(seconds=5)
         async with anyio.create_task_group() as tg:
-            tg.start_soon(usage.spent, DAY)
+            tg.start_soon(usage.read_spent, DAY)
             await store.first.wait()
             await usage.add("gate", 10, 1)
             store.may_read.set()
     assert store.tokens == 1011
-    assert (await usage.spent(DAY)).tokens == 1011
+    assert (await usage.read_spent(DAY)).tokens == 1011
 
 
 async def test_who_gives_up_while_it_is_stored_neither_loses_nor_doubles_a_count() -> None:
     store = Paused()
-    usage = Usage(store, clock=HandClock())
+    usage = UsageCounter(store, clock=HandClock())
     usage.count("gate", 10, 1)
     usage.count("select", 20, 2)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tg:
-            tg.start_soon(usage.keep)
+            tg.start_soon(usage.flush)
             await store.written.wait()
             tg.cancel_scope.cancel()
             store.may_go_on.set()
-    await usage.keep()
+    await usage.flush()
     assert store.rows == [(DAY, "gate", 1, 10, 1), (DAY, "select", 1, 20, 2)]
 
 
 async def test_what_a_store_out_of_order_did_not_take_it_is_told_later() -> None:
     store = MemoryStore()
-    usage = Usage(store, clock=HandClock())
+    usage = UsageCounter(store, clock=HandClock())
     store.broken = True
     await usage.add("gate", 10, 1)
     await usage.add("select", 20, 2)
-    await usage.keep()
+    await usage.flush()
     store.broken = False
     await usage.add("gate", 30, 3)
-    await usage.keep()
+    await usage.flush()
     assert store.rows == [(DAY, "gate", 2, 40, 4), (DAY, "select", 1, 20, 2)]
 
 
 async def test_calls_wait_for_no_disk_where_somebody_keeps_their_count_now_and_then() -> None:
     clock, store = HandClock(), MemoryStore()
-    usage = Usage(store, clock=clock)
+    usage = UsageCounter(store, clock=clock)
     for _ in range(10):
-        await usage.keep()
+        await usage.flush()
         clock.turn(seconds=1)
         await usage.add("gate", 10, 1)
-        assert (await usage.spent(DAY)).tokens == 11 + sum(row[3] + row[4] for row in store.rows)
+        assert (await usage.read_spent(DAY)).tokens == 11 + sum(row[3] + row[4] for row in store.rows)
 
 
 @pytest.mark.parametrize(
@@ -248,11 +248,11 @@ async def test_calls_wait_for_no_disk_where_somebody_keeps_their_count_now_and_t
     ids=["nothing", "ascii", "latin", "chinese", "cyrillic", "both"],
 )
 def test_an_estimate_takes_each_sign_of_another_script_for_a_token(text: str, tokens: int) -> None:
-    assert estimated_tokens(text) == pytest.approx(tokens, rel=0.02)
+    assert estimate_tokens(text) == pytest.approx(tokens, rel=0.02)
 
 
 async def test_a_meter_sees_the_calls_of_child_tasks_and_no_others() -> None:
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     inside, outside = anyio.Event(), anyio.Event()
 
     async def stranger() -> None:
@@ -261,13 +261,13 @@ async def test_a_meter_sees_the_calls_of_child_tasks_and_no_others() -> None:
         outside.set()
 
     async def metered_work() -> None:
-        with metered() as meter:
+        with measure_usage() as meter:
             inside.set()
             await outside.wait()
             async with anyio.create_task_group() as children:
                 children.start_soon(usage.add, "gate", 10, 1)
                 children.start_soon(usage.add, "select", 20, 2)
-            with metered() as inner:
+            with measure_usage() as inner:
                 await usage.add("answer", 300, 30)
         await usage.add("verify", 1000, 0)
         assert (meter.calls, meter.prompt_tokens, meter.tokens) == (3, 330, 363)

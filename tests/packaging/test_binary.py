@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from intern import __version__
-from intern.documents.html import Page
+from intern.documents.html import HtmlPage
 from intern.documents.sandboxed import SANDBOXED
 from tests.documents.test_pdfs import written_pdf
 from tests.process.running import family
@@ -132,7 +132,7 @@ def test_hostile_input_is_read_in_a_process_that_is_one_of_its_own_modules(inter
     markup = "<html><title>Spool</title><body><p>The spool keeps metrics on disk.</p></body></html>"
     done = intern(SANDBOXED, "intern.documents.html", given=msgspec.json.encode((markup, "")))
     assert done.returncode == 0, done.stderr.decode()
-    assert msgspec.json.decode(done.stdout, type=Page).document.title == "Spool"
+    assert msgspec.json.decode(done.stdout, type=HtmlPage).document.title == "Spool"
     assert intern(SANDBOXED, "os").returncode != 0
 
 

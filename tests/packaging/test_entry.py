@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from intern.documents.sandboxed import SANDBOXED, BrokenError, run_sandboxed
+from intern.documents.sandboxed import SANDBOXED, SandboxFailedError, run_sandboxed
 
 pytestmark = pytest.mark.rest
 
@@ -126,7 +126,7 @@ def test_the_binary_calls_itself_for_hostile_input_and_hands_on_nothing_but_wher
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setenv("_PYI_APPLICATION_HOME_DIR", "/tmp/_MEI1")
     monkeypatch.setenv("INTERN__DISCORD__TOKEN", "planted-secret")
-    with pytest.raises(BrokenError):
+    with pytest.raises(SandboxFailedError):
         run_sandboxed("intern.documents.pdfs", b"", "100")
     said = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
     assert said[0] == f"{SANDBOXED} intern.documents.pdfs 100"

@@ -10,7 +10,7 @@ from anyio import create_task_group, fail_after, to_thread
 
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, LinkExpiredError, UnusableFileError
 from intern.core.messages import Attachment
-from intern.platforms.discord.attachments import AttachedFiles, ImageLimits
+from intern.platforms.discord.attachments import AttachmentFetcher, ImageLimits
 from tests import pictures
 from tests.cdn_double import CdnDouble, Served, cdn_double
 
@@ -26,14 +26,14 @@ def cdn() -> Generator[CdnDouble]:
         yield double
 
 
-def fetching(cdn: CdnDouble, limits: ImageLimits = SMALL) -> AttachedFiles:
-    return AttachedFiles(limits, hosts=[cdn.host])
+def fetching(cdn: CdnDouble, limits: ImageLimits = SMALL) -> AttachmentFetcher:
+    return AttachmentFetcher(limits, hosts=[cdn.host])
 
 
 async def failure(cdn: CdnDouble, attachment: Attachment, limits: ImageLimits = SMALL) -> ChatError:
     with fail_after(60), pytest.raises(ChatError) as raised:
         async with fetching(cdn, limits) as images:
-            await images.image(attachment)
+            await images.fetch_image(attachment)
     assert "secret" not in str(raised.value)
     return raised.value
 
@@ -51,7 +51,7 @@ async def test_an_image_comes_as_it_is_and_as_what_its_bytes_say(cdn: CdnDouble,
     attachment = cdn.attachment("a.png", Served(body=data, headers={"Content-Type": "text/html"}))
     with fail_after(60):
         async with fetching(cdn) as images:
-            image = await images.image(attachment)
+            image = await images.fetch_image(attachment)
     assert (image.media_type, image.data) == (media_type, data)
     assert cdn.headers[0]["Accept-Encoding"] == "identity"
 
@@ -60,7 +60,7 @@ async def test_one_client_serves_many_images(cdn: CdnDouble) -> None:
     with fail_after(60):
         async with fetching(cdn) as images:
             for name in "abc":
-                await images.image(cdn.attachment(name, pictures.png()))
+                await images.fetch_image(cdn.attachment(name, pictures.png()))
     assert cdn.asked == ["/a", "/b", "/c"]
 
 
@@ -175,7 +175,7 @@ async def test_a_connection_that_breaks_is_worth_another_try(cdn: CdnDouble) -> 
 async def test_cancelling_leaves_at_once(cdn: CdnDouble) -> None:
     with fail_after(60):
         async with fetching(cdn) as images, create_task_group() as tg:
-            tg.start_soon(images.image, cdn.attachment("a.png", Served(stalls=True)))
+            tg.start_soon(images.fetch_image, cdn.attachment("a.png", Served(stalls=True)))
             assert await to_thread.run_sync(cdn.was_asked.wait, 50)
             tg.cancel_scope.cancel()
 
@@ -216,15 +216,15 @@ TRICKS = [
 
 @pytest.mark.parametrize("url", TRICKS)
 async def test_nobody_is_asked_but_discord_s_own_hosts(url: str) -> None:
-    images = AttachedFiles()
+    images = AttachmentFetcher()
     with fail_after(60), pytest.raises(UnusableFileError, match="link"):
-        await images.image(Attachment(id="1", filename="a.png", url=url, size=10))
+        await images.fetch_image(Attachment(id="1", filename="a.png", url=url, size=10))
     assert images._client is None
 
 
 @pytest.mark.parametrize("host", ["cdn.discordapp.com", "media.discordapp.net"])
 async def test_discord_s_own_hosts_are_asked_over_https(host: str) -> None:
-    url = AttachedFiles()._checked(f"https://{host}/attachments/1/2/a.png?ex=1&hm=2")
+    url = AttachmentFetcher()._check_link(f"https://{host}/attachments/1/2/a.png?ex=1&hm=2")
     assert (url.scheme, url.host, url.port, url.userinfo) == ("https", host, None, b"")
 
 

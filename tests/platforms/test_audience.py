@@ -16,10 +16,10 @@ from intern.platforms.discord.audience import (
     READ,
     READ_MESSAGE_HISTORY,
     VIEW_CHANNEL,
-    Audience,
+    ChannelVisibility,
     Overwrite,
+    compute_permissions,
     may_read,
-    permissions,
 )
 from intern.platforms.discord.shards import LOST
 
@@ -55,10 +55,10 @@ def guild(*channels: Json, roles: Sequence[Json] | None = None) -> Json:
     }
 
 
-def heard(*told: tuple[str, Json], listed: Sequence[ChannelId] = ()) -> Audience:
-    audience = Audience(listed)
+def heard(*told: tuple[str, Json], listed: Sequence[ChannelId] = ()) -> ChannelVisibility:
+    audience = ChannelVisibility(listed)
     for name, payload in told:
-        audience.hear(name, payload)
+        audience.receive(name, payload)
     return audience
 
 
@@ -126,7 +126,7 @@ some_overwrites = st.lists(
 def test_each_bit_is_what_discords_reference_makes_it(
     roles: dict[RoleId, int], overwrites: list[Overwrite], held: list[RoleId], member: UserId | None
 ) -> None:
-    computed = permissions(GUILD, roles, overwrites, held=held, member=member)
+    computed = compute_permissions(GUILD, roles, overwrites, held=held, member=member)
     for bit in BITS:
         assert bool(computed & bit) is allows(bit, roles, overwrites, held, member)
 
@@ -190,7 +190,7 @@ def test_a_private_thread_is_closed_wherever_it_hangs() -> None:
 
 def test_what_nobody_told_of_is_closed() -> None:
     audience = heard(("GUILD_CREATE", guild(raw_channel(HELP))))
-    assert not Audience().admits(place())
+    assert not ChannelVisibility().admits(place())
     assert not audience.admits(place("77"))
     assert not audience.admits(thread(None))
     assert not audience.admits(place(guild_id=None))
@@ -199,51 +199,51 @@ def test_what_nobody_told_of_is_closed() -> None:
 
 @pytest.mark.anyio
 async def test_whoever_waits_for_a_server_goes_on_once_discord_tells_of_it() -> None:
-    audience, went_on = Audience(), Event()
+    audience, went_on = ChannelVisibility(), Event()
 
     async def wait() -> None:
-        await audience.told(GUILD)
+        await audience.wait_for_permissions(GUILD)
         went_on.set()
 
     with fail_after(5):
         async with create_task_group() as tg:
             tg.start_soon(wait)
-            audience.hear("GUILD_CREATE", guild() | {"id": OTHER_GUILD})
-            audience.hear("GUILD_CREATE", guild() | {"unavailable": True})
+            audience.receive("GUILD_CREATE", guild() | {"id": OTHER_GUILD})
+            audience.receive("GUILD_CREATE", guild() | {"unavailable": True})
             await wait_all_tasks_blocked()
             assert not went_on.is_set()
-            audience.hear("GUILD_CREATE", guild())
-        await audience.told(GUILD)
-        await audience.told(None)
+            audience.receive("GUILD_CREATE", guild())
+        await audience.wait_for_permissions(GUILD)
+        await audience.wait_for_permissions(None)
 
 
-async def is_told(audience: Audience, guild_id: GuildId = GUILD) -> bool:
+async def is_told(audience: ChannelVisibility, guild_id: GuildId = GUILD) -> bool:
     """Whether nobody has to wait."""
     with move_on_after(0) as scope:
-        await audience.told(guild_id)
+        await audience.wait_for_permissions(guild_id)
     return not scope.cancelled_caught
 
 
 # Finding A1.
 @pytest.mark.anyio
 async def test_while_a_session_is_lost_its_servers_are_waited_for_and_no_others() -> None:
-    audience = Audience()
+    audience = ChannelVisibility()
     for shard, guild_id in enumerate((GUILD, OTHER_GUILD)):
-        audience.attend(shard, "READY")
-        audience.hear("GUILD_CREATE", guild() | {"id": guild_id}, shard)
-    audience.attend(0, LOST)
+        audience.track_session(shard, "READY")
+        audience.receive("GUILD_CREATE", guild() | {"id": guild_id}, shard)
+    audience.track_session(0, LOST)
     assert [await is_told(audience, each) for each in (GUILD, OTHER_GUILD)] == [False, True]
 
-    audience.attend(0, "RESUMED")
+    audience.track_session(0, "RESUMED")
     assert await is_told(audience)
 
-    audience.attend(0, LOST)
-    audience.attend(0, "READY")
+    audience.track_session(0, LOST)
+    audience.track_session(0, "READY")
     assert not await is_told(audience), "a new session has not told of it yet"
-    audience.hear("GUILD_CREATE", guild())
+    audience.receive("GUILD_CREATE", guild())
     assert await is_told(audience)
 
-    audience.hear("GUILD_DELETE", {"id": GUILD, "unavailable": True})
+    audience.receive("GUILD_DELETE", {"id": GUILD, "unavailable": True})
     assert not await is_told(audience), "nothing is heard of it during its outage"
     assert await is_told(audience, OTHER_GUILD)
 
@@ -253,11 +253,11 @@ async def test_while_a_session_is_lost_its_servers_are_waited_for_and_no_others(
 @pytest.mark.parametrize("ends", ["resumed", "a new session", "closed"])
 async def test_whoever_waits_for_a_lost_session_goes_on_at_once_when_the_wait_is_over(ends: str) -> None:
     audience, outcomes = heard(("GUILD_CREATE", guild())), list[str]()
-    audience.attend(0, LOST)
+    audience.track_session(0, LOST)
 
     async def wait() -> None:
         try:
-            await audience.told(GUILD)
+            await audience.wait_for_permissions(GUILD)
             outcomes.append("told")
         except ChatUnavailableError:
             outcomes.append("unavailable")
@@ -270,10 +270,10 @@ async def test_whoever_waits_for_a_lost_session_goes_on_at_once_when_the_wait_is
             assert outcomes == []
             match ends:
                 case "resumed":
-                    audience.attend(0, "RESUMED")
+                    audience.track_session(0, "RESUMED")
                 case "a new session":
-                    audience.attend(0, "READY")
-                    audience.hear("GUILD_CREATE", guild())
+                    audience.track_session(0, "READY")
+                    audience.receive("GUILD_CREATE", guild())
                 case _:
                     audience.close()
     assert outcomes == ["unavailable" if ends == "closed" else "told"] * 2
@@ -288,13 +288,13 @@ _HAPPENINGS = ("turns private", "turns public", "breaks off", "is resumed", "beg
 async def test_whatever_the_order_of_losses_and_permissions_who_needs_not_wait_knows_who_may_read(
     happened: list[str],
 ) -> None:
-    audience, is_public, has_session, connected = Audience(), True, False, False
+    audience, is_public, has_session, connected = ChannelVisibility(), True, False, False
     missed: list[tuple[str, Json]] = []
 
     def tell(name: str, payload: Json) -> None:
         # What happens before the server is told of is in what tells of it.
         if connected:
-            audience.hear(name, payload)
+            audience.receive(name, payload)
         else:
             missed.append((name, payload))
 
@@ -308,19 +308,19 @@ async def test_whatever_the_order_of_losses_and_permissions_who_needs_not_wait_k
                 tell("CHANNEL_UPDATE", channel())
             case "breaks off":
                 connected = False
-                audience.attend(0, LOST)
+                audience.track_session(0, LOST)
             case "is resumed" if has_session and not connected:
                 connected = True
                 for name, payload in missed:
-                    audience.hear(name, payload)
+                    audience.receive(name, payload)
                 missed.clear()
-                audience.attend(0, "RESUMED")
+                audience.track_session(0, "RESUMED")
             case "begins anew":
                 connected = has_session = True
                 missed.clear()
-                audience.attend(0, "READY")
+                audience.track_session(0, "READY")
             case "tells of the server" if connected:
-                audience.hear("GUILD_CREATE", guild(channel()))
+                audience.receive("GUILD_CREATE", guild(channel()))
             case _:
                 pass
         assert not await is_told(audience) or audience.admits(place()) is is_public
@@ -348,7 +348,7 @@ def test_listed_channels_are_open_though_everybody_is_kept_out() -> None:
 def test_a_channel_that_turns_private_is_closed_at_once(name: str, payload: Json) -> None:
     audience = heard(("GUILD_CREATE", guild(raw_channel(HELP))))
     assert audience.admits(thread(HELP))
-    audience.hear(name, payload)
+    audience.receive(name, payload)
     assert not audience.admits(place(HELP))
     assert not audience.admits(thread(HELP))
 
@@ -365,7 +365,7 @@ def test_a_channel_that_turns_private_is_closed_at_once(name: str, payload: Json
 def test_a_channel_that_turns_public_is_open_at_once(name: str, payload: Json) -> None:
     audience = heard(("GUILD_CREATE", guild(raw_channel(STAFF, denied()))))
     assert not audience.admits(place(STAFF))
-    audience.hear(name, payload)
+    audience.receive(name, payload)
     assert audience.admits(place(STAFF))
 
 
@@ -386,7 +386,7 @@ def test_a_channel_that_turns_public_is_open_at_once(name: str, payload: Json) -
 )
 def test_what_concerns_others_changes_nothing(name: str, payload: Json) -> None:
     audience = heard(("GUILD_CREATE", guild(raw_channel(HELP), raw_channel(STAFF, denied()))))
-    audience.hear(name, payload)
+    audience.receive(name, payload)
     assert audience.admits(place(HELP))
     assert not audience.admits(place(STAFF))
 
@@ -402,7 +402,7 @@ def test_what_concerns_others_changes_nothing(name: str, payload: Json) -> None:
 def test_what_cannot_be_read_closes(name: str, payload: Json) -> None:
     audience = heard(("GUILD_CREATE", guild(raw_channel(HELP))))
     with pytest.raises(msgspec.ValidationError):
-        audience.hear(name, payload)
+        audience.receive(name, payload)
     assert not audience.admits(place(HELP))
 
 

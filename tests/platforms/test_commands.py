@@ -14,9 +14,9 @@ from hypothesis import given, strategies as st
 
 from intern.actors.interactions import InteractionWorker
 from intern.answering.replying import load_wordings
-from intern.answering.slash_commands import Commands
+from intern.answering.slash_commands import InteractionHandler
 from intern.chat.options import ConversationOptions
-from intern.chat.phrases import phrases
+from intern.chat.phrases import get_phrases
 from intern.chat.platform import Interactions
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import (
@@ -27,16 +27,16 @@ from intern.core.flow import (
     Interaction,
     InteractionTicket,
     LearnCommand,
+    SetupChanges,
     SetupCommand,
     UnknownInteraction,
-    Wanted,
     WhyCommand,
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
-from intern.core.messages import AIResult, Button, Conversation, RequestContext
+from intern.core.messages import AnswerResult, Button, Conversation, RequestContext
 from intern.core.text.masking import Secret
-from intern.platforms.discord.commands import COMMANDS, HikariCommands, interaction_of, same_commands
-from intern.platforms.discord.events import Cache, Team
+from intern.platforms.discord.commands import COMMANDS, HikariCommands, read_interaction, same_commands
+from intern.platforms.discord.events import GatewayCache, Team
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import HikariRest
@@ -94,8 +94,8 @@ def team_of(discord: DiscordDouble) -> Team:
     return Team(UserId(discord.bot_id), role_ids=frozenset({RoleId(discord.team_role.id)}))
 
 
-def understood(discord: DiscordDouble, used: Used, cache: Cache | None = None) -> Interaction:
-    interaction = interaction_of(used.payload, team_of(discord), cache)
+def understood(discord: DiscordDouble, used: Used, cache: GatewayCache | None = None) -> Interaction:
+    interaction = read_interaction(used.payload, team_of(discord), cache)
     assert interaction is not None
     return interaction
 
@@ -127,12 +127,12 @@ async def test_the_setup_says_what_is_wanted_and_whether_its_member_manages_the_
             setup = understood(discord, await double.set_up(discord, discord.alice, permissions=permissions, **wanted))
             assert isinstance(setup, SetupCommand)
             assert setup.manages is manages
-            assert setup.wanted == Wanted(
+            assert setup.wanted == SetupChanges(
                 team_role=RoleId(role), channel=ChannelId(discord.help.id), mode="off", document=document, review=True
             )
         shown = understood(discord, await double.set_up(discord, discord.alice, permissions=0))
         assert isinstance(shown, SetupCommand)
-        assert shown.wanted == Wanted()
+        assert shown.wanted == SetupChanges()
 
 
 async def test_each_command_and_button_comes_through_the_gateway_as_what_it_is() -> None:
@@ -195,7 +195,7 @@ async def test_private_use_has_no_server_and_still_a_user() -> None:
 
 async def test_the_team_is_known_by_role_and_remembered_for_messages_that_name_no_roles() -> None:
     async with connected() as (discord, _):
-        cache = Cache()
+        cache = GatewayCache()
         answer = await discord.say(discord.tess, "like this")
         understood(discord, await double.why(discord, discord.tess), cache)
         learn = understood(discord, await double.use_on(discord, discord.alice, "Learn from this", answer), cache)
@@ -267,11 +267,11 @@ TEAM = Team(UserId("12"))
 
 @pytest.mark.parametrize("kind", [1, 4])
 def test_pings_and_completions_want_no_answer(kind: int) -> None:
-    assert interaction_of(PAYLOAD | {"type": kind}, TEAM) is None
+    assert read_interaction(PAYLOAD | {"type": kind}, TEAM) is None
 
 
 def test_a_form_is_not_ours() -> None:
-    assert isinstance(interaction_of(PAYLOAD | {"type": 5}, TEAM), UnknownInteraction)
+    assert isinstance(read_interaction(PAYLOAD | {"type": 5}, TEAM), UnknownInteraction)
 
 
 @pytest.mark.parametrize("field", ["id", "application_id", "type", "token", "channel_id"])
@@ -280,7 +280,7 @@ def test_what_cannot_be_answered_is_unreadable(field: str, value: Any) -> None:
     if field == "token" and value == "../1":
         return
     with pytest.raises(msgspec.ValidationError):
-        interaction_of(PAYLOAD | {field: value}, TEAM)
+        read_interaction(PAYLOAD | {field: value}, TEAM)
 
 
 json_values = st.recursive(
@@ -303,7 +303,7 @@ def test_no_strange_payload_breaks_the_reader(path: tuple[Any, ...], value: Any)
         holder = holder[key]
     holder[path[-1]] = value
     with suppress(msgspec.ValidationError):
-        interaction_of(payload, TEAM)
+        read_interaction(payload, TEAM)
 
 
 # How we answer
@@ -433,8 +433,8 @@ async def test_commands_are_registered_once_and_again_only_when_they_differ() ->
         (put,) = discord.requests_to("PUT", GUILD_COMMANDS)
         assert put.body == list(COMMANDS)
         ask, answer_this, *_ = put.body
-        assert ask["description_localizations"]["es-419"] == phrases("es").ask_command
-        assert answer_this["name_localizations"]["pt-BR"] == phrases("pt").answer_this
+        assert ask["description_localizations"]["es-419"] == get_phrases("es").ask_command
+        assert answer_this["name_localizations"]["pt-BR"] == get_phrases("pt").answer_this
         assert {command["name"] for command in discord.world.application.commands} == {
             "ask",
             "Answer this",
@@ -517,19 +517,21 @@ class Slow(TraceStore):
     def __init__(self) -> None:
         self.gate = Event()
 
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+    async def answer(
+        self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
+    ) -> AnswerResult:
         await self.gate.wait()
-        return AIResult(
+        return AnswerResult(
             should_reply=True, reply_text=f"@everyone: {conversation.messages[-1].text} https://evil.example"
         )
 
-    async def of(self, message_id: MessageId) -> None:
+    async def find_trace(self, message_id: MessageId) -> None:
         return None
 
-    async def newest_in(self, channel_id: ChannelId) -> None:
+    async def find_newest_in(self, channel_id: ChannelId) -> None:
         return None
 
-    async def keep(
+    async def save(
         self,
         message_ids: Sequence[MessageId],
         channel_id: ChannelId,
@@ -551,7 +553,7 @@ class Ballot(FeedbackStore):
     async def vote(self, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
         self.votes.append(up)
 
-    async def of(self, question_id: MessageId | None = None) -> Votes:
+    async def read_votes(self, question_id: MessageId | None = None) -> Votes:
         return Votes(up=self.votes.count(True), down=self.votes.count(False))
 
 
@@ -570,7 +572,7 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
         async with DiscordDouble() as discord, HikariDiscord(options(discord)) as connection, create_task_group() as tg:
             guilds = (GuildId(discord.guild.id),)
             responses = HikariCommands(connection, guilds)
-            desk = Commands(
+            desk = InteractionHandler(
                 answers=slow,
                 history=connection,
                 admits=connection.admits,
@@ -618,5 +620,5 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
             await discord.make_private(discord.help)
             refused = await double.ask(discord, discord.alice, "how?")
             await discord.until(lambda: double.shown(refused))
-            assert double.shown(refused) == [phrases().not_public]
+            assert double.shown(refused) == [get_phrases().not_public]
             tg.cancel_scope.cancel()

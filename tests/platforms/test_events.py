@@ -9,12 +9,20 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.flow import Approval, MessageCreated, MessageEdited, MessagesDeleted
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
+from intern.core.flow import ApprovalReaction, MessageCreated, MessageEdited, MessagesDeleted
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, parse_position
 from intern.core.messages import Channel, ChatMessage, MemberRoles
-from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, Team, channel_of, event_of, message_of
+from intern.platforms.discord.events import (
+    ChannelDeleted,
+    ChannelsUpdated,
+    GatewayCache,
+    Team,
+    build_channel,
+    build_message,
+    read_event,
+)
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.payloads import RawChannel, RawMessage, decoded
+from intern.platforms.discord.payloads import RawChannel, RawMessage, decode_json
 
 Json = dict[str, Any]
 
@@ -47,8 +55,8 @@ def payload(**over: Any) -> Json:
     return {key: value for key, value in told.items() if value is not ...}
 
 
-def created(cache: Cache | None = None, /, **over: Any) -> ChatMessage:
-    event = event_of("MESSAGE_CREATE", payload(**over), US, cache)
+def created(cache: GatewayCache | None = None, /, **over: Any) -> ChatMessage:
+    event = read_event("MESSAGE_CREATE", payload(**over), US, cache)
     assert isinstance(event, MessageCreated)
     return event.message
 
@@ -75,19 +83,19 @@ def test_a_message_keeps_what_we_need() -> None:
 
 
 def test_ids_and_an_author_are_enough() -> None:
-    event = event_of("MESSAGE_CREATE", {"id": "5", "channel_id": "6", "author": {"id": "7"}}, US)
+    event = read_event("MESSAGE_CREATE", {"id": "5", "channel_id": "6", "author": {"id": "7"}}, US)
 
     assert isinstance(event, MessageCreated)
     message = event.message
     assert message.guild_id is None
     assert (message.text, message.author.name, message.author.type) == ("", "7", "community_user")
-    assert message.at == position_of("5").time
+    assert message.at == parse_position("5").time
 
 
 @pytest.mark.parametrize("absent", ["id", "channel_id", "author"])
 def test_without_ids_or_author_there_is_no_message(absent: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=absent):
-        event_of("MESSAGE_CREATE", payload(**{absent: ...}), US)
+        read_event("MESSAGE_CREATE", payload(**{absent: ...}), US)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +112,7 @@ def test_without_ids_or_author_there_is_no_message(absent: str) -> None:
 )
 def test_an_id_or_author_of_the_wrong_type_makes_the_payload_unreadable(wrong: Json) -> None:
     with pytest.raises(msgspec.ValidationError):
-        event_of("MESSAGE_CREATE", payload(**wrong), US)
+        read_event("MESSAGE_CREATE", payload(**wrong), US)
 
 
 ODD: tuple[object, ...] = (-1.5, "odd", [], ["odd", 7, None], {}, {"id": 5, "odd": []}, "0001-01-01T00:00:00+14:00")
@@ -154,7 +162,7 @@ def _with(of: Json, place: tuple[str, ...], value: object) -> Json:
 def test_an_optional_field_of_a_wrong_type_costs_nothing_beside_it(place: tuple[str, ...], name: str) -> None:
     known = created(**RICH)
     for odd in ODD:
-        event = event_of(name, _with(RICH, place, odd), US)
+        event = read_event(name, _with(RICH, place, odd), US)
         assert isinstance(event, MessageCreated | MessageEdited), odd
         message = event.message
         assert (message.id, message.author.id) == (known.id, ALICE)
@@ -169,25 +177,25 @@ def test_an_optional_field_of_a_wrong_type_costs_nothing_beside_it(place: tuple[
 
 
 def test_roles_that_are_sent_as_objects_are_the_roles_and_an_edit_with_them_is_heard() -> None:
-    cache = Cache()
+    cache = GatewayCache()
     told = payload(member={"roles": [{"id": TEAM_ROLE, "name": "Team"}, {"name": "no id"}]}, edited_timestamp=NOW)
-    event = event_of("MESSAGE_UPDATE", told, US, cache)
+    event = read_event("MESSAGE_UPDATE", told, US, cache)
     assert isinstance(event, MessageEdited)
     assert event.message.author.type == "team_member"
     assert cache.roles(GUILD, ALICE) == (TEAM_ROLE,)
 
 
 def test_of_roles_that_cannot_be_read_what_was_seen_before_holds() -> None:
-    cache = Cache()
+    cache = GatewayCache()
     created(cache, member={"roles": [TEAM_ROLE]})
     assert created(cache, member={"roles": "900"}).author.type == "team_member"
 
 
 def test_an_edit_whose_time_cannot_be_read_is_told_once() -> None:
-    cache = Cache()
+    cache = GatewayCache()
     told = payload(edited_timestamp="a while ago")
-    assert isinstance(event_of("MESSAGE_UPDATE", told, US, cache), MessageEdited)
-    assert event_of("MESSAGE_UPDATE", told, US, cache) is None
+    assert isinstance(read_event("MESSAGE_UPDATE", told, US, cache), MessageEdited)
+    assert read_event("MESSAGE_UPDATE", told, US, cache) is None
 
 
 def test_numbers_and_truth_values_that_are_written_as_another_type_are_read() -> None:
@@ -209,17 +217,17 @@ def test_half_a_surrogate_becomes_a_sign_that_utf_8_can_carry() -> None:
 
 
 def test_of_deletions_that_cannot_be_read_the_others_are_heard() -> None:
-    event = event_of("MESSAGE_DELETE_BULK", {"channel_id": HELP, "ids": ["5", 6, {}, "7"]}, US)
+    event = read_event("MESSAGE_DELETE_BULK", {"channel_id": HELP, "ids": ["5", 6, {}, "7"]}, US)
     assert isinstance(event, MessagesDeleted)
     assert event.message_ids == ("5", "7")
     with pytest.raises(msgspec.ValidationError, match="id"):
-        event_of("MESSAGE_DELETE", {"channel_id": HELP, "id": 5}, US)
+        read_event("MESSAGE_DELETE", {"channel_id": HELP, "id": 5}, US)
 
 
 @pytest.mark.parametrize("wrong", [{"name": 5}, {"last_message_id": {}}, {"thread_metadata": "odd"}, {"parent_id": 7}])
 def test_a_channel_with_an_odd_field_is_known_all_the_same(wrong: Json) -> None:
-    event = event_of("CHANNEL_CREATE", {"id": HELP, "guild_id": GUILD, "type": 0, "name": "help", **wrong}, US)
-    assert isinstance(event, ChannelsSeen)
+    event = read_event("CHANNEL_CREATE", {"id": HELP, "guild_id": GUILD, "type": 0, "name": "help", **wrong}, US)
+    assert isinstance(event, ChannelsUpdated)
     assert [channel.id for channel in event.channels] == [HELP]
 
 
@@ -257,14 +265,14 @@ _FIELDS = st.sampled_from([*payload(), "ids", "channels", "threads", "parent_id"
 def test_junk_is_read_or_refused_and_nothing_else(name: str, junk: Json) -> None:
     for told in (junk, payload(**junk)):
         try:
-            event_of(name, told, US)
+            read_event(name, told, US)
         except msgspec.ValidationError:
             continue
 
 
 def test_a_payload_that_is_no_object_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
-        event_of("MESSAGE_CREATE", cast("Json", ["junk"]), US)
+        read_event("MESSAGE_CREATE", cast("Json", ["junk"]), US)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +295,7 @@ def test_who_wrote_it(over: Json, expected: str) -> None:
 
 def test_without_team_roles_no_role_makes_a_team_member() -> None:
     raw = msgspec.convert(payload(member={"roles": []}), RawMessage)
-    message = message_of(raw, Team(bot_id=BOT))
+    message = build_message(raw, Team(bot_id=BOT))
     assert message is not None
     assert message.author.type == "community_user"
 
@@ -311,7 +319,7 @@ def test_people_are_called_what_the_server_calls_them(author: Json, member: Json
 
 @pytest.mark.parametrize("kind", [1, 6, 7, 18, 21, 24, 46, 9999])
 def test_system_messages_are_no_messages(kind: int) -> None:
-    assert event_of("MESSAGE_CREATE", payload(type=kind), US) is None
+    assert read_event("MESSAGE_CREATE", payload(type=kind), US) is None
 
 
 def test_a_reply_names_what_it_answers() -> None:
@@ -362,16 +370,19 @@ def test_a_mention_stands_in_the_text_and_counts_for_discord(text: str, mentions
 )
 def test_the_role_that_discord_made_for_the_bot_is_a_name_of_it(text: str, roles: list[str], *, expected: bool) -> None:
     raw = msgspec.convert(payload(content=text, mention_roles=roles), RawMessage)
-    message = message_of(raw, msgspec.structs.replace(US, bot_roles=frozenset({RoleId("77")})))
+    message = build_message(raw, msgspec.structs.replace(US, bot_roles=frozenset({RoleId("77")})))
     assert message is not None
     assert message.mentions_bot is expected
 
 
 def test_of_the_mentioned_it_is_told_who_is_a_bot_or_of_the_team() -> None:
-    cache, mentioned = Cache(), [{"id": BOT}, {"id": "302"}, {"id": "6", "bot": True}, {"id": TESS}, {"id": ALICE}]
+    cache, mentioned = (
+        GatewayCache(),
+        [{"id": BOT}, {"id": "302"}, {"id": "6", "bot": True}, {"id": TESS}, {"id": ALICE}],
+    )
     cache.note_roles(GUILD, TESS, [TEAM_ROLE])
     mentioned += [{"id": "8", "member": {"roles": [TEAM_ROLE]}}, {"id": "9", "member": {"roles": ["1"]}}, "strange"]
-    message = message_of(msgspec.convert(payload(mentions=mentioned), RawMessage), US, cache=cache)
+    message = build_message(msgspec.convert(payload(mentions=mentioned), RawMessage), US, cache=cache)
     assert message is not None
     assert message.mentioned_staff == {BOT, "302", "6", TESS, "8"}
 
@@ -495,11 +506,11 @@ def reaction(**over: Any) -> Json:
     return {key: value for key, value in (told | over).items() if value is not ...}
 
 
-def approved(cache: Cache | None = None, **over: Any) -> Any:
-    return event_of("MESSAGE_REACTION_ADD", reaction(**over), US, cache)
+def approved(cache: GatewayCache | None = None, **over: Any) -> Any:
+    return read_event("MESSAGE_REACTION_ADD", reaction(**over), US, cache)
 
 
-APPROVAL = Approval(guild_id=GUILD, channel_id=HELP, message_id=MessageId("1400000000000000000"), by=TESS)
+APPROVAL = ApprovalReaction(guild_id=GUILD, channel_id=HELP, message_id=MessageId("1400000000000000000"), by=TESS)
 
 
 @pytest.mark.parametrize(
@@ -516,14 +527,14 @@ def test_a_team_member_s_check_mark_is_an_approval(over: Json) -> None:
 
 
 def test_a_thread_is_forgotten_as_it_is_archived_and_known_again_once_it_wakes() -> None:
-    cache = Cache()
+    cache = GatewayCache()
 
     def told(name: str, **more: object) -> None:
-        event = event_of(name, {"id": "70", "type": 11, "guild_id": GUILD, "parent_id": "60", **more}, US, cache)
-        assert isinstance(event, ChannelsSeen)
-        cache.take(event)
+        event = read_event(name, {"id": "70", "type": 11, "guild_id": GUILD, "parent_id": "60", **more}, US, cache)
+        assert isinstance(event, ChannelsUpdated)
+        cache.apply(event)
 
-    cache.keep(RawChannel(id=ChannelId("60"), type=0, guild_id=GuildId(GUILD)))
+    cache.add_channel(RawChannel(id=ChannelId("60"), type=0, guild_id=GuildId(GUILD)))
     told("THREAD_CREATE", thread_metadata={"archived": False})
     assert cache.channel(ChannelId("70"))
     told("THREAD_UPDATE", thread_metadata={"archived": True})
@@ -533,45 +544,45 @@ def test_a_thread_is_forgotten_as_it_is_archived_and_known_again_once_it_wakes()
 
 
 def test_of_many_channels_those_stay_known_that_were_needed_last() -> None:
-    cache = Cache(limit=2)
+    cache = GatewayCache(limit=2)
     for n in ("1", "2"):
-        cache.keep(RawChannel(id=ChannelId(n), type=0))
+        cache.add_channel(RawChannel(id=ChannelId(n), type=0))
     assert cache.channel(ChannelId("1"))
-    cache.keep(RawChannel(id=ChannelId("3"), type=0))
+    cache.add_channel(RawChannel(id=ChannelId("3"), type=0))
     assert cache.channel(ChannelId("1"))
     assert cache.channel(ChannelId("2")) is None
 
 
 def test_archived_threads_push_nothing_else_out_and_the_last_that_were_asked_for_stay_known() -> None:
-    cache = Cache(limit=2, archived=2)
-    cache.keep(RawChannel(id=ChannelId("60"), type=0))
+    cache = GatewayCache(limit=2, archived=2)
+    cache.add_channel(RawChannel(id=ChannelId("60"), type=0))
     for n in ("70", "71", "72"):
         raw = {"id": n, "type": 11, "parent_id": "60", "thread_metadata": {"archived": True}}
-        cache.keep(msgspec.convert(raw, RawChannel))
+        cache.add_channel(msgspec.convert(raw, RawChannel))
     assert [n for n in ("60", "70", "71", "72") if cache.channel(ChannelId(n))] == ["60", "71", "72"]
-    cache.take(ChannelGone(ChannelId("72")))
+    cache.apply(ChannelDeleted(ChannelId("72")))
     assert cache.channel(ChannelId("72")) is None
 
 
 def test_what_was_learned_of_roles_is_told_once_and_what_an_earlier_start_had_learned_is_believed() -> None:
-    cache = Cache(limit=2)
-    cache.recall_roles([MemberRoles(GUILD, TESS, (TEAM_ROLE,))])
+    cache = GatewayCache(limit=2)
+    cache.restore_roles([MemberRoles(GUILD, TESS, (TEAM_ROLE,))])
     assert cache.roles(GUILD, TESS) == (TEAM_ROLE,)
-    assert cache.noted_roles() == ()
+    assert cache.take_new_roles() == ()
     for n in range(3):
         cache.note_roles(GUILD, UserId(f"{n}"), [TEAM_ROLE])
     cache.note_roles(GUILD, UserId("2"), [])
     noted = (MemberRoles(GUILD, UserId("1"), (TEAM_ROLE,)), MemberRoles(GUILD, UserId("2"), ()))
-    assert cache.noted_roles() == noted
-    assert cache.noted_roles() == ()
+    assert cache.take_new_roles() == noted
+    assert cache.take_new_roles() == ()
     assert cache.roles(GUILD, UserId("2")) == ()
 
 
 def test_the_team_is_known_by_id_and_by_what_was_told_of_its_roles_before() -> None:
     named = approved(user_id="302", member=...)
-    assert isinstance(named, Approval)
+    assert isinstance(named, ApprovalReaction)
     assert named.by == "302"
-    cache = Cache()
+    cache = GatewayCache()
     assert approved(cache, member=...) is None
     cache.note_roles(GUILD, TESS, [TEAM_ROLE])
     assert approved(cache, member=...) == APPROVAL
@@ -615,12 +626,12 @@ EDITED = "2026-02-01T03:12:00+00:00"
 
 
 def test_an_edit_is_told_once() -> None:
-    cache = Cache()
+    cache = GatewayCache()
     change = payload(content="how exactly?", edited_timestamp=EDITED)
 
-    event = event_of("MESSAGE_UPDATE", change, US, cache)
-    unfurled = event_of("MESSAGE_UPDATE", {**change, "embeds": [{"type": "link"}]}, US, cache)
-    again = event_of("MESSAGE_UPDATE", {**change, "edited_timestamp": "2026-02-01T03:13:00+00:00"}, US, cache)
+    event = read_event("MESSAGE_UPDATE", change, US, cache)
+    unfurled = read_event("MESSAGE_UPDATE", {**change, "embeds": [{"type": "link"}]}, US, cache)
+    again = read_event("MESSAGE_UPDATE", {**change, "edited_timestamp": "2026-02-01T03:13:00+00:00"}, US, cache)
 
     assert isinstance(event, MessageEdited)
     assert event.message.text == "how exactly?"
@@ -630,40 +641,40 @@ def test_an_edit_is_told_once() -> None:
 
 @pytest.mark.parametrize("edited", [None, ...])
 def test_an_embed_or_a_thread_that_came_to_a_message_is_no_edit(edited: Any) -> None:
-    assert event_of("MESSAGE_UPDATE", payload(edited_timestamp=edited, embeds=[{}]), US) is None
-    assert event_of("MESSAGE_UPDATE", {"id": "1", "channel_id": "2", "embeds": []}, US) is None
+    assert read_event("MESSAGE_UPDATE", payload(edited_timestamp=edited, embeds=[{}]), US) is None
+    assert read_event("MESSAGE_UPDATE", {"id": "1", "channel_id": "2", "embeds": []}, US) is None
 
 
 def test_an_edit_without_a_member_finds_the_roles_that_were_seen() -> None:
-    cache = Cache()
+    cache = GatewayCache()
     created(cache, member={"roles": [TEAM_ROLE]})
 
-    event = event_of("MESSAGE_UPDATE", payload(member=..., edited_timestamp=EDITED), US, cache)
+    event = read_event("MESSAGE_UPDATE", payload(member=..., edited_timestamp=EDITED), US, cache)
 
     assert isinstance(event, MessageEdited)
     assert event.message.author.type == "team_member"
 
 
 def test_deletes_name_each_message() -> None:
-    one = event_of("MESSAGE_DELETE", {"id": "5", "channel_id": HELP, "guild_id": GUILD}, US)
-    many = event_of("MESSAGE_DELETE_BULK", {"ids": ["5", "6"], "channel_id": HELP, "guild_id": GUILD}, US)
-    private = event_of("MESSAGE_DELETE", {"id": "5", "channel_id": "8"}, US)
+    one = read_event("MESSAGE_DELETE", {"id": "5", "channel_id": HELP, "guild_id": GUILD}, US)
+    many = read_event("MESSAGE_DELETE_BULK", {"ids": ["5", "6"], "channel_id": HELP, "guild_id": GUILD}, US)
+    private = read_event("MESSAGE_DELETE", {"id": "5", "channel_id": "8"}, US)
 
     five, six = MessageId("5"), MessageId("6")
     assert one == MessagesDeleted(guild_id=GUILD, channel_id=HELP, message_ids=(five,))
     assert many == MessagesDeleted(guild_id=GUILD, channel_id=HELP, message_ids=(five, six))
     assert private == MessagesDeleted(guild_id=None, channel_id=ChannelId("8"), message_ids=(five,))
-    assert event_of("MESSAGE_DELETE_BULK", {"ids": [], "channel_id": HELP}, US) is None
+    assert read_event("MESSAGE_DELETE_BULK", {"ids": [], "channel_id": HELP}, US) is None
 
 
 def test_what_is_no_concern_of_ours_is_nothing() -> None:
-    assert event_of("TYPING_START", {"channel_id": HELP}, US) is None
+    assert read_event("TYPING_START", {"channel_id": HELP}, US) is None
 
 
-def seen(cache: Cache, name: str, told: Json) -> None:
-    event = event_of(name, told, US, cache)
-    assert isinstance(event, ChannelsSeen | ChannelGone)
-    cache.take(event)
+def seen(cache: GatewayCache, name: str, told: Json) -> None:
+    event = read_event(name, told, US, cache)
+    assert isinstance(event, ChannelsUpdated | ChannelDeleted)
+    cache.apply(event)
 
 
 def guild(**over: Any) -> Json:
@@ -683,7 +694,7 @@ def guild(**over: Any) -> Json:
 
 
 def test_a_server_tells_its_channels_and_threads() -> None:
-    cache = Cache()
+    cache = GatewayCache()
     seen(cache, "GUILD_CREATE", guild())
 
     assert cache.channel(HELP) == Channel(id=HELP, guild_id=GUILD, kind="channel", name="help")
@@ -697,8 +708,8 @@ def test_a_server_tells_its_channels_and_threads() -> None:
 
 
 def test_what_was_archived_or_deleted_while_no_session_was_there_is_forgotten_with_the_next() -> None:
-    cache = Cache()
-    cache.keep(RawChannel(id=ChannelId("9"), type=0, guild_id=GuildId("elsewhere")))
+    cache = GatewayCache()
+    cache.add_channel(RawChannel(id=ChannelId("9"), type=0, guild_id=GuildId("elsewhere")))
     seen(cache, "GUILD_CREATE", guild())
     seen(cache, "CHANNEL_CREATE", {"id": "2001", "type": 0, "guild_id": GUILD, "name": "short-lived"})
     threads = [{"id": "4000", "type": 11, "name": "t", "parent_id": HELP}]
@@ -711,11 +722,11 @@ def test_what_was_archived_or_deleted_while_no_session_was_there_is_forgotten_wi
 
 
 def test_an_unavailable_server_tells_nothing() -> None:
-    assert event_of("GUILD_CREATE", {"id": GUILD, "unavailable": True}, US) == ChannelsSeen(())
+    assert read_event("GUILD_CREATE", {"id": GUILD, "unavailable": True}, US) == ChannelsUpdated(())
 
 
 def test_threads_come_change_and_go() -> None:
-    cache = Cache()
+    cache = GatewayCache()
     seen(cache, "GUILD_CREATE", guild(threads=None))
     thread = {"id": "4000", "type": 11, "guild_id": GUILD, "parent_id": HELP, "name": "t"}
 
@@ -742,21 +753,21 @@ def test_threads_come_change_and_go() -> None:
 
 
 def test_a_thread_whose_parent_is_unknown_is_not_guessed_at() -> None:
-    cache = Cache()
+    cache = GatewayCache()
     seen(cache, "THREAD_CREATE", {"id": "4000", "type": 11, "guild_id": GUILD, "parent_id": HELP})
     assert cache.channel(ChannelId("4000")) is None
 
 
 def test_media_channels_hold_posts_too() -> None:
     raw = RawChannel(id=ChannelId("4"), type=11, parent_id=ChannelId("3"))
-    assert channel_of(raw, {ChannelId("3"): 16}).kind == "post"
-    assert channel_of(raw, {ChannelId("3"): 0}).kind == "thread"
-    assert channel_of(raw, {}).kind == "thread"
+    assert build_channel(raw, {ChannelId("3"): 16}).kind == "post"
+    assert build_channel(raw, {ChannelId("3"): 0}).kind == "thread"
+    assert build_channel(raw, {}).kind == "thread"
 
 
 @pytest.mark.parametrize(("kind", "private"), [(10, False), (11, False), (12, True)])
 def test_a_thread_for_those_who_were_invited_is_private(kind: int, *, private: bool) -> None:
-    assert channel_of(RawChannel(id=ChannelId("4"), type=kind, parent_id=ChannelId("3")), {}).private is private
+    assert build_channel(RawChannel(id=ChannelId("4"), type=kind, parent_id=ChannelId("3")), {}).private is private
 
 
 def test_the_newest_of_a_forum_is_no_message() -> None:
@@ -767,17 +778,17 @@ def test_the_newest_of_a_forum_is_no_message() -> None:
 
 @pytest.mark.parametrize(("kind", "holds"), [(0, True), (5, True), (15, True), (16, True), (2, False), (11, False)])
 def test_memory_knows_where_threads_can_hang(kind: int, *, holds: bool) -> None:
-    cache = Cache()
+    cache = GatewayCache()
     assert cache.holds_threads(ChannelId("4")) is None
-    cache.take(ChannelsSeen((RawChannel(id=ChannelId("4"), type=kind),)))
+    cache.apply(ChannelsUpdated((RawChannel(id=ChannelId("4"), type=kind),)))
     assert cache.holds_threads(ChannelId("4")) is holds
 
 
 def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
-    cache = Cache(limit=2)
+    cache = GatewayCache(limit=2)
     for n in "123":
         cache.note_roles(GUILD, UserId(n), [TEAM_ROLE])
-        cache.take(ChannelsSeen((RawChannel(id=ChannelId(n), type=0),)))
+        cache.apply(ChannelsUpdated((RawChannel(id=ChannelId(n), type=0),)))
     assert cache.roles(GUILD, UserId("1")) is None
     assert cache.roles(GUILD, UserId("3")) == (TEAM_ROLE,)
     assert cache.channel(ChannelId("1")) is None
@@ -789,7 +800,7 @@ def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
 
 
 def test_roles_of_one_server_say_nothing_about_another() -> None:
-    cache = Cache()
+    cache = GatewayCache()
     created(cache, member={"roles": [TEAM_ROLE]})
     assert cache.roles(GuildId("1001"), ALICE) is None
 
@@ -811,4 +822,4 @@ def test_wrong_options_are_refused_without_repeating_them(wrong: Json) -> None:
     )
 )
 def test_any_json_is_decoded_as_python_does_it_halves_of_surrogate_pairs_too(value: Any) -> None:
-    assert decoded(json.dumps(value)) == value
+    assert decode_json(json.dumps(value)) == value

@@ -19,8 +19,8 @@ from intern.platforms.discord.exports import (
     ExportedRole,
     ExportedTeam,
     Exports,
+    list_exported_roles,
     read_exports,
-    roles_in,
 )
 from tests.examples import examples
 
@@ -124,7 +124,10 @@ def test_roles_are_listed_with_the_most_talkative_first_and_without_those_of_bot
     path = tmp_path / "0.json"
     spoken = [said(1, "1", member), said(2, "2", member), said(3, "3", member, team), said(4, "3", member, team, *odd)]
     path.write_text(json.dumps(export(*spoken, said(5, "9", {"id": "99"}), "no message")))
-    assert roles_in([path])[0] == [ExportedRole(RoleId("77"), "Team", 1, 2), ExportedRole(RoleId("70"), "Member", 3, 4)]
+    assert list_exported_roles([path])[0] == [
+        ExportedRole(RoleId("77"), "Team", 1, 2),
+        ExportedRole(RoleId("70"), "Member", 3, 4),
+    ]
 
 
 def test_a_thread_hangs_in_its_category_and_a_forum_post_holds_its_own_opening(tmp_path: Path) -> None:
@@ -256,9 +259,9 @@ def test_of_files_that_cannot_be_read_nothing_is_taken_and_each_is_named(tmp_pat
     assert [reason.partition(" ")[0] for reason in exports.refused] == [
         str(tmp_path / f"{number}.json") for number in (0, 2, 3)
     ]
-    assert roles_in([tmp_path / "0.json", tmp_path / "1.json"]) == ([], exports.refused[:1])
+    assert list_exported_roles([tmp_path / "0.json", tmp_path / "1.json"]) == ([], exports.refused[:1])
     with pytest.raises(ConfigError, match=r"(?s)0\.json is damaged.*3\.json is HTML"):
-        roles_in([tmp_path / "0.json", tmp_path / "3.json"])
+        list_exported_roles([tmp_path / "0.json", tmp_path / "3.json"])
 
 
 # Finding E4.

@@ -14,7 +14,7 @@ from anyio import create_task_group, fail_after, sleep_forever
 from intern.chat.platform import ChatPlatform
 from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.flow import (
-    Approval,
+    ApprovalReaction,
     ButtonPressed,
     GatewayEvent,
     GuildJoined,
@@ -56,7 +56,7 @@ class Ears:
         self.events: list[MessageEvent] = []
         self.sessions: list[SessionStarted] = []
         self.interactions: list[Interaction] = []
-        self.approvals: list[Approval] = []
+        self.approvals: list[ApprovalReaction] = []
         self._heard = asyncio.Event()
 
     def __call__(self, event: GatewayEvent) -> None:
@@ -65,7 +65,7 @@ class Ears:
                 self.sessions.append(event)
             case MessageCreated() | MessageEdited() | MessagesDeleted():
                 self.events.append(event)
-            case Approval():
+            case ApprovalReaction():
                 self.approvals.append(event)
             case GuildJoined() | GuildLeft():
                 pass
@@ -217,7 +217,7 @@ async def test_a_check_mark_of_the_team_s_is_told_where_reactions_are_asked_for(
                     await discord.react(who, message, emoji)
                 await discord.say(discord.alice, "the end")
                 await ears.heard(2)
-                told = Approval(
+                told = ApprovalReaction(
                     guild_id=GuildId(discord.guild.id),
                     channel_id=ChannelId(discord.help.id),
                     message_id=MessageId(message.id),
@@ -584,12 +584,12 @@ async def test_each_connection_after_the_first_is_counted_however_it_came_back(h
     metrics, counted = Metrics(prompts=(), version="1"), asyncio.Event()
 
     def reconnected() -> None:
-        metrics.reconnected()
+        metrics.count_reconnect()
         counted.set()
 
     with fail_after(10):  # hikari waits a second or two before it comes back
         async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, Ears()) as bot:
-            bot.tell_requests(lambda _: None, reconnected)
+            bot.report_requests(lambda _: None, reconnected)
             assert reconnects(metrics) == 0
             match how:
                 case "dropped":
@@ -716,7 +716,7 @@ async def test_who_reads_while_the_session_is_lost_gives_up_once_nobody_listens(
 
             async with create_task_group() as reading, create_task_group() as listening:
                 listening.start_soon(bot.listen, Ears())
-                await bot.told(GuildId(discord.guild.id))
+                await bot.wait_for_permissions(GuildId(discord.guild.id))
                 await lose_session(discord, "anew")
                 reading.start_soon(read)
                 await discord.until(lambda: discord.requests_to("GET", f"/channels/{discord.help.id}/messages"))

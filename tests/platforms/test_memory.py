@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from intern.chat.platform import ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import (
-    Approval,
+    ApprovalReaction,
     ButtonPressed,
     GatewayEvent,
     InteractionTicket,
@@ -21,7 +21,7 @@ from intern.core.flow import (
     MessagesDeleted,
     SessionStarted,
 )
-from intern.core.ids import ChannelId, MessageId, RoleId, position_of
+from intern.core.ids import ChannelId, MessageId, RoleId, parse_position
 from intern.core.messages import Button, ChatMessage, Page
 from intern.core.text.masking import Secret
 from intern.platforms.memory import NONCE_LIFETIME
@@ -42,7 +42,7 @@ def test_ids_carry_the_time_and_increase_even_if_the_clock_does_not() -> None:
     ids = [int(sandbox.say("alice", "hi").id) for _ in range(3)]
     clock.turn(hours=1)
     late = sandbox.say("alice", "hi")
-    assert late.at == clock.now() == position_of(late.id).time
+    assert late.at == clock.now() == parse_position(late.id).time
     clock.turn(hours=-2)
     ids += [int(late.id), int(sandbox.say("alice", "hi").id)]
     assert ids == sorted(set(ids))
@@ -114,7 +114,7 @@ async def test_a_team_member_s_check_mark_is_told_as_an_approval_and_no_other_re
             sandbox.react(who, message, emoji)
         sandbox.react("maya", said)
         assert ears.happened == [
-            Approval(
+            ApprovalReaction(
                 guild_id=sandbox.guild_id,
                 channel_id=sandbox.general,
                 message_id=said.id,
@@ -383,13 +383,13 @@ async def test_archived_threads_with_something_new_are_found_and_writing_wakes_t
     sandbox = Sandbox(HandClock())
     thread = sandbox.open_thread(sandbox.general, sandbox.say("alice", "how?").id, "how")
     said = sandbox.say("alice", "here", channel_id=thread)
-    assert list(await sandbox.archived_since(sandbox.general, MessageId("0"))) == []
+    assert list(await sandbox.list_archived_threads(sandbox.general, MessageId("0"))) == []
     sandbox.archive(thread)
-    (found,) = await sandbox.archived_since(sandbox.general, MessageId("0"))
+    (found,) = await sandbox.list_archived_threads(sandbox.general, MessageId("0"))
     assert (found.channel.id, found.last_message_id) == (thread, said.id)
-    assert list(await sandbox.archived_since(sandbox.general, said.id)) == []
+    assert list(await sandbox.list_archived_threads(sandbox.general, said.id)) == []
     await sandbox.send(thread, "awake", "n")
-    assert list(await sandbox.archived_since(sandbox.general, MessageId("0"))) == []
+    assert list(await sandbox.list_archived_threads(sandbox.general, MessageId("0"))) == []
 
 
 # What the bot's messages have beside text

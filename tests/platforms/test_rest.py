@@ -11,7 +11,7 @@ import pytest
 from anyio import create_task_group, current_time, fail_after, wait_all_tasks_blocked
 from hikari.internal import routes
 
-from intern.chat.platform import History, Outlet, Pages
+from intern.chat.platform import History, Outlet, PagedHistory
 from intern.core.errors import (
     ChatError,
     ChatNotFoundError,
@@ -24,12 +24,12 @@ from intern.core.errors import (
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at
 from intern.core.messages import Button, Page
 from intern.core.text.masking import Secret
-from intern.platforms.discord.events import Cache, ChannelsSeen
+from intern.platforms.discord.events import ChannelsUpdated, GatewayCache
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawChannel
-from intern.platforms.discord.rate_limits import in_seconds
+from intern.platforms.discord.rate_limits import convert_to_seconds
 from intern.platforms.discord.rest import HikariRest
-from intern.runtime.parts import open_message
+from intern.runtime.parts import fetch_admitted_message
 from tests.double import interactions
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, User
@@ -59,7 +59,7 @@ def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
 
 @asynccontextmanager
 async def connected(
-    *, check: bool = True, max_retries: int = 0, cache: Cache | None = None, **over: Any
+    *, check: bool = True, max_retries: int = 0, cache: GatewayCache | None = None, **over: Any
 ) -> AsyncGenerator[tuple[DiscordDouble, HikariRest]]:
     """A double and REST on it; whatever is not done within ten seconds fails (hikari paces itself in seconds)."""
     with fail_after(10):
@@ -86,7 +86,7 @@ async def test_a_process_makes_its_share_of_the_requests_and_interactions_are_ex
 
         async def at_once() -> None:
             route = routes.POST_INTERACTION_RESPONSE.compile(interaction=asked.id, token=asked.token)
-            await rest.ask("answer", route, body={"type": 5})
+            await rest.send_request("answer", route, body={"type": 5})
             assert current_time() - begun < 0.9
 
         async with create_task_group() as tg:
@@ -148,7 +148,7 @@ def test_it_is_what_the_rooms_ask_for() -> None:
     rest = HikariRest(DiscordOptions(token=Secret("MTIz.x.y")))
     history: History = rest
     outlet: Outlet = rest
-    pages: Pages = rest
+    pages: PagedHistory = rest
     assert all((history, outlet, pages))
 
 
@@ -432,8 +432,8 @@ async def test_channels_threads_and_posts_are_told_apart_and_asked_for_once() ->
 
 
 async def test_what_the_gateway_told_is_not_asked_for() -> None:
-    cache = Cache()
-    cache.take(ChannelsSeen((RawChannel(id=ChannelId("7"), type=0, guild_id=GuildId("1"), name="told"),)))
+    cache = GatewayCache()
+    cache.apply(ChannelsUpdated((RawChannel(id=ChannelId("7"), type=0, guild_id=GuildId("1"), name="told"),)))
     async with connected(cache=cache) as (discord, rest):
         assert (await rest.channel(ChannelId("7"))).name == "told"
         assert discord.requests == []
@@ -495,7 +495,7 @@ async def test_a_capture_that_waits_loses_no_message_that_may_not_be_read_for_a_
 
     async with connected() as (discord, rest):
         said = await discord.say(discord.alice, "look")
-        look_up = partial(open_message, rest.look_up, everywhere)
+        look_up = partial(fetch_admitted_message, rest.look_up, everywhere)
         discord.fail_next("GET", GET_ONE, status=403, code=50001)
         with pytest.raises(ChatRefusedError):
             await look_up(channel_id(discord.help), message_id(said))
@@ -582,7 +582,7 @@ async def test_archived_threads_with_something_new_are_found() -> None:
         for thread in threads.values():
             await discord.archive(thread)
 
-        found = await rest.archived_since(channel_id(discord.help), MessageId(mark))
+        found = await rest.list_archived_threads(channel_id(discord.help), MessageId(mark))
 
         assert {seen.channel.name: seen.last_message_id for seen in found} == {
             "new": threads["new"].last_message_id,
@@ -599,7 +599,7 @@ async def test_archived_posts_are_found_and_known_as_posts() -> None:
     async with connected() as (discord, rest):
         post = await discord.create_thread("p", author=discord.alice, channel=discord.forum, text="how?")
         await discord.archive(post)
-        (seen,) = await rest.archived_since(channel_id(discord.forum), MessageId("0"))
+        (seen,) = await rest.list_archived_threads(channel_id(discord.forum), MessageId("0"))
         assert (seen.channel.kind, seen.last_message_id) == ("post", post.id)
 
 
@@ -611,11 +611,11 @@ async def test_archived_threads_are_read_page_by_page_and_no_further_than_needed
             thread.archived, thread.archived_at = True, now - timedelta(hours=n)
             thread.last_message_id = position_at(thread.archived_at - timedelta(minutes=1)).id
 
-        everything = await rest.archived_since(channel_id(discord.help), MessageId("0"))
+        everything = await rest.list_archived_threads(channel_id(discord.help), MessageId("0"))
         assert len({seen.channel.id for seen in everything}) == 250
         assert len(discord.requests_to("GET", ARCHIVED)) == 3
 
-        recent = await rest.archived_since(channel_id(discord.help), position_at(now - timedelta(hours=120)).id)
+        recent = await rest.list_archived_threads(channel_id(discord.help), position_at(now - timedelta(hours=120)).id)
         assert len(recent) == 120
         assert len(discord.requests_to("GET", ARCHIVED)) == 5
 
@@ -624,17 +624,17 @@ async def test_archived_threads_that_cannot_be_listed_are_not_none() -> None:
     async with connected() as (discord, rest):
         discord.fail_next("GET", ARCHIVED, status=500)
         with pytest.raises(ChatUnavailableError, match="list archived threads"):
-            await rest.archived_since(channel_id(discord.help), MessageId("0"))
+            await rest.list_archived_threads(channel_id(discord.help), MessageId("0"))
         discord.fail_next("GET", ARCHIVED, status=403, code=50001)
         with pytest.raises(ChatRefusedError):
-            await rest.archived_since(channel_id(discord.help), MessageId("0"))
+            await rest.list_archived_threads(channel_id(discord.help), MessageId("0"))
 
 
 async def test_a_place_where_no_thread_can_hang_is_not_asked() -> None:
-    cache = Cache()
-    cache.take(ChannelsSeen((RawChannel(id=ChannelId("7"), type=2, guild_id=GuildId("1"), name="voice"),)))
+    cache = GatewayCache()
+    cache.apply(ChannelsUpdated((RawChannel(id=ChannelId("7"), type=2, guild_id=GuildId("1"), name="voice"),)))
     async with connected(cache=cache) as (discord, rest):
-        assert list(await rest.archived_since(ChannelId("7"), MessageId("0"))) == []
+        assert list(await rest.list_archived_threads(ChannelId("7"), MessageId("0"))) == []
         assert discord.requests == []
 
 
@@ -789,7 +789,7 @@ async def test_rate_limits_that_are_told_in_milliseconds_are_waited_for_in_secon
 def test_the_unit_of_rate_limits_is_known_by_their_size(
     reset_at: float, reset_after: float, seconds: tuple[float, float]
 ) -> None:
-    assert in_seconds(reset_at, reset_after, now=1_700_000_000.0) == pytest.approx(seconds)
+    assert convert_to_seconds(reset_at, reset_after, now=1_700_000_000.0) == pytest.approx(seconds)
 
 
 async def test_a_thread_that_is_there_is_found_where_the_server_has_no_code_for_that() -> None:
@@ -806,13 +806,13 @@ async def test_a_thread_that_is_there_is_found_where_the_server_has_no_code_for_
 
 
 async def test_where_nothing_says_whether_there_are_more_archived_threads_the_next_page_does() -> None:
-    cache = Cache()
+    cache = GatewayCache()
     async with connected(check=False, cache=cache) as (discord, rest):
         threads = [await discord.create_thread(f"t{n}", author=discord.bob, channel=discord.help) for n in range(3)]
         for n, thread in enumerate(threads):
             thread.archived, thread.archived_at = True, discord.world.now() - timedelta(hours=n)
             thread.last_message_id = position_at(thread.archived_at).id
-        asked = rest.ask
+        asked = rest.send_request
 
         async def ask(what: str, route: Any, **more: Any) -> Any:
             page: Any = await asked(what, route, **more)
@@ -822,6 +822,6 @@ async def test_where_nothing_says_whether_there_are_more_archived_threads_the_ne
                 page["threads"] = page["threads"][:2] if "before" not in query else page["threads"][:1]
             return page
 
-        rest.ask = ask  # type: ignore[method-assign]
-        found = await rest.archived_since(channel_id(discord.help), MessageId("0"))
+        rest.send_request = ask  # type: ignore[method-assign]
+        found = await rest.list_archived_threads(channel_id(discord.help), MessageId("0"))
         assert {seen.channel.id for seen in found} == {thread.id for thread in threads}

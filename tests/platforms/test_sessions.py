@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from intern.core.ids import GuildId, UserId
-from intern.platforms.discord.audience import CONNECT, READ, VIEW_CHANNEL, own_roles, session_of
+from intern.platforms.discord.audience import CONNECT, READ, VIEW_CHANNEL, read_own_roles, read_session_start
 from intern.platforms.discord.sessions import SessionStarts
 from tests.examples import examples
 
@@ -36,7 +36,7 @@ def guild(*channels: Json, threads: tuple[Json, ...] = (), **over: Any) -> Json:
 
 
 def seen(payload: Json) -> list[tuple[str, str, str | None]]:
-    started = session_of(payload, BOT)
+    started = read_session_start(payload, BOT)
     assert started is not None
     assert started.guild_id == GUILD
     assert all(one.channel.guild_id == GUILD for one in started.channels)
@@ -78,7 +78,7 @@ def test_the_role_that_discord_made_for_the_bot_is_its_own() -> None:
         {"id": "10", "permissions": "0", "tags": None},
         "nonsense",
     ]
-    assert own_roles(guild(roles=roles), BOT) == {"8"}
+    assert read_own_roles(guild(roles=roles), BOT) == {"8"}
 
 
 def test_what_the_bot_cannot_read_is_not_among_them() -> None:
@@ -92,7 +92,7 @@ def test_what_the_bot_cannot_read_is_not_among_them() -> None:
         threads=({"id": "20", "type": 11, "parent_id": "11"}, private),
     )
     assert [channel_id for channel_id, _, _ in seen(payload)] == ["10", "14", "22"]
-    started = session_of(payload, BOT)
+    started = read_session_start(payload, BOT)
     assert started
     assert [one.channel.private for one in started.channels] == [False, False, True]
 
@@ -102,7 +102,7 @@ def test_a_bot_that_does_not_find_itself_leaves_the_refusing_to_discord() -> Non
 
 
 def test_an_outage_begins_nothing() -> None:
-    assert session_of({"id": GUILD, "unavailable": True}, BOT) is None
+    assert read_session_start({"id": GUILD, "unavailable": True}, BOT) is None
 
 
 def test_strange_items_cost_themselves_alone() -> None:
@@ -119,7 +119,7 @@ def begin(starts: SessionStarts, now: float) -> float:
     """Begin the next session as soon as it is allowed."""
     while (pause := starts.pause(now)) > 0:
         now += pause
-    starts.begun(now)
+    starts.add_start(now)
     return now
 
 
@@ -133,10 +133,10 @@ def test_the_first_session_does_not_wait_and_the_pauses_then_grow() -> None:
 
 def test_a_session_that_held_is_followed_at_once() -> None:
     starts = SessionStarts(1.0)
-    starts.begun(0.0)
+    starts.add_start(0.0)
     assert starts.pause(0.4) == pytest.approx(0.6)
     assert starts.pause(60.0) == 0.0
-    starts.begun(60.0)
+    starts.add_start(60.0)
     assert starts.pause(60.0 + 3600.0) == 0.0
 
 
@@ -158,19 +158,19 @@ def test_a_shard_that_was_elsewhere_begins_without_a_pause_and_its_sessions_stil
     for _ in range(8):
         now = begin(starts, now)
     assert starts.pause(now) == pytest.approx(96.0)
-    starts.moved(0)
+    starts.reset_shard(0)
     assert starts.pause(now) == 0.0
     assert starts.count == 8
 
 
 def test_what_discord_counted_before_us_counts() -> None:
     starts = SessionStarts(0.0)
-    starts.told(total=1000, remaining=101, reset_after=100.0, now=0.0)
+    starts.set_start_limit(total=1000, remaining=101, reset_after=100.0, now=0.0)
     assert starts.pause(0.0) == 0.0
-    starts.begun(0.0)
+    starts.add_start(0.0)
     assert starts.wait_for_a_day(1.0) == pytest.approx(99.0)
     # Its next word counts our own session, too.
-    starts.told(total=1000, remaining=100, reset_after=98.0, now=2.0)
+    starts.set_start_limit(total=1000, remaining=100, reset_after=98.0, now=2.0)
     assert starts.count == 900
     assert starts.pause(2.0) == pytest.approx(98.0)
     assert starts.pause(100.0) == 0.0
@@ -179,5 +179,5 @@ def test_what_discord_counted_before_us_counts() -> None:
 
 def test_a_smaller_allowance_is_not_used_up_either() -> None:
     starts = SessionStarts(0.0)
-    starts.told(total=10, remaining=1, reset_after=50.0, now=0.0)
+    starts.set_start_limit(total=10, remaining=1, reset_after=50.0, now=0.0)
     assert starts.pause(0.0) == pytest.approx(50.0)

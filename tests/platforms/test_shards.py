@@ -16,9 +16,9 @@ from intern.core.flow import GatewayEvent, GuildJoined, GuildLeft, MessageCreate
 from intern.core.ids import ChannelId, GuildId, MessageId
 from intern.core.text.masking import Secret
 from intern.platforms.discord.gateway import HikariDiscord
-from intern.platforms.discord.options import DiscordOptions, ShardChoice, shard_of
-from intern.platforms.discord.sessions import SessionStarts, Turns
-from intern.settings.communities import Community, settings_of
+from intern.platforms.discord.options import DiscordOptions, ShardChoice, shard_index
+from intern.platforms.discord.sessions import IdentifyTurns, SessionStarts
+from intern.settings.communities import Community, build_community_settings
 from intern.settings.loading import load_settings
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, User
@@ -41,7 +41,7 @@ class Town:
         self.discord = discord
         world = discord.world
         guilds = [discord.guild, world.new_guild("Other")]
-        guilds.sort(key=lambda guild: shard_of(GuildId(guild.id), 2))
+        guilds.sort(key=lambda guild: shard_index(GuildId(guild.id), 2))
         self.guild_ids = tuple(GuildId(guild.id) for guild in guilds)
         self.places: tuple[Channel, ...] = tuple(world.new_channel("talk", guild=guild) for guild in guilds)
         self.people: tuple[User, ...] = tuple(world.new_member("ann", guild=guild) for guild in guilds)
@@ -278,12 +278,12 @@ async def test_a_shard_that_is_let_go_before_it_identified_leaves_its_turn_to_th
         yield
         left[-1] = True
 
-    turns = Turns(across, between=60)
+    turns = IdentifyTurns(across, between=60)
     with fail_after(10):
         with pytest.raises(ConnectionError):
-            async with turns.of(0):
+            async with turns.take_turn(0):
                 raise ConnectionError
-        async with turns.of(0):
+        async with turns.take_turn(0):
             pass
         await wait_all_tasks_blocked()
         assert left == [False, True]
@@ -306,17 +306,17 @@ async def test_the_application_s_limit_spares_answers_to_interactions() -> None:
 def test_the_pauses_of_one_shard_hold_up_no_other() -> None:
     starts = SessionStarts(1.0)
     for n in range(3):
-        starts.begun(float(n), shard=0)
+        starts.add_start(float(n), shard=0)
     assert starts.pause(2.0, shard=0) == pytest.approx(4.0)
     assert starts.pause(2.0, shard=1) == 0.0
     # The day's allowance is one for all.
-    starts.told(total=10, remaining=1, reset_after=50.0, now=2.0)
+    starts.set_start_limit(total=10, remaining=1, reset_after=50.0, now=2.0)
     assert starts.pause(2.0, shard=1) == pytest.approx(50.0)
 
 
 def test_a_bot_in_thousands_of_servers_may_begin_more_sessions() -> None:
     starts = SessionStarts(0.0)
-    starts.told(total=2000, remaining=1000, reset_after=50.0, now=0.0)
+    starts.set_start_limit(total=2000, remaining=1000, reset_after=50.0, now=0.0)
     assert starts.pause(0.0) == 0.0
 
 
@@ -341,10 +341,10 @@ def _id(channel: Channel) -> Any:
 def test_a_community_on_several_shards_is_refused_where_processes_share_them() -> None:
     community = Community(name="two", guild_ids=(GuildId("1"), GuildId("2")))
     alone = load_settings(environ={}, overrides={"hosting": {"enabled": True}})
-    assert settings_of(community, alone).discord.guild_ids == ("1", "2")
+    assert build_community_settings(community, alone).discord.guild_ids == ("1", "2")
     shared = load_settings(environ={}, overrides={"hosting": {"enabled": True}, "data": {"url": "postgresql://u@h/d"}})
     with pytest.raises(ConfigError, match="community two has 2 servers"):
-        settings_of(community, shared)
+        build_community_settings(community, shared)
 
 
 def test_an_own_server_on_a_shard_that_is_not_connected_is_refused() -> None:

@@ -23,16 +23,16 @@ from anyio import fail_after
 from hypothesis import Phase, given, settings as hypothesis_settings, strategies as st
 from msgspec import Struct, structs
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.flow import MessageCreated
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId, position_at
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair
-from intern.platforms.discord.events import Cache, ChannelsSeen, Team, event_of, message_of
+from intern.platforms.discord.events import ChannelsUpdated, GatewayCache, Team, build_message, read_event
 from intern.platforms.discord.exports import ExportedTeam, read_exports
-from intern.platforms.discord.payloads import RawMessage, fitted
+from intern.platforms.discord.payloads import RawMessage, parse_leniently
 from intern.runtime.bot import open_sandbox
-from intern.service.importing import Wanted, import_history
+from intern.service.importing import ImportRequest, import_history
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from tests.examples import examples
@@ -153,13 +153,13 @@ class Scene:
 
     # Discord.
 
-    def cache(self) -> Cache:
-        cache = Cache()
+    def cache(self) -> GatewayCache:
+        cache = GatewayCache()
         places: list[Json] = [{"id": self.channel, "type": 0, "name": "general"}, {"id": self.forum, "type": 15}]
         threads = [{"id": self.post, "type": 11, "parent_id": self.forum, "name": self.title}] if self.post else []
-        seen = event_of("GUILD_CREATE", {"id": self.guild, "channels": places, "threads": threads}, US, cache)
-        assert isinstance(seen, ChannelsSeen)
-        cache.take(seen)
+        seen = read_event("GUILD_CREATE", {"id": self.guild, "channels": places, "threads": threads}, US, cache)
+        assert isinstance(seen, ChannelsUpdated)
+        cache.apply(seen)
         return cache
 
     def live(self) -> list[ChatMessage]:
@@ -171,7 +171,7 @@ class Scene:
                 payload["embeds"] = []  # Discord makes them of links, and later
             # REST leaves the members out.
             payload["mentions"] = [{**_user(person), **_member(person)} for person in _mentioned(sent)]
-            event = event_of("MESSAGE_CREATE", payload, US, cache)
+            event = read_event("MESSAGE_CREATE", payload, US, cache)
             assert isinstance(event, MessageCreated)
             heard.append(event.message)
         return heard
@@ -183,8 +183,8 @@ class Scene:
             if person.team:
                 cache.note_roles(GuildId(self.guild), UserId(person.id), [RoleId(TEAM_ROLE)])
         for n, sent in enumerate(self.history):
-            raw = structs.replace(fitted(self._payload(n), RawMessage), guild_id=GuildId(self.guild))
-            message = message_of(raw, US, [RoleId(TEAM_ROLE)] if sent.by.team else [], cache)
+            raw = structs.replace(parse_leniently(self._payload(n), RawMessage), guild_id=GuildId(self.guild))
+            message = build_message(raw, US, [RoleId(TEAM_ROLE)] if sent.by.team else [], cache)
             assert message is not None
             read.append(message)
         return read
@@ -347,7 +347,7 @@ def test_a_poll_reads_alike_from_gateway_and_rest(history: list[Sent]) -> None:
         assert all(option in message.text for option in sent.parts.poll)
 
 
-class Captures(Events):
+class Captures(ActivityReporter):
     """Tells when a conversation is archived."""
 
     def __init__(self) -> None:
@@ -355,7 +355,7 @@ class Captures(Events):
         self.archived: set[str] = set()
         self.changed = anyio.Event()
 
-    def captured(self, pair: CapturedPair) -> None:
+    def report_capture(self, pair: CapturedPair) -> None:
         self.archived.add(pair.conversation_id)
         self.changed.set()
         self.changed = anyio.Event()
@@ -367,7 +367,7 @@ class Replaying(Sandbox):
     def put(self, message: ChatMessage) -> None:
         self._messages[message.channel_id].append(message)
         self._last[message.channel_id] = message.id
-        self._happened(MessageCreated(message=message))
+        self._deliver_event(MessageCreated(message=message))
 
     def add_post(self, post: str, title: str, forum: str) -> None:
         self._add(ChannelId(post), "post", title, ChannelId(forum))
@@ -402,7 +402,7 @@ async def _archive(scene_of: Callable[[Sandbox, ChannelId], Scene], way: Way, fo
     if scene.post:
         sandbox.add_post(scene.post, scene.title, forum)
     if way == "imported":
-        await import_history(_settings(folder), Wanted(files=scene.save(folder)))
+        await import_history(_settings(folder), ImportRequest(files=scene.save(folder)))
     else:
         async with _bot(folder, sandbox, clock) as events:
             if way == "live":
@@ -418,7 +418,7 @@ async def _archive(scene_of: Callable[[Sandbox, ChannelId], Scene], way: Way, fo
             while last not in events.archived:
                 await events.changed.wait()
     newest: dict[str, CapturedPair] = {}
-    for pair in Archive(_settings(folder).paths.raw).after(None):
+    for pair in Archive(_settings(folder).paths.raw).pairs_after(None):
         newest[pair.conversation_id] = pair
     kept = [msgspec.to_builtins(newest[key]) for key in sorted(newest)]
     return msgspec.json.encode([{**pair, "qa_id": "", "timestamp": ""} for pair in kept])

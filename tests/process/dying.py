@@ -31,19 +31,19 @@ import msgspec
 from anyio import Event, sleep, sleep_forever
 from anyio.to_thread import run_sync
 
-from intern.actors.events import Events
-from intern.core.flow import Withdrawal
+from intern.actors.events import ActivityReporter
+from intern.core.flow import MessageWithdrawal
 from intern.core.ids import MessageId, QAId
 from intern.core.messages import Image
-from intern.core.records import AwaitingReview, Capture, Decision, Parked, Withdrawn
-from intern.learning.forgetting import Forget
+from intern.core.records import Capture, Decision, MessagesWithdrawn, PairParked, PairReviewRequested
+from intern.learning.forgetting import ForgetRequest
 from intern.learning.review import Review
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from intern.stores.sqlite.work import JobOutcome
 from tests.engines import Schemas
 from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
@@ -85,7 +85,7 @@ class Tally(NamedTuple):
 # In the child.
 
 
-class _Ears(Events):
+class _Ears(ActivityReporter):
     """Hears when an act is done."""
 
     def __init__(self) -> None:
@@ -100,8 +100,8 @@ class _Ears(Events):
         del message_ids
         self._done.set()
 
-    def decided(self, decision: Decision) -> None:
-        if isinstance(decision, Withdrawn):
+    def report_decision(self, decision: Decision) -> None:
+        if isinstance(decision, MessagesWithdrawn):
             self._done.set()
 
 
@@ -131,10 +131,10 @@ async def _recover(settings: Settings, maybe: Act | None, acknowledge: Callable[
 async def _seen_to(writer: Writer, settings: Settings) -> bool:
     """Do what a team does about what waits for it; return whether there was anything."""
     asked = False
-    if await run_sync(writer.stores.knowledge.journal):
+    if await run_sync(writer.stores.knowledge.read_journal):
         await _ask("regenerate", writer)
         asked = True
-    for kind, end in (("review", AwaitingReview), ("retry", Parked)):
+    for kind, end in (("review", PairReviewRequested), ("retry", PairParked)):
         if await run_sync(_undecided, writer.stores.archive, writer.stores.knowledge, end):
             await _ask(kind, writer)
             asked = True
@@ -150,10 +150,10 @@ async def _done(act: Act, at_work: Learners, ears: _Ears) -> None:
             await ears.wait()
         case Deleted(message_ids=ids):
             if not all(map(at_work.writer.stores.knowledge.is_withdrawn, ids)):
-                await at_work.withdrawals.send(Withdrawal(message_ids=ids))
+                await at_work.withdrawals.send(MessageWithdrawal(message_ids=ids))
                 await ears.wait()
         case Forgotten(message_ids=ids):
-            await at_work.writer.forget(Forget(message_ids=ids))
+            await at_work.writer.forget(ForgetRequest(message_ids=ids))
         case Asked(kind=kind):
             await _ask(kind, at_work.writer)
 
@@ -171,14 +171,14 @@ async def _imported(captures: Sequence[Capture], writer: Writer) -> None:
 async def _ask(kind: str, writer: Writer) -> None:
     payload = b""
     if kind == "review":
-        waiting = await run_sync(_undecided, writer.stores.archive, writer.stores.knowledge, AwaitingReview)
+        waiting = await run_sync(_undecided, writer.stores.archive, writer.stores.knowledge, PairReviewRequested)
         payload = msgspec.json.encode(Review(action="approve", qa_ids=tuple(waiting)))
     await writer.stores.jobs.submit(kind, payload, key=sha256(payload).hexdigest())
 
 
-def _undecided(archive: Archive, knowledge: Knowledge, end: type[Decision]) -> list[QAId]:
+def _undecided(archive: Archive, knowledge: KnowledgeStore, end: type[Decision]) -> list[QAId]:
     """The pairs of which that was decided last."""
-    return [pair.qa_id for pair in archive.after(None) if isinstance(knowledge.of(pair.qa_id), end)]
+    return [pair.qa_id for pair in archive.pairs_after(None) if isinstance(knowledge.last_decision(pair.qa_id), end)]
 
 
 # In the process that kills.

@@ -18,8 +18,8 @@ from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
 from intern.sources.catalogue import Catalogue
-from intern.stores.sqlite.database import AtRest
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message
 
@@ -86,14 +86,14 @@ class Folder:
     def topics(self) -> str:
         """All topics, as answers see them; their files come a second later."""
         knowledge = self._knowledge()
-        return "".join(map(knowledge.text, knowledge.names()))
+        return "".join(map(knowledge.read_text, knowledge.topic_names()))
 
     def team_index(self) -> list[str]:
         """The topics that the index lists."""
         return list(Catalogue(self._knowledge(), "team").entries())
 
-    def _knowledge(self) -> Knowledge:
-        return Knowledge(AtRest(self.path / "data" / "intern.db"))
+    def _knowledge(self) -> KnowledgeStore:
+        return KnowledgeStore(ReadOnlySqliteDatabase(self.path / "data" / "intern.db"))
 
     def decisions(self) -> list[Json]:
         return [json.loads(line) for line in self._team("decisions.jsonl").splitlines()]

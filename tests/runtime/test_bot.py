@@ -8,14 +8,14 @@ import pytest
 from anyio.lowlevel import checkpoint
 from msgspec import structs
 
-from intern.core.flow import Batch, Filing
+from intern.core.flow import Batch, FilingDecision
 from intern.core.ids import ChannelId, GuildId
-from intern.core.messages import AIResult
-from intern.core.records import CapturedPair, Filed, Skipped
+from intern.core.messages import AnswerResult
+from intern.core.records import CapturedPair, PairFiled, PairSkipped
 from intern.service.intern import open_intern
-from intern.sources.refresh import Refreshed
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.work import JobOutcome, Jobs
+from intern.sources.refresh import RefreshReport
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.work import JobOutcome, JobQueue
 from tests import samples
 from tests.at_work import Watching, at_work, settings_in
 from tests.fakes import HandClock
@@ -24,7 +24,7 @@ from tests.sandbox import Sandbox
 pytestmark = pytest.mark.anyio
 
 
-async def outcome_of(jobs: Jobs, job_id: int) -> JobOutcome:
+async def outcome_of(jobs: JobQueue, job_id: int) -> JobOutcome:
     while (outcome := await jobs.result(job_id)) is None:
         await checkpoint()
     return outcome
@@ -32,8 +32,8 @@ async def outcome_of(jobs: Jobs, job_id: int) -> JobOutcome:
 
 @pytest.mark.rest
 async def test_a_job_that_a_dead_process_had_begun_is_done_at_the_next_start(tmp_path: Path) -> None:
-    async with await Database.open(settings_in(tmp_path).paths.database) as db:
-        jobs = Jobs(db)
+    async with await SqliteDatabase.open(settings_in(tmp_path).paths.database) as db:
+        jobs = JobQueue(db)
         job_id = await jobs.submit("index", b"", key="")
         assert await jobs.claim() is not None
         async with at_work(tmp_path, Sandbox(HandClock()), Watching()):
@@ -50,10 +50,10 @@ async def test_what_was_decided_is_not_asked_again_at_the_next_start(tmp_path: P
     sandbox, events = Sandbox(clock, team={"mira"}), Watching()
     async with at_work(tmp_path, sandbox, events):
         teach(sandbox, "How do I purge the spool?", "Use `lumen-relay spool purge`.")
-        await events.one_of(Filed)
+        await events.one_of(PairFiled)
         clock.turn(hours=1)
         teach(sandbox, "Thanks!", "You are welcome.")
-        await events.one_of(Skipped)
+        await events.one_of(PairSkipped)
     known = {pair.qa_id for pair in events.all_of(CapturedPair)}
     assert len(known) == 2
 
@@ -61,8 +61,8 @@ async def test_what_was_decided_is_not_asked_again_at_the_next_start(tmp_path: P
     again = Watching()
     async with at_work(tmp_path, sandbox, again):
         teach(sandbox, "Where are the logs of the relay?", "They are in /var/log/lumen.")
-        decided = await again.one_of(Filed)
-    assert [filing.pair.qa_id for filing in again.all_of(Filing)] == [decided.qa_id]
+        decided = await again.one_of(PairFiled)
+    assert [filing.pair.qa_id for filing in again.all_of(FilingDecision)] == [decided.qa_id]
     assert decided.qa_id not in known
 
 
@@ -73,20 +73,20 @@ async def test_another_server_is_neither_answered_nor_learned_from(tmp_path: Pat
     async with at_work(tmp_path, sandbox, events):
         await settled(sandbox, events, elsewhere)
     assert [batch.channel_id for batch in events.all_of(Batch)] == [elsewhere, elsewhere]
-    assert events.all_of(AIResult) == []
+    assert events.all_of(AnswerResult) == []
     assert events.all_of(CapturedPair) == []
     assert sandbox.posts() == ()
 
     at_home = Watching()
     async with at_work(tmp_path, sandbox, at_home):
         await settled(sandbox, at_home, sandbox.general)
-    assert (len(at_home.all_of(AIResult)), len(at_home.all_of(CapturedPair))) == (1, 1)
+    assert (len(at_home.all_of(AnswerResult)), len(at_home.all_of(CapturedPair))) == (1, 1)
 
 
 async def settled(sandbox: Sandbox, events: Watching, channel_id: ChannelId) -> None:
     """A question and the team's reply to it, each handled in one way or another."""
     asked = sandbox.say("bob", "@intern which port does the relay listen on?", channel_id=channel_id)
-    await events.one_of(object, where=lambda told: isinstance(told, Batch | AIResult))
+    await events.one_of(object, where=lambda told: isinstance(told, Batch | AnswerResult))
     sandbox.say("mira", "Port 7480.", channel_id=channel_id, reply_to=asked.id)
     await events.one_of(object, after=len(events.told), where=lambda told: isinstance(told, Batch | CapturedPair))
 
@@ -100,8 +100,8 @@ async def test_who_follows_looks_when_a_command_has_changed_something(tmp_path: 
         if what == "capture":
             pair = await intern.capture(samples.capture("How do I purge the spool?", "Use `lumen-relay spool purge`."))
             assert pair is not None
-            assert (await events.one_of(Filing)).pair == pair
+            assert (await events.one_of(FilingDecision)).pair == pair
         else:
             await intern.regenerate()
-            assert events.all_of(Filing) == []
-        await events.one_of(Refreshed, after=1)
+            assert events.all_of(FilingDecision) == []
+        await events.one_of(RefreshReport, after=1)

@@ -15,16 +15,16 @@ from msgspec.structs import asdict
 from structlog.contextvars import get_contextvars
 from trio.testing import MockClock
 
-from intern.actors.pipeline import ACTORS, Parts
+from intern.actors.pipeline import ACTORS, PipelineParts
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.platform import ChatPlatform
 from intern.core import flow
 from intern.core.errors import ChatRefusedError, ConfigError, KnowledgeError
-from intern.core.ids import GuildId, MessageId, RoleId, UserId, position_of
+from intern.core.ids import GuildId, MessageId, RoleId, UserId, parse_position
 from intern.core.messages import MemberRoles
 from intern.platforms.discord.options import DiscordOptions
 from intern.runtime.communities import Communities
-from intern.settings.communities import Community, chosen_with, settings_of
+from intern.settings.communities import Community, build_community_settings, change_chosen_value
 from intern.settings.loading import load_settings
 from intern.stores.sqlite.chat import StoredCheckpoints
 from tests.fakes import HandClock
@@ -63,7 +63,7 @@ class Street:
         return [self.stands.get(each.name, StoredCheckpoints()) for each in communities]
 
     @asynccontextmanager
-    async def opens(self, community: Community, chat: ChatPlatform) -> AsyncGenerator[Parts]:
+    async def opens(self, community: Community, chat: ChatPlatform) -> AsyncGenerator[PipelineParts]:
         name = community.name
         self.opened.append(name)
         if name in self.failures:
@@ -92,7 +92,7 @@ class Street:
             return self.work
 
         actors = {**dict.fromkeys(ACTORS, leave), "listener": listener}
-        yield Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep, count_jobs=count)
+        yield PipelineParts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep, count_jobs=count)
         self.closed.append(name)
 
     def texts(self, name: str) -> list[str]:
@@ -196,7 +196,7 @@ async def test_what_is_too_much_to_wait_is_found_by_the_session_instead() -> Non
     [session] = street.sessions("one")
     assert [seen.last_message_id for seen in session.channels] == [said[-1].id]
     assert not session.continues
-    assert position_of(last.id) > position_of(said[-1].id)
+    assert parse_position(last.id) > parse_position(said[-1].id)
 
 
 async def test_a_community_that_missed_something_is_opened_at_the_start() -> None:
@@ -290,7 +290,7 @@ async def test_a_community_that_cannot_be_opened_is_left_alone_for_a_while_and_h
         assert street.texts("other") == ["heard"]
         for _ in range(10):
             street.town.say("bob", "again", channel_id=here)
-            street.communities.due("one")  # it has jobs waiting
+            street.communities.open_now("one")  # it has jobs waiting
         await anyio.sleep(50)
         assert street.opened.count("one") == 1
         await anyio.sleep(200)
@@ -298,7 +298,7 @@ async def test_a_community_that_cannot_be_opened_is_left_alone_for_a_while_and_h
     [session] = street.sessions("one")
     newest = session.channels[0].last_message_id
     assert newest is not None
-    assert position_of(newest) > position_of(missed.id)
+    assert parse_position(newest) > parse_position(missed.id)
 
 
 @on_virtual_time
@@ -329,7 +329,7 @@ async def test_a_community_sees_no_channel_of_another() -> None:
             lambda: chat.before(there, None, 10),
             lambda: chat.after(there, MessageId("0"), 10),
             lambda: chat.page(there, MessageId("0"), 10),
-            lambda: chat.archived_since(there, MessageId("0")),
+            lambda: chat.list_archived_threads(there, MessageId("0")),
             lambda: chat.start_thread(there, theirs.id, "x"),
             lambda: chat.send(there, "x", "n"),
             lambda: chat.rewrite(there, theirs.id, "x"),
@@ -345,11 +345,11 @@ async def test_only_open_communities_keep_the_roles_that_are_learned(monkeypatch
     one, here = await street.add("one")
     other, _ = await street.add("other")
     learned = [MemberRoles(guild_id, UserId("7"), (RoleId("8"),)) for guild_id in (one, other)]
-    monkeypatch.setattr(street.town, "noted_roles", lambda: learned)
+    monkeypatch.setattr(street.town, "take_new_roles", lambda: learned)
     async with street.at_work():
         street.town.say("bob", "Hello?", channel_id=here)
         await street.until(lambda: bool(street.texts("one")))
-        assert [*street.chats["one"].noted_roles()] == learned[:1]
+        assert [*street.chats["one"].take_new_roles()] == learned[:1]
         assert not street.communities._known["other"].noted
 
 
@@ -379,7 +379,7 @@ def test_a_community_chooses_its_settings_over_those_of_the_process(tmp_path: An
         "discord": {"team_role_ids": ["9"]},
         "llm": {"daily_token_budget": 50_000},
     }
-    own = settings_of(Community(name="lumen", guild_ids=(GuildId("2"),), chosen=chosen), defaults)
+    own = build_community_settings(Community(name="lumen", guild_ids=(GuildId("2"),), chosen=chosen), defaults)
     assert (own.ai.project_introduction, own.llm.daily_token_budget, own.llm.model) == ("Lumen", 50_000, "m")
     assert (own.discord.guild_ids, own.discord.team_member_ids, own.discord.team_role_ids) == (("2",), (), ("9",))
     assert own.discord.message_batch_wait_seconds == 5
@@ -408,7 +408,7 @@ def test_what_the_host_sets_holds_for_each_community_or_the_start_says_that_it_d
         except ConfigError as error:
             refused.update(re.findall(r"discord\.(\w+): must be empty with hosting\.enabled", str(error)))
             continue
-        own = settings_of(Community(name="lumen", guild_ids=(GuildId("2"),)), host)
+        own = build_community_settings(Community(name="lumen", guild_ids=(GuildId("2"),)), host)
         assert getattr(own.discord, name) == getattr(host.discord, name) != default
     assert refused == {name for name in changed if name.endswith(("_ids", "_role_id"))} | {"channels"}
 
@@ -427,19 +427,21 @@ def test_what_the_host_sets_holds_for_each_community_or_the_start_says_that_it_d
 )
 def test_what_a_community_may_not_choose_is_named(name: str, chosen: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        settings_of(Community(name=name, guild_ids=(GuildId("2"),), chosen=chosen), load_settings(environ={}))
+        build_community_settings(
+            Community(name=name, guild_ids=(GuildId("2"),), chosen=chosen), load_settings(environ={})
+        )
 
 
 def test_a_setting_of_a_community_is_written_as_in_the_environment() -> None:
-    chosen = chosen_with({}, "discord.team_role_ids", "[9, '10']")
-    chosen = chosen_with(chosen, "ai.answer_scope", "Rust")
+    chosen = change_chosen_value({}, "discord.team_role_ids", "[9, '10']")
+    chosen = change_chosen_value(chosen, "ai.answer_scope", "Rust")
     assert chosen == {"discord": {"team_role_ids": ["9", "10"]}, "ai": {"answer_scope": "Rust"}}
-    assert chosen_with(chosen, "ai.answer_scope", None) == {"discord": {"team_role_ids": ["9", "10"]}}
+    assert change_chosen_value(chosen, "ai.answer_scope", None) == {"discord": {"team_role_ids": ["9", "10"]}}
     for key in ("discord.guild_ids", "llm.base_url", "nonsense", "hosting.enabled"):
         with pytest.raises(ConfigError, match=f"{key} is no setting of a community; these are: ai.answer_scope, "):
-            chosen_with({}, key, "1")
+            change_chosen_value({}, key, "1")
     with pytest.raises(ConfigError, match=r"kb\.review is no string, so write it as in intern\.toml"):
-        chosen_with({}, "kb.review", "yes")
+        change_chosen_value({}, "kb.review", "yes")
 
 
 def test_the_limit_of_costs_bounds_the_budgets_of_both_models() -> None:
@@ -447,5 +449,5 @@ def test_the_limit_of_costs_bounds_the_budgets_of_both_models() -> None:
     llm = {"base_url": "http://h", "model": "m", "prices": prices, "daily_cost_budget": 9, "kb": {"max_tokens": 100}}
     defaults = load_settings(environ={}, overrides={"llm": llm, "hosting": {"enabled": True, "cost_per_day": 5}})
     for chosen, most in (({}, 5), ({"hosting": {"cost_per_day": 3}}, 3), ({"llm": {"daily_cost_budget": 2}}, 2)):
-        own = settings_of(Community(name="x", guild_ids=(GuildId("2"),), chosen=chosen), defaults)
+        own = build_community_settings(Community(name="x", guild_ids=(GuildId("2"),), chosen=chosen), defaults)
         assert (own.llm.daily_cost_budget, own.kb_model.daily_cost_budget) == (most, most)

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from intern.core.clock import Clock
 from intern.core.flow import Reply
-from intern.core.messages import AIResult
-from intern.core.records import CapturedPair, Filed, Parked
+from intern.core.messages import AnswerResult
+from intern.core.records import CapturedPair, PairFiled, PairParked
 from intern.models.limits import FAILURES
-from intern.models.usage import Meter
+from intern.models.usage import UsageMeter
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings
-from intern.sources.refresh import Refreshed
-from intern.stores.sqlite.database import Database
+from intern.sources.refresh import RefreshReport
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import endpoint_double, never, refuse, sensible
@@ -73,16 +73,16 @@ async def test_while_the_endpoint_is_away_captures_are_kept_and_filed_once_it_is
     with endpoint_double(answer) as endpoint, fail_after(30):
         settings = settings_with(tmp_path, endpoint.base_url)
         async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=HandClock()):
-            await bot.seen.one_of(Refreshed)
+            await bot.seen.one_of(RefreshReport)
             away = True
             said = await bot.ask("which port does the relay listen on?")
             assert said.notice
             assert "can't look this up right now" in said.text
-            assert bot.seen.all_of(AIResult)[0].reason == "model_unavailable"
+            assert bot.seen.all_of(AnswerResult)[0].reason == "model_unavailable"
             taught = await bot.teach()
-            assert not bot.seen.all_of(Filed)
+            assert not bot.seen.all_of(PairFiled)
             away = False
-            filed = await bot.seen.one_of(Filed)  # by itself
+            filed = await bot.seen.one_of(PairFiled)  # by itself
             assert filed.qa_id == taught.qa_id
             assert not (await bot.ask("which port does the relay listen on?", 1)).notice
 
@@ -102,15 +102,15 @@ async def test_an_endpoint_that_hangs_costs_the_first_questions_their_time_and_t
         # Both take as long, as they do where nobody sets them.
         settings = replace(settings, ai=replace(settings.ai, request_timeout_seconds=0.5))
         async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=HandClock()):
-            await bot.seen.one_of(Refreshed)
+            await bot.seen.one_of(RefreshReport)
             hangs = True
             for number in range(FAILURES + 1):
                 said = await bot.ask("which port does the relay listen on?", number)
                 assert said.notice
                 assert "can't look this up right now" in said.text
-                if bot.seen.all_of(AIResult)[-1].reason != "timeout":
+                if bot.seen.all_of(AnswerResult)[-1].reason != "timeout":
                     break
-            *waited, refused = bot.seen.all_of(AIResult)
+            *waited, refused = bot.seen.all_of(AnswerResult)
             assert waited
             assert {each.reason for each in waited} == {"timeout"}
             assert refused.reason == "model_unavailable"
@@ -126,11 +126,11 @@ async def test_what_was_spent_is_on_the_disk_within_seconds_of_the_last_call(tmp
         settings = settings_with(tmp_path, endpoint.base_url)
         async with (
             open_sandbox(settings, bot.sandbox, events=bot.seen, clock=clock),
-            await Database.open(settings.paths.database) as db,
+            await SqliteDatabase.open(settings.paths.database) as db,
         ):
-            await bot.seen.one_of(Refreshed)
+            await bot.seen.one_of(RefreshReport)
             assert not (await bot.ask("which port does the relay listen on?")).notice
-            while sum(each.calls for each in await UsageLog(db).of(clock.now().date())) < len(endpoint.requests):
+            while sum(each.calls for each in await UsageLog(db).read_day(clock.now().date())) < len(endpoint.requests):
                 pass  # the bot goes on, and asks nothing
 
 
@@ -145,22 +145,22 @@ async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_
     with endpoint_double() as endpoint, fail_after(30):
         settings = settings_with(tmp_path, endpoint.base_url, **budget)
         async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=clock):
-            await bot.seen.one_of(Refreshed)
+            await bot.seen.one_of(RefreshReport)
             said = await bot.ask("which port does the relay listen on?")
             assert said.notice
             assert "after 00:00 UTC" in said.text
-            assert bot.seen.all_of(AIResult)[0].reason == "over_budget"
+            assert bot.seen.all_of(AnswerResult)[0].reason == "over_budget"
             bot.sandbox.say("carl", "Which port does the relay listen on?")
-            await bot.seen.one_of(AIResult, after=1)
+            await bot.seen.one_of(AnswerResult, after=1)
             taught = await bot.teach()
             assert endpoint.requests == [], "nothing was asked that could not be paid"
             assert bot.seen.all_of(Reply) == [said], "who did not address the bot is told nothing"
             clock.turn(hours=24 - clock.now().hour - 1, minutes=49, seconds=3)
             assert clock.now().date() == then.now().date()
-            assert not bot.seen.all_of(Filed)
+            assert not bot.seen.all_of(PairFiled)
             clock.turn(seconds=2)
             assert clock.now().date() == then.now().date() + timedelta(days=1)
-            filed = await bot.seen.one_of(Filed)  # by itself
+            filed = await bot.seen.one_of(PairFiled)  # by itself
             assert filed.qa_id == taught.qa_id
             assert not (await bot.ask("which port does the relay listen on?", 1)).notice
 
@@ -173,14 +173,14 @@ async def test_a_capture_that_fits_into_no_days_budget_is_parked_and_holds_up_no
         settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, **llm}, default_mode="capture_only")
         settings = replace(settings, extraction=replace(settings.extraction, auto=False))
         async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=HandClock()):
-            await bot.seen.one_of(Refreshed)
+            await bot.seen.one_of(RefreshReport)
             asked = bot.sandbox.say("dan", "How do I move it all?")
             for n in range(14):
                 asked = bot.sandbox.say("dan", f"{n}. " + "and this, too, has to be moved " * 60)
             bot.sandbox.say("mira", "Hold the red key.", reply_to=asked.id)
             long = await bot.seen.one_of(CapturedPair)
             short = await bot.teach(after=1)
-            parked, filed = await bot.seen.one_of(Parked), await bot.seen.one_of(Filed)
+            parked, filed = await bot.seen.one_of(PairParked), await bot.seen.one_of(PairFiled)
             assert (parked.qa_id, filed.qa_id) == (long.qa_id, short.qa_id)
             assert "budget" in parked.reason
 
@@ -197,16 +197,16 @@ async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(
     with endpoint_double() as endpoint, fail_after(30):
         settings = settings_with(tmp_path, endpoint.base_url, daily_token_budget=1_000_000)
         async with open_sandbox(settings, first.sandbox, events=first.seen, clock=clock):
-            await first.seen.one_of(Refreshed)
+            await first.seen.one_of(RefreshReport)
             taught = await first.teach()
             first.sandbox.lose_session()
         raised = settings_with(tmp_path, endpoint.base_url, daily_token_budget=2_000_000)
         async with open_sandbox(raised, then.sandbox, events=then.seen, clock=clock):
-            assert (await then.seen.one_of(Filed)).qa_id == taught.qa_id
+            assert (await then.seen.one_of(PairFiled)).qa_id == taught.qa_id
 
 
 async def spend(folder: Path, clock: HandClock) -> HandClock:
     """All that the budgets above allow for the day; gives a clock that stays there."""
-    async with await Database.open(folder / "intern.db") as db:
-        await UsageLog(db).add(clock.now().date(), "answer", Meter(1, 1_000_000, cost=2.0))
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
+        await UsageLog(db).add(clock.now().date(), "answer", UsageMeter(1, 1_000_000, cost=2.0))
     return HandClock(clock.now())

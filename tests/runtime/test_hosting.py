@@ -16,9 +16,9 @@ from anyio import CancelScope, Event, create_task_group, fail_after
 from msgspec.structs import replace
 
 from intern.actors import pipeline
-from intern.actors.pipeline import ACTORS, Parts
+from intern.actors.pipeline import ACTORS, PipelineParts
 from intern.chat.checkpoints import Checkpoints
-from intern.chat.phrases import phrases
+from intern.chat.phrases import get_phrases
 from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError
@@ -27,15 +27,15 @@ from intern.core.text.masking import Secret
 from intern.runtime import hosted_bot, hosting
 from intern.runtime.bot import _LocalFiles, _NoCommands, run_page
 from intern.runtime.hosting import Hosting, Sharding
-from intern.runtime.parts import Platform, open_host
-from intern.service.hosted import Hosted, HostedView
-from intern.service.running import Running
-from intern.service.status import status_of
+from intern.runtime.parts import PlatformPorts, open_process_resources
+from intern.service.hosted import HostingPage, HostingState
+from intern.service.running import LiveBotState
+from intern.service.status import read_status
 from intern.settings.loading import Settings, load_settings
-from intern.stores.postgres.leases import LeaseStore, Standing
-from intern.stores.sqlite.chat import StoredCheckpoints, stored_checkpoints
+from intern.stores.postgres.leases import LeaseStatus, LeaseStore
+from intern.stores.sqlite.chat import StoredCheckpoints, read_checkpoints
 from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.work import Jobs
+from intern.stores.sqlite.work import JobQueue
 from tests.engines import Schemas
 from tests.fakes import HandClock
 from tests.town import Town
@@ -48,9 +48,9 @@ class _Beating(LeaseStore):
 
     beaten: Callable[[], object]
 
-    async def beat(self, shards: int, *, leaves: bool = False) -> Standing:
+    async def renew_leases(self, shards: int, *, leaves: bool = False) -> LeaseStatus:
         self.beaten()
-        return await super().beat(shards, leaves=leaves)
+        return await super().renew_leases(shards, leaves=leaves)
 
 
 class Block:
@@ -67,7 +67,7 @@ class Block:
         self.settings: dict[str, Settings] = {}
         self.served: dict[GuildId, Settings | None] = {}
         self.at_work_now: list[str] = []
-        self.platforms: dict[str, Platform] = {}
+        self.platforms: dict[str, PlatformPorts] = {}
         self.looked = Counter[str]()
         self.answered = Event()
         self.answered.set()
@@ -81,9 +81,9 @@ class Block:
     async def up(self) -> AsyncGenerator[Hosting]:
         self.stop = stop = Event()
         with fail_after(20):
-            async with open_host(self._defaults, self.clock) as host:
+            async with open_process_resources(self._defaults, self.clock) as host:
                 self.host = host
-                platform = Platform(self.town, _NoCommands(), _LocalFiles())
+                platform = PlatformPorts(self.town, _NoCommands(), _LocalFiles())
                 share_out = partial(self._shared_out, host.db) if self._defaults.data.url else None
                 self.hosting = Hosting(
                     host, self._defaults, platform, serve=self.served.__setitem__, share_out=share_out, parts=self.parts
@@ -102,7 +102,7 @@ class Block:
 
         store = _Beating(db)
         store.beaten = partial(self.seen.update, ["beat"])
-        shards = await store.join(4)
+        shards = await store.register_process(4)
 
         def welcomed() -> list[int]:
             return self.held if self.is_welcomed else []
@@ -111,8 +111,8 @@ class Block:
 
     @asynccontextmanager
     async def parts(
-        self, _host: Any, name: str, settings: Settings, platform: Platform, jobs_came: Wakeup, **_: Any
-    ) -> AsyncGenerator[Parts]:
+        self, _host: Any, name: str, settings: Settings, platform: PlatformPorts, jobs_came: Wakeup, **_: Any
+    ) -> AsyncGenerator[PipelineParts]:
         heard = self.heard.setdefault(name, [])
         self.settings[name], self.platforms[name] = settings, platform
         self.at_work_now.append(name)
@@ -144,7 +144,7 @@ class Block:
         own = {"listener": listener, "job_worker": job_worker, "responder": responder}
         actors = {**dict.fromkeys(ACTORS, leave), **own}
         try:
-            yield Parts(
+            yield PipelineParts(
                 actors=actors, checkpoints=checkpoints, keep_checkpoints=keep, count_jobs=count, jobs_came=jobs_came
             )
         finally:
@@ -202,7 +202,7 @@ async def test_a_server_is_greeted_once_in_its_language_where_discord_says(tmp_p
 async def test_a_process_that_dies_while_a_server_joins_costs_no_greeting_and_the_next_one_adds_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_joined: bool
 ) -> None:
-    block, joins, join = Block(tmp_path), Event(), CommunityStore.join
+    block, joins, join = Block(tmp_path), Event(), CommunityStore.add_server
 
     async def hangs(*given: Any) -> None:
         if has_joined:
@@ -211,7 +211,7 @@ async def test_a_process_that_dies_while_a_server_joins_costs_no_greeting_and_th
         await anyio.sleep_forever()
 
     with monkeypatch.context() as patch:
-        patch.setattr(CommunityStore, "join", hangs)
+        patch.setattr(CommunityStore, "add_server", hangs)
         async with block.up():
             guild_id, place = block.town.add_server()
             joined = flow.GuildJoined(guild_id=guild_id, name="Eins", greets_in=place)
@@ -232,7 +232,7 @@ async def test_the_message_that_opens_a_new_community_is_no_history_of_it(tmp_pa
         await block.until(lambda: "one" in block.hosting.communities)
         asked = block.town.say("bob", "Which port?", channel_id=here)
         await block.until(lambda: block.texts("one") == ["Which port?"])
-        stands = await block.host.db.of("one").read(stored_checkpoints)
+        stands = await block.host.db.for_community("one").read(read_checkpoints)
         assert int(stands.attended[guild_id]) < int(asked.id)
 
 
@@ -248,7 +248,7 @@ async def test_what_a_manager_sets_up_holds_from_then_on(tmp_path: Path, monkeyp
         ticket = flow.InteractionTicket(
             id="1", token=Secret("t"), application_id="2", guild_id=guild_id, channel_id=here
         )
-        wanted = flow.Wanted(team_role=RoleId("7"), review=True)
+        wanted = flow.SetupChanges(team_role=RoleId("7"), review=True)
         told = await manage(
             flow.SetupCommand(interaction=ticket, user=block.town.author("ann"), manages=True, wanted=wanted)
         )
@@ -391,20 +391,20 @@ async def test_changed_settings_hold_from_then_on_and_bad_ones_stop_that_communi
         await registry.change("one", lambda each: replace(each, chosen={"kb": {"review": "sometimes"}}))
         await block.until(lambda: block.at_work_now == ["other"])
         assert [*block.hosting.communities.names] == ["other"]
-        assert "kb.review: expected true or false" in block.hosting.work()["one"]
+        assert "kb.review: expected true or false" in block.hosting.describe_states()["one"]
         await registry.change("one", lambda each: replace(each, chosen={}))
-        await block.until(lambda: block.hosting.work().get("one") in {"open", "closed"})
+        await block.until(lambda: block.hosting.describe_states().get("one") in {"open", "closed"})
 
 
 async def test_the_page_without_a_bot_lists_the_communities(tmp_path: Path) -> None:
-    block, stop, shown = Block(tmp_path), Event(), list[HostedView]()
+    block, stop, shown = Block(tmp_path), Event(), list[HostingPage]()
     async with block.up():
         block.joined("One")
         await block.until(lambda: "one" in block.hosting.communities)
 
     @asynccontextmanager
-    async def serving(page: Running | Hosted) -> AsyncGenerator[None]:
-        assert isinstance(page, Hosted)
+    async def serving(page: LiveBotState | HostingState) -> AsyncGenerator[None]:
+        assert isinstance(page, HostingState)
         shown.append(await page.view())
         stop.set()
         yield
@@ -424,7 +424,7 @@ async def test_a_waiting_job_opens_its_community_and_wakes_its_worker(
         for name in ("One", "Other"):
             block.joined(name)
         await block.until(lambda: len(block.hosting.communities.names) == 2)
-        await Jobs(block.host.db.of("other")).submit("forget", b"{}", "key")
+        await JobQueue(block.host.db.for_community("other")).submit("forget", b"{}", "key")
         await block.until(lambda: block.at_work_now == ["other"])
         await block.until(lambda: block.looked["other"] >= 2)
         assert not block.looked["one"]
@@ -442,7 +442,7 @@ async def test_a_private_message_gets_one_notice_and_reaches_no_community(tmp_pa
         block.town.say("mira", "Me, too.", channel_id=block.town.add_direct())
         await block.until(lambda: len(block.town.posts()) == 2)
         assert block.at_work_now == []
-        assert [each.text for each in block.town.posts()] == [phrases().private_note] * 2
+        assert [each.text for each in block.town.posts()] == [get_phrases().private_note] * 2
 
 
 def test_a_start_raises_the_limit_of_files_or_says_what_to_raise() -> None:
@@ -486,7 +486,7 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
                 elsewhere = load_settings(
                     environ={}, overrides={"data": {"dir": str(tmp_path), "url": url}, "hosting": {"enabled": True}}
                 )
-                assert (await anyio.to_thread.run_sync(partial(status_of, elsewhere, clock=one.clock))).running
+                assert (await anyio.to_thread.run_sync(partial(read_status, elsewhere, clock=one.clock))).running
                 for guild_id in places:
                     other.tell(town.session_of(guild_id))
                 for place in places.values():
@@ -494,11 +494,11 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
                 await other.until(lambda: len(one.at_work_now) + len(other.at_work_now) == 6)
                 assert {*one.at_work_now} == {*one.hosting.communities.names}
 
-                lost, held = one.held[0], one.hosting._on(one.held[0])
-                await one.hosting._lost(lost)
+                lost, held = one.held[0], one.hosting._list_on_shard(one.held[0])
+                await one.hosting._abandon_shard(lost)
                 assert not {*held} & {*one.at_work_now}
-                [gone, *_] = [each for each in places if one.hosting._shard_of((each,)) == lost]
-                one.hosting._hear_elsewhere(flow.GuildLeft(guild_id=gone))  # from before a pause
+                [gone, *_] = [each for each in places if one.hosting._find_shard((each,)) == lost]
+                one.hosting._receive_unowned(flow.GuildLeft(guild_id=gone))  # from before a pause
                 await one.until(lambda: not one.hosting._news)
                 assert {each.state for each in await one.hosting.registry.all()} == {"active"}
                 one.held.append(lost)  # its lease is still there: it is given up with all others

@@ -16,12 +16,12 @@ from anyio import Event, create_task_group, fail_after
 from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
-from intern.frontends.http.server import page_beside
+from intern.frontends.http.server import create_page_service
 from intern.runtime import hosting
-from intern.runtime.hosted_bot import hosting_on_discord
+from intern.runtime.hosted_bot import open_hosting_on_discord
 from intern.runtime.hosting import Hosting
 from intern.service import PageOptions
-from intern.service.communities import community_of
+from intern.service.communities import build_community
 from intern.settings.loading import load_settings
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
@@ -78,10 +78,12 @@ class Hotel:
     @asynccontextmanager
     async def up(self, *names: str) -> AsyncGenerator[Hosting]:
         self.stop = stop = Event()
-        beside = page_beside(self.settings) if self.settings.page.enabled else None
+        beside = create_page_service(self.settings) if self.settings.page.enabled else None
         with fail_after(60):
             async with (
-                hosting_on_discord(self.settings, clock=self.clock, first_pause=0.1, beside=beside) as self.hosting,
+                open_hosting_on_discord(
+                    self.settings, clock=self.clock, first_pause=0.1, beside=beside
+                ) as self.hosting,
                 create_task_group() as tg,
             ):
                 tg.start_soon(partial(self.hosting.run, stop=stop))
@@ -99,14 +101,14 @@ class Hotel:
             return index.exists() and "relay.md" in index.read_text()
 
         for name in names:
-            self.hosting.communities.due(name)
+            self.hosting.communities.open_now(name)
         await self.until(lambda: all(map(is_indexed, names)))
 
     async def choose(self, name: str, **chosen: dict[str, Any]) -> None:
         """Let a community choose settings, and wait until they hold."""
         registry = self.hosting.registry
         made = await registry.change(name, lambda each: replace(each, chosen=chosen))
-        await self.until(lambda: self.hosting.communities.get(name) == community_of(made))
+        await self.until(lambda: self.hosting.communities.get(name) == build_community(made))
 
     @property
     def is_connected(self) -> bool:
@@ -240,7 +242,7 @@ async def test_the_page_lists_communities_and_the_metrics_name_none(tmp_path: Pa
             assert (await client.get("/questions")).status_code == 404
             assert (await client.get("/readyz")).status_code == 200
             breaker = hotel.hosting._host.shared.line(hotel.settings.llm, "llm").breaker
-            breaker._open(0.0, "it is down")
+            breaker._open_circuit(0.0, "it is down")
             assert (await client.get("/readyz")).json()["checks"]["model"] is False
             told = (await client.get("/metrics")).text
             assert 'intern_communities{state="open"} 1.0' in told
@@ -264,7 +266,7 @@ async def test_a_process_takes_over_the_shards_of_one_that_stops_with_all_that_i
                 await first.choose("community", discord={"team_role_ids": [discord.team_role.id]})
                 question = await discord.say(discord.alice, ZORB)
                 await discord.say(discord.tess, "Hold the blue key for ten seconds.", reply_to=question)
-                db = first.hosting._host.db.of("community")
+                db = first.hosting._host.db.for_community("community")
                 kept = "select count(*) from decisions where community = :community"
                 while not await db.number(kept):  # noqa: ASYNC110 as in `until`
                     await anyio.sleep(0.05)

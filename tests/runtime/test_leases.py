@@ -13,8 +13,8 @@ from anyio.abc import TaskGroup
 from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
-from intern.runtime.leases import Leases, next_steps
-from intern.stores.postgres.leases import Lease, Standing
+from intern.runtime.leases import LeaseHolder, plan_lease_changes
+from intern.stores.postgres.leases import Lease, LeaseStatus
 from tests.contracts.leases import MemoryLeases
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ def test_any_processes_that_decide_in_any_order_come_to_an_even_spread(
             for each in dice.sample(range(members), members):
                 mine = [shard for shard, its in owner.items() if its == each]
                 free = tuple(shard for shard in range(shards) if shard not in owner)
-                steps = next_steps(Standing({}, free, members), mine, shards=shards, only=None)
+                steps = plan_lease_changes(LeaseStatus({}, free, members), mine, shards=shards, only=None)
                 assert not set(steps.take) & owner.keys()
                 owner = {shard: its for shard, its in owner.items() if shard not in steps.hand_over}
                 owner.update(dict.fromkeys(steps.take, each))
@@ -44,7 +44,7 @@ def test_any_processes_that_decide_in_any_order_come_to_an_even_spread(
 
 
 def test_a_process_with_shards_of_its_own_takes_these_and_no_others() -> None:
-    steps = next_steps(Standing({}, (1, 2, 3), 4), [0], shards=12, only=(0, 1, 3))
+    steps = plan_lease_changes(LeaseStatus({}, (1, 2, 3), 4), [0], shards=12, only=(0, 1, 3))
     assert steps.take == (1, 3)
     assert steps.hand_over == ()
 
@@ -61,7 +61,7 @@ class Process:
         self.calm = Event()
         self.calm.set()
         self.is_settled = True
-        self.leases = Leases(
+        self.leases = LeaseHolder(
             cell.shared.of(name),
             shards=cell.shards,
             took=self.took,
@@ -85,7 +85,7 @@ class Process:
         self.told.append(f"lost {shard}")
 
     async def run(self) -> None:
-        await self.cell.shared.of(self.name).join(self.cell.shards)
+        await self.cell.shared.of(self.name).register_process(self.cell.shards)
         await self.leases.run(stop=self.stop)
         self.over.set()
 

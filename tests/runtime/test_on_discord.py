@@ -14,14 +14,14 @@ from anyio import Event, create_task_group, fail_after
 from intern.actors.pipeline import ANSWERS, run_pipeline
 from intern.actors.responder import ROOM
 from intern.answering.replying import load_wordings
-from intern.chat.phrases import phrases
-from intern.core.flow import Batch, Declined, Reply
+from intern.chat.phrases import get_phrases
+from intern.core.flow import Batch, QuestionDeclined, Reply
 from intern.core.ids import position_at
-from intern.core.messages import AIResult
-from intern.core.records import CapturedPair, Withdrawn
-from intern.runtime.bot import parts_on_discord
-from intern.service.status import Status, status_of
-from intern.sources.refresh import Refreshed
+from intern.core.messages import AnswerResult
+from intern.core.records import CapturedPair, MessagesWithdrawn
+from intern.runtime.bot import open_discord_parts
+from intern.service.status import FolderStatus, read_status
+from intern.sources.refresh import RefreshReport
 from tests.at_work import Watching, settings_in
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
@@ -52,12 +52,12 @@ class Ended(NamedTuple):
 class Seeing(Watching):
     """Sees replies leave, and questions declined."""
 
-    def posted(self, reply: Reply, outcome: str) -> None:
-        super().posted(reply, outcome)
+    def report_post(self, reply: Reply, outcome: str) -> None:
+        super().report_post(reply, outcome)
         self._tell(Ended(reply.question.id, outcome))
 
-    def declined(self, declined: Declined) -> None:
-        super().declined(declined)
+    def report_decline(self, declined: QuestionDeclined) -> None:
+        super().report_decline(declined)
         self._tell(declined)
 
 
@@ -93,8 +93,8 @@ class Stage:
 
         return await self.seen.one_of(CapturedPair, where=holds)
 
-    def status(self) -> Status:
-        return status_of(settings_in(self.folder), clock=self.clock)
+    def status(self) -> FolderStatus:
+        return read_status(settings_in(self.folder), clock=self.clock)
 
     @asynccontextmanager
     async def up(self, *, llm: dict[str, Any] | None = None, **options: Any) -> AsyncGenerator[None]:
@@ -110,13 +110,13 @@ class Stage:
         sessions = len(discord.gateway.identifies) + 1
         with fail_after(60):
             async with (
-                parts_on_discord(settings, events=self.seen, clock=self.clock, first_pause=0.1) as parts,
+                open_discord_parts(settings, events=self.seen, clock=self.clock, first_pause=0.1) as parts,
                 create_task_group() as tg,
             ):
                 tg.start_soon(partial(run_pipeline, parts, stop=stop))
                 await discord.wait_ready(sessions)
                 if llm is None:
-                    await self.seen.one_of(Refreshed)
+                    await self.seen.one_of(RefreshReport)
                 yield
                 stop.set()
                 if llm is not None:  # a model that never answers would hold up a calm end
@@ -145,7 +145,7 @@ async def test_who_calls_the_bot_beyond_the_limit_is_told_so_once_and_why_says_i
         assert await stage.answered(second) == WORDING.limit
         assert await stage.over(second) == "posted"
         third = await stage.say(discord.alice, f"{discord.bot.mention} And now?")
-        await stage.seen.one_of(Declined, after=1)
+        await stage.seen.one_of(QuestionDeclined, after=1)
         asked = await double.why(discord, discord.tess, third.id)
         await discord.until(lambda: double.shown(asked))
         assert "**passed over**" in double.shown(asked)[0]
@@ -167,15 +167,15 @@ async def test_who_calls_the_bot_when_it_has_no_room_is_told_so_and_status_count
         async with stage.up(llm={**stalled, "base_url": endpoint.base_url}, max_questions_per_user_per_hour=0):
             for n in range(ROOM + ANSWERS.size + 3):
                 await stage.say(discord.world.new_member(f"member{n}"), KNOWN)
-            await stage.seen.one_of(Declined)
+            await stage.seen.one_of(QuestionDeclined)
             loud = await stage.say(discord.alice, f"{discord.bot.mention} {KNOWN}")
             assert await stage.answered(loud) == WORDING.busy
             again = await stage.say(discord.alice, f"{discord.bot.mention} {KNOWN}")
-            await stage.seen.one_of(Declined, where=lambda each: each.request.batch.last.id == again.id)
+            await stage.seen.one_of(QuestionDeclined, where=lambda each: each.request.batch.last.id == again.id)
             asked = await double.why(discord, discord.tess, again.id)
             await discord.until(lambda: double.shown(asked))
             assert "**shed**. Too many questions waited." in double.shown(asked)[0]
-            shed = len(stage.seen.all_of(Declined))
+            shed = len(stage.seen.all_of(QuestionDeclined))
     assert [message.content for message in discord.said_by_bot()] == [WORDING.busy]
     assert stage.status().shed == shed
 
@@ -195,7 +195,7 @@ async def test_who_called_the_bot_while_it_was_away_too_long_is_told_once_and_no
     async with stage.up():
         assert await stage.answered(called) == WORDING.late
         assert (await discord.wait_for_message(answer.channel_id, _says(WORDING.late))).channel_id == replied.channel_id
-        await stage.seen.one_of(Declined, where=lambda each: each.request.batch.last.id == chatter.id)
+        await stage.seen.one_of(QuestionDeclined, where=lambda each: each.request.batch.last.id == chatter.id)
     assert stage.said_to(chatter) == []
     assert sum(message.content == WORDING.late for message in discord.said_by_bot()) == 2
     assert stage.status().counts_today["questions_too_old"] == 3
@@ -239,7 +239,7 @@ async def test_private_messages_get_one_note_over_all_starts(stage: Stage) -> No
             await stage.seen.one_of(Batch, where=lambda batch: batch.channel_id == "7")
     # The double knows no private channels and refuses; asking again would change nothing.
     assert [request.body["content"] for request in discord.requests_to("POST", "/channels/7/messages")] == [
-        phrases().private_note
+        get_phrases().private_note
     ]
 
 
@@ -440,7 +440,7 @@ async def test_a_captured_message_that_is_edited_is_captured_anew_and_one_that_i
         second = await stage.captured("Raise the quota.")
         assert second.replaces == first.qa_id
         await discord.delete(answer)
-        await stage.seen.one_of(Withdrawn, where=lambda withdrawn: str(answer.id) in withdrawn.message_ids)
+        await stage.seen.one_of(MessagesWithdrawn, where=lambda withdrawn: str(answer.id) in withdrawn.message_ids)
     decisions = (stage.folder / "team-knowledge" / "decisions.jsonl").read_text()
     assert f'"{answer.id}"' in decisions
     assert "Raise the qota." in "".join(p.read_text() for p in (stage.folder / "team-knowledge/raw").iterdir())
@@ -457,7 +457,7 @@ async def test_a_team_reply_whose_question_discord_refuses_to_show_for_a_while_i
     discord = stage.discord
     async with stage.up():
         question = await stage.say(discord.alice, UNKNOWN)
-        await stage.seen.one_of(AIResult)
+        await stage.seen.one_of(AnswerResult)
         discord.fail_next("GET", MESSAGES, status=status, code=50001, message="as the test asked")
         await stage.say(discord.tess, "Ask the billing team to lift it.", reply_to=question)
         captured = await stage.seen.one_of(CapturedPair)
@@ -514,9 +514,9 @@ async def test_an_answer_whose_document_changed_is_edited_to_a_note(stage: Stage
         assert await stage.over(question) == "posted"
         document = stage.folder / "knowledge-base" / "sources" / "ports.md"
         document.write_text("# Ports\n\nThe relay listens on port 9000 from now on.\n")
-        looks = len(stage.seen.all_of(Refreshed))
+        looks = len(stage.seen.all_of(RefreshReport))
         while stage.said_to(question) != [WORDING.retracted]:
-            await stage.seen.one_of(Refreshed, after=looks)
+            await stage.seen.one_of(RefreshReport, after=looks)
             looks += 1
             stage.clock.turn(minutes=3)
         assert stage.status().outdated_answers == 1

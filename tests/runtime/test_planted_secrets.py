@@ -20,13 +20,13 @@ from anyio import Event, create_task_group, fail_after
 from anyio.to_thread import run_sync
 
 from intern.actors.pipeline import run_pipeline
-from intern.core.log import configure
-from intern.core.messages import AIResult
-from intern.core.records import Filed
-from intern.frontends.http.server import page_beside
-from intern.runtime.bot import parts_on_discord
+from intern.core.log import configure_logging
+from intern.core.messages import AnswerResult
+from intern.core.records import PairFiled
+from intern.frontends.http.server import create_page_service
+from intern.runtime.bot import open_discord_parts
 from intern.settings.loading import Settings, load_settings
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from tests.at_work import Watching
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
@@ -104,24 +104,24 @@ class Stage:
     @asynccontextmanager
     async def up(self, port: int) -> AsyncGenerator[None]:
         settings, stop = self.settings(port), Event()
-        configure(log_format="json", level="debug", secrets=settings.secrets, stream=self.log)
+        configure_logging(log_format="json", level="debug", secrets=settings.secrets, stream=self.log)
         door: dict[str, Any] = {"events": self.seen, "clock": self.clock, "first_pause": 0.1}
         async with (
-            parts_on_discord(settings, beside=page_beside(settings), **door) as parts,
+            open_discord_parts(settings, beside=create_page_service(settings), **door) as parts,
             create_task_group() as tg,
         ):
             tg.start_soon(partial(run_pipeline, parts, stop=stop))
             await self.discord.wait_ready()
-            await self.seen.one_of(Refreshed)
+            await self.seen.one_of(RefreshReport)
             yield
             stop.set()
 
     async def asked(self, text: str, **how: Any) -> Message:
         """Ask, and wait until it is answered, or not."""
-        before = len(self.seen.all_of(AIResult))
+        before = len(self.seen.all_of(AnswerResult))
         self.clock.turn(seconds=60)
         message = await self.discord.say(self.discord.alice, f"{self.discord.bot.mention} {text}", **how)
-        await self.seen.one_of(AIResult, after=before)
+        await self.seen.one_of(AnswerResult, after=before)
         return message
 
     async def visit(self, port: int, question_ids: Sequence[str]) -> None:
@@ -198,10 +198,10 @@ async def test_a_planted_secret_stands_nowhere_and_what_looks_like_one_is_untouc
             asked.append(await stage.asked(QUESTION, channel=thread))
             # In a post of a forum, and in its title.
             for pack in packs:
-                before = len(seen.all_of(AIResult))
+                before = len(seen.all_of(AnswerResult))
                 title = f"{SECRETS['npm'].text} is refused"
                 await discord.create_thread(title, author=discord.alice, text=f"{QUESTION}\n{pack}")
-                await seen.one_of(AIResult, after=before)
+                await seen.one_of(AnswerResult, after=before)
             # For one pair of eyes.
             for pack in packs:
                 used = await double.ask(discord, discord.alice, f"{QUESTION}\n{pack}")
@@ -210,7 +210,7 @@ async def test_a_planted_secret_stands_nowhere_and_what_looks_like_one_is_untouc
             for n, pack in enumerate(packs):
                 question = await discord.say(discord.bob, f"How do I rotate the relay's tokens?\n{pack}")
                 await discord.say(discord.tess, f"Rotate them with this: {pack}", reply_to=question)
-                await seen.one_of(Filed, after=n)
+                await seen.one_of(PairFiled, after=n)
             await stage.asked("How do I rotate the relay's tokens?")
             # And what is no secret.
             for pack in messages_of(LOOKALIKES):

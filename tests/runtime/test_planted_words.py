@@ -21,25 +21,25 @@ from structlog.testing import capture_logs
 from intern.core import flow
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId
-from intern.core.messages import AIResult, Image
-from intern.core.records import Filed
+from intern.core.messages import AnswerResult, Image
+from intern.core.records import PairFiled
 from intern.core.text.masking import Secret
 from intern.facts.prompts import ExtractIn, ExtractOut
-from intern.frontends.http.server import metrics_of
+from intern.frontends.http.server import create_metrics
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.runtime.bot import _LocalFiles, _NoCommands
-from intern.runtime.hosting import communities_of
-from intern.runtime.parts import Beside, open_host, parts_of
-from intern.service.communities import community_of, open_registry
-from intern.service.hosted import Hosted
+from intern.runtime.hosting import build_communities
+from intern.runtime.parts import FrontEndHooks, open_community_parts, open_process_resources
+from intern.service.communities import build_community, open_registry
+from intern.service.hosted import HostingState
 from intern.service.intern import open_intern
 from intern.service.models import Models, open_models
 from intern.service.questions import QuestionFilter
-from intern.service.running import Running
+from intern.service.running import LiveBotState
 from intern.service.server_setup import ServerSetup
-from intern.service.status import sources_at_rest, status_of
+from intern.service.status import open_source_statuses, read_status
 from intern.settings.loading import load_settings
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from intern.stores.sqlite.communities import CommunityStore
 from intern.stores.sqlite.database import SqliteTransaction
 from intern.stores.sqlite.facts import FactFilter
@@ -85,8 +85,8 @@ class Two:
         self.town = Town(self.clock, team={"mira"})
         self.said: dict[str, list[str]] = {"one": [], "other": []}
         self.events = {"one": Watching(), "other": Watching()}
-        self.metrics = metrics_of(load_settings(environ={}))
-        self.pages: dict[str, Running] = {}
+        self.metrics = create_metrics(load_settings(environ={}))
+        self.pages: dict[str, LiveBotState] = {}
         self.places: dict[str, Any] = {}
 
     @asynccontextmanager
@@ -107,12 +107,14 @@ class Two:
             await run_sync(partial(sources.mkdir, parents=True))
             await run_sync((sources / f"{title}.md").write_text, f"# Ports\n\n{text}\n")
         stop = Event()
-        async with open_host(defaults, self.clock) as host:
-            chat = communities_of(lambda _: host, defaults, self.town, _NoCommands(), _LocalFiles(), parts=self._parts)
+        async with open_process_resources(defaults, self.clock) as host:
+            chat = build_communities(
+                lambda _: host, defaults, self.town, _NoCommands(), _LocalFiles(), parts=self._parts
+            )
             for name in self.said:
                 guild_id, self.places[name] = self.town.add_server()
-                known, _ = await CommunityStore(host.db, clock=self.clock).join(guild_id, name)
-                await chat.add(community_of(known))
+                known, _ = await CommunityStore(host.db, clock=self.clock).add_server(guild_id, name)
+                await chat.add(build_community(known))
             async with create_task_group() as tg:
                 tg.start_soon(partial(chat.run, stop=stop))
                 await self.town.wait_ready()
@@ -128,20 +130,20 @@ class Two:
                 yield opened._replace(answering=answering, learning=learning)
 
         @asynccontextmanager
-        async def serving(running: Running | Hosted) -> AsyncGenerator[None]:
-            assert isinstance(running, Running)
+        async def serving(running: LiveBotState | HostingState) -> AsyncGenerator[None]:
+            assert isinstance(running, LiveBotState)
             self.pages[name] = running
             yield
 
-        how: dict[str, Any] = {"models": models, "beside": Beside(self.metrics, serving)}
-        async with parts_of(host, name, settings, platform, events=self.events[name], **how) as parts:
+        how: dict[str, Any] = {"models": models, "beside": FrontEndHooks(self.metrics, serving)}
+        async with open_community_parts(host, name, settings, platform, events=self.events[name], **how) as parts:
             yield parts
 
     async def ask(self, name: str, question: str) -> MessageId:
         events = self.events[name]
-        before = len(events.all_of(AIResult))
+        before = len(events.all_of(AnswerResult))
         asked = self.town.say("bob", f"@intern {question}", channel_id=self.places[name])
-        await events.one_of(AIResult, after=before)
+        await events.one_of(AnswerResult, after=before)
         return asked.id
 
     async def shown(self, name: str) -> str:
@@ -164,7 +166,7 @@ class Two:
             with pytest.raises(ConfigError) as refused:
                 await refuses(unknown)
             views.append(refused.value)
-        views += [await page.browsing.search("How do I reset it?", None), await page.asked.gaps_as_markdown()]
+        views += [await page.browsing.search("How do I reset it?", None), await page.asked.format_gaps()]
         guild = next(each.guild_id for each in self.town._channels.values() if each.id == self.places[name])
         posts = [each for each in self.town.posts() if each.guild_id == guild]
         views += [view async for view in self._told(name)]
@@ -183,11 +185,11 @@ class Two:
                 )
                 yield await setup(kind(interaction=ticket, user=samples.author(), manages=True))
         yield await run_sync(
-            lambda: (status_of(settings, clock=self.clock), sources_at_rest(settings, clock=self.clock))
+            lambda: (read_status(settings, clock=self.clock), open_source_statuses(settings, clock=self.clock))
         )
         async with open_intern(settings, clock=self.clock) as intern:
-            yield [await intern.entries(), await intern.why(), await intern.known.nuggets(None, 9)]
-            yield await intern.known.facts(FactFilter(active=None, secret=True), 9)
+            yield [await intern.entries(), await intern.explain(), await intern.learned_knowledge.nuggets(None, 9)]
+            yield await intern.learned_knowledge.facts(FactFilter(active=None, secret=True), 9)
         for path in copy.rglob("*.*"):
             yield await run_sync(path.read_text)
 
@@ -215,8 +217,8 @@ async def lived(two: Two) -> tuple[str, str]:
             here = two.places["one"]
             asked = two.town.say("bob", f"How do I reset the {PLANTED[1]}?", channel_id=here)
             two.town.say("mira", f"Run {PLANTED[2]} --reset on it.", channel_id=here, reply_to=asked.id)
-            await two.events["one"].one_of(Filed)
-            await two.events["one"].one_of(Refreshed, after=1)
+            await two.events["one"].one_of(PairFiled)
+            await two.events["one"].one_of(RefreshReport, after=1)
             for question in (f"How do I reset the {PLANTED[1]}?", "Which port is it?"):
                 await two.ask("one", question)
             for question in ("How do I reset it?", "Which port is it?", "Where is the spool?"):

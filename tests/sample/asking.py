@@ -14,7 +14,7 @@ from msgspec import Struct
 from intern.core.clock import SystemClock
 from intern.core.messages import COULD_NOT_LOOK, Conversation, Image, Message
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.models.usage import Meter, metered
+from intern.models.usage import UsageMeter, measure_usage
 from intern.service.intern import Intern, open_intern
 from intern.service.models import Models, open_models
 from intern.settings.loading import Settings, load_settings
@@ -147,7 +147,7 @@ async def ask_each(
 async def _ask(case: Case, intern: Intern, watching: Watching, *, addressed: bool) -> Outcome:
     watching.forget()
     began = perf_counter()
-    with metered() as meter:
+    with measure_usage() as meter:
         conversation = Conversation((Message(role="user", text=case.text),))
         result = await intern.answer(conversation, addressed=addressed)
     seconds = perf_counter() - began
@@ -195,9 +195,9 @@ def _has_right(case: Case, ids: Iterable[str]) -> bool:
 def total_of(outcomes: Sequence[Outcome]) -> Total:
     """The sum."""
     verdicts = [outcome.verdict for outcome in outcomes]
-    meter = Meter()
+    meter = UsageMeter()
     for each in outcomes:
-        meter.take(Meter(each.calls, each.prompt_tokens, each.completion_tokens, 0.0, each.cached_tokens))
+        meter.add_counts(UsageMeter(each.calls, each.prompt_tokens, each.completion_tokens, 0.0, each.cached_tokens))
     return Total(
         cases=len(outcomes),
         right=verdicts.count("right"),

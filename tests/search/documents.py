@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from intern.core.errors import ModelError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument
-from intern.search.finding import Finder
-from intern.stores.sqlite.database import Database
+from intern.search.finding import HybridSearch
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
@@ -34,15 +34,15 @@ def vector(degrees: float) -> bytes:
     return struct.pack("<2f", math.cos(turned), math.sin(turned))
 
 
-async def ranked(finder: Finder, text: str, limit: int) -> list[SourceId]:
+async def ranked(finder: HybridSearch, text: str, limit: int) -> list[SourceId]:
     """The sources of the hits, best first."""
-    return [hit.source_id for hit in await finder.hits(text, limit)]
+    return [hit.source_id for hit in await finder.find_passages(text, limit)]
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncGenerator[tuple[SqliteSearchStore, Database]]:
+async def opened(folder: Path) -> AsyncGenerator[tuple[SqliteSearchStore, SqliteDatabase]]:
     """A store in a folder."""
-    async with await Database.open(folder / "intern.db") as db:
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
         yield SqliteSearchStore(db, folder / "search.db"), db
 
 
@@ -57,7 +57,7 @@ class Directions:
         self.asked: list[str] = []
         self.failure: ModelError | None = None
 
-    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+    async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         self.asked += texts
         if self.failure is not None:
             raise self.failure

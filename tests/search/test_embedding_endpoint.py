@@ -24,7 +24,7 @@ from intern.core.errors import (
 )
 from intern.core.text.masking import Secret
 from intern.models.options import EmbeddingOptions, LlmOptions
-from intern.models.usage import Usage
+from intern.models.usage import UsageCounter
 from intern.search.embedding_endpoint import EndpointEmbedder
 from tests.fakes import HandClock, calls_of
 
@@ -87,7 +87,7 @@ async def make(server: Server) -> AsyncIterator[Make]:
     async with httpx.AsyncClient(transport=httpx.MockTransport(server)) as client:
 
         def made(options: LlmOptions = OPTIONS, **more: Any) -> EndpointEmbedder:
-            more.setdefault("usage", Usage(clock=HandClock()))
+            more.setdefault("usage", UsageCounter(clock=HandClock()))
             return EndpointEmbedder(options, client=client, **more)
 
         yield made
@@ -98,10 +98,10 @@ def direction(vector: bytes) -> tuple[float, ...]:
 
 
 async def test_each_text_gets_its_own_unit_vector_whatever_the_order_of_the_reply(make: Make, server: Server) -> None:
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     with fail_after(5):
         embedder = make(usage=usage)
-        short, long = await embedder.embed(["abc", "abcd"])
+        short, long = await embedder.compute_vectors(["abc", "abcd"])
     assert direction(short) == pytest.approx((3 / 10**0.5, 1 / 10**0.5))
     assert direction(long) == pytest.approx((4 / 17**0.5, 1 / 17**0.5))
     assert server.sent == [{"model": "embed-1", "input": ["abc", "abcd"], "encoding_format": "float"}]
@@ -114,25 +114,25 @@ async def test_each_call_is_told_with_what_became_of_it_and_what_is_known_is_non
     embedder = make(memory=Memory())
     embedder.ended = lambda error, seconds: told.append((type(error).__name__, seconds >= 0))
     with fail_after(5):
-        await embedder.embed(["abc"])
-        await embedder.embed(["abc"])
+        await embedder.compute_vectors(["abc"])
+        await embedder.compute_vectors(["abc"])
         server.planned = [httpx.Response(503)]
         with pytest.raises(ModelUnavailableError):
-            await embedder.embed(["abcd"])
+            await embedder.compute_vectors(["abcd"])
     assert told == [("NoneType", True), ("EndpointUnavailableError", True)]
 
 
 async def test_a_reply_without_vectors_costs_its_texts_all_the_same(make: Make, server: Server) -> None:
-    usage = Usage(clock=HandClock())
+    usage = UsageCounter(clock=HandClock())
     server.planned = [httpx.Response(200, content=b"<html>hello</html>")]
     with fail_after(5), pytest.raises(ModelReplyError):
-        await make(usage=usage).embed(["x" * 3600])
+        await make(usage=usage).compute_vectors(["x" * 3600])
     assert calls_of(usage, "embeddings").prompt_tokens == 1000
 
 
 async def test_many_texts_go_in_several_calls_and_the_same_text_goes_once(make: Make, server: Server) -> None:
     with fail_after(5):
-        found = await make().embed([f"text {n % 100}" for n in range(200)])
+        found = await make().compute_vectors([f"text {n % 100}" for n in range(200)])
     assert len(found) == 200
     assert [len(body["input"]) for body in server.sent] == [64, 36]
 
@@ -140,10 +140,10 @@ async def test_many_texts_go_in_several_calls_and_the_same_text_goes_once(make: 
 async def test_what_was_embedded_before_is_not_sent_again(make: Make, server: Server) -> None:
     memory = Memory()
     with fail_after(5):
-        first = await make(memory=memory).embed(["abc"])
-        assert await make(memory=memory).embed(["abc"]) == first
+        first = await make(memory=memory).compute_vectors(["abc"])
+        assert await make(memory=memory).compute_vectors(["abc"]) == first
         other = LlmOptions(base_url=OPTIONS.base_url, api_key=OPTIONS.api_key, model="embed-2")
-        await make(other, memory=memory).embed(["abc"])
+        await make(other, memory=memory).compute_vectors(["abc"])
     assert [body["model"] for body in server.sent] == ["embed-1", "embed-2"]
 
 
@@ -152,7 +152,7 @@ async def test_a_memory_that_fails_costs_a_call_and_no_vector(make: Make, server
     memory.broken = True
     with fail_after(5):
         embedder = make(memory=memory)
-        assert await embedder.embed(["abc"]) == await embedder.embed(["abc"])
+        assert await embedder.compute_vectors(["abc"]) == await embedder.compute_vectors(["abc"])
     assert len(server.sent) == 2
 
 
@@ -176,17 +176,17 @@ async def test_what_is_no_vector_for_each_text_is_refused(make: Make, server: Se
     memory = Memory()
     server.planned = [reply]
     with fail_after(5), pytest.raises(ModelReplyError):
-        await make(memory=memory).embed(["abc", "abcd"])
+        await make(memory=memory).compute_vectors(["abc", "abcd"])
     assert memory.held == {}
 
 
 async def test_vectors_of_another_length_than_before_are_refused(make: Make, server: Server) -> None:
     with fail_after(5):
         embedder = make()
-        await embedder.embed(["abc"])
+        await embedder.compute_vectors(["abc"])
         server.planned = [vectors([[1.0, 2.0, 3.0]])]
         with pytest.raises(ModelReplyError, match="3 numbers came where 2 are expected"):
-            await embedder.embed(["abcd"])
+            await embedder.compute_vectors(["abcd"])
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ async def test_a_refusal_says_what_it_is_and_never_the_key(
 ) -> None:
     server.planned = [httpx.Response(status, json={"error": {"message": f"{says} {KEY}"}})]
     with fail_after(5), pytest.raises(error) as caught:
-        await make().embed(["abc"])
+        await make().compute_vectors(["abc"])
     assert KEY not in str(caught.value)
     assert "model.test" in str(caught.value)
 
@@ -213,28 +213,28 @@ async def test_a_refusal_says_what_it_is_and_never_the_key(
 async def test_todays_budget_holds_for_embeddings_too(make: Make, server: Server) -> None:
     options = LlmOptions(base_url=OPTIONS.base_url, model="embed-1", daily_token_budget=10, api_key=OPTIONS.api_key)
     with fail_after(5), pytest.raises(ModelBudgetTooSmallError, match=r"raise llm\.daily_token_budget"):
-        await make(options).embed(["many words " * 50])
+        await make(options).compute_vectors(["many words " * 50])
     assert server.sent == []
     embedder = make(options)
-    await embedder.embed(["a few words"])
+    await embedder.compute_vectors(["a few words"])
     with fail_after(5), pytest.raises(ModelBudgetError, match="00:00 UTC"):
-        await embedder.embed(["and then a few words more"])
+        await embedder.compute_vectors(["and then a few words more"])
     assert len(server.sent) == 1
 
 
 async def test_a_model_must_be_named() -> None:
     with pytest.raises(ConfigError, match=r"embeddings\.model is missing"):
-        EndpointEmbedder(LlmOptions(base_url="http://model.test/v1"), usage=Usage(clock=HandClock()))
+        EndpointEmbedder(LlmOptions(base_url="http://model.test/v1"), usage=UsageCounter(clock=HandClock()))
 
 
 def test_a_key_and_headers_of_the_chat_model_go_to_no_other_address() -> None:
     headers = {"Cf-Access-Client-Secret": Secret("of the gateway")}
     llm = LlmOptions(base_url="https://chat.test/v1", api_key=Secret(KEY), model="chat", headers=headers)
-    assert EmbeddingOptions(model="e").over(llm).api_key == Secret(KEY)
-    assert EmbeddingOptions(model="e").over(llm).base_url == llm.base_url
-    elsewhere = EmbeddingOptions(model="e", base_url="https://vectors.test/v1").over(llm)
+    assert EmbeddingOptions(model="e").merge_with_llm(llm).api_key == Secret(KEY)
+    assert EmbeddingOptions(model="e").merge_with_llm(llm).base_url == llm.base_url
+    elsewhere = EmbeddingOptions(model="e", base_url="https://vectors.test/v1").merge_with_llm(llm)
     assert (elsewhere.base_url, elsewhere.api_key) == ("https://vectors.test/v1", Secret())
-    assert (EmbeddingOptions(model="e").over(llm).headers, elsewhere.headers) == (llm.headers, {})
+    assert (EmbeddingOptions(model="e").merge_with_llm(llm).headers, elsewhere.headers) == (llm.headers, {})
 
 
 # --- What servers take ---
@@ -246,13 +246,13 @@ async def test_vectors_are_asked_for_in_the_length_that_is_set_and_have_a_name_o
     memory = Memory()
     with fail_after(5):
         whole, short = make(memory=memory), make(memory=memory, dimensions=2)
-        await whole.embed(["abc"])
-        await short.embed(["abc"])
+        await whole.compute_vectors(["abc"])
+        await short.compute_vectors(["abc"])
         assert [body.get("dimensions") for body in server.sent] == [None, 2]
         assert len(memory.held) == 2, "a vector of one length is none of the other"
         server.planned = [vectors([[1.0, 2.0, 3.0]])]
         with pytest.raises(ModelReplyError, match="3 numbers came where 2 are expected"):
-            await short.embed(["abcd"])
+            await short.compute_vectors(["abcd"])
     assert whole.model != short.model
 
 
@@ -261,8 +261,8 @@ async def test_a_server_that_does_not_know_the_encoding_is_asked_without_it(make
     server.planned = [httpx.Response(400, json={"error": {"message": said, "type": "invalid_request_error"}})]
     with fail_after(5):
         embedder = make()
-        assert len(await embedder.embed(["abc", "abcd"])) == 2
-        await embedder.embed(["abcde"])
+        assert len(await embedder.compute_vectors(["abc", "abcd"])) == 2
+        await embedder.compute_vectors(["abcde"])
     assert ["encoding_format" in body for body in server.sent] == [True, False, False]
 
 
@@ -291,10 +291,10 @@ async def test_a_server_that_takes_fewer_texts_gets_as_many_as_it_takes(make: Ma
     texts = [f"text {n}" + "x" * n for n in range(64)]
     with fail_after(5):
         embedder = make()
-        found = await embedder.embed(texts)
+        found = await embedder.compute_vectors(texts)
         refused = [body for body in server.sent if len(body["input"]) > most]
         server.sent.clear()
-        await embedder.embed([f"{text}!" for text in texts])
+        await embedder.compute_vectors([f"{text}!" for text in texts])
     assert [round(numbers[0] / numbers[1]) for numbers in map(direction, found)] == [len(text) for text in texts]
     assert 1 <= len(refused) <= 6
     assert max(len(body["input"]) for body in server.sent) <= most, "once is enough"
@@ -323,8 +323,8 @@ async def test_a_text_that_is_too_long_is_cut_until_it_is_taken(make: Make, serv
     server.refusal = limit
     with fail_after(5):
         embedder = make()
-        short, long = await embedder.embed(["abc", "word " * 3000])
-        await embedder.embed(["b", "c", "d"])
+        short, long = await embedder.compute_vectors(["abc", "word " * 3000])
+        await embedder.compute_vectors(["b", "c", "d"])
     assert len(server.sent[-1]["input"]) == 3, "the number of texts was not the reason"
     assert direction(short) == pytest.approx((3 / 10**0.5, 1 / 10**0.5))
     assert direction(long)[0] > 0.99
@@ -342,8 +342,8 @@ async def test_azures_path_query_and_header_are_those_of_the_chat_model(server: 
     options = LlmOptions(base_url=address, api_key=Secret(KEY), model="embed")
     with fail_after(5):
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-            embedder = EndpointEmbedder(options, client=client, usage=Usage(clock=HandClock()))
-            await embedder.embed(["abc"])
+            embedder = EndpointEmbedder(options, client=client, usage=UsageCounter(clock=HandClock()))
+            await embedder.compute_vectors(["abc"])
     path = "https://mine.openai.azure.com/openai/deployments/embed/embeddings?api-version=2024-10-21"
     assert (str(seen[0].url), seen[0].headers.get("api-key"), seen[0].headers.get("Authorization")) == (path, KEY, None)
     assert "api-version" not in embedder.model + embedder.where
@@ -360,5 +360,7 @@ async def test_ollamas_path_is_that_of_its_compatible_face(base_url: str) -> Non
     with fail_after(5):
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
             options = LlmOptions(base_url=base_url, model="nomic-embed-text")
-            await EndpointEmbedder(options, client=client, usage=Usage(clock=HandClock())).embed(["abc"])
+            await EndpointEmbedder(options, client=client, usage=UsageCounter(clock=HandClock())).compute_vectors(
+                ["abc"]
+            )
     assert seen == ["http://127.0.0.1:11434/v1/embeddings"]

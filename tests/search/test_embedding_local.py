@@ -15,7 +15,15 @@ from anyio import create_task_group, fail_after
 
 from intern.core.errors import ConfigError, ModelAccessError
 from intern.search import embedding_local
-from intern.search.embedding_local import ENGLISH, Loaded, LocalEmbedder, LocalModel, WordPiece, installed, load_model
+from intern.search.embedding_local import (
+    ENGLISH,
+    LoadedEmbeddingModel,
+    LocalEmbedder,
+    LocalEmbeddingModel,
+    WordPieceTokenizer,
+    is_english_installed,
+    load_english_model,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -29,14 +37,14 @@ class Counting:
 
     @property
     def embedder(self) -> LocalEmbedder:
-        return LocalEmbedder(LocalModel("counting", self.load))
+        return LocalEmbedder(LocalEmbeddingModel("counting", self.load))
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedEmbeddingModel:
         self.loads += 1
-        return Loaded(self.tokens, self.encode)
+        return LoadedEmbeddingModel(self.tokens, self.encode)
 
     def tokens(self, text: str, asked: bool) -> Sequence[int]:  # noqa: FBT001
-        return WordPiece(["[UNK]", "[CLS]", "[SEP]", "a", "b"]).ids(f"b {text}" if asked else text, 256)
+        return WordPieceTokenizer(["[UNK]", "[CLS]", "[SEP]", "a", "b"]).tokenize(f"b {text}" if asked else text, 256)
 
     def encode(self, tokens: Sequence[Sequence[int]], _asked: bool) -> Sequence[bytes]:  # noqa: FBT001
         self.batches.append([len(each) for each in tokens])
@@ -47,7 +55,7 @@ async def test_vectors_come_in_the_order_of_the_texts_and_no_text_is_padded() ->
     model = Counting()
     texts = ["a " * n for n in (9, 1, 300, 2, 200, 9)] + ["b " * 9]
     with fail_after(5):
-        vectors = await model.embedder.embed(texts)
+        vectors = await model.embedder.compute_vectors(texts)
     assert vectors == [bytes([n]) for n in (11, 3, 255, 4, 202, 11, 11)]
     assert sorted(model.batches) == [[3], [4], [11, 11], [202], [256]]
 
@@ -56,20 +64,20 @@ async def test_many_short_texts_of_one_length_go_through_in_batches() -> None:
     model = Counting()
     texts = [" ".join("a" if n >> bit & 1 else "b" for bit in range(8)) for n in range(64)]
     with fail_after(5):
-        await model.embedder.embed(texts)
+        await model.embedder.compute_vectors(texts)
     assert [len(batch) for batch in sorted(model.batches, reverse=True)] == [25, 25, 14]
 
 
 async def test_identical_texts_are_embedded_once() -> None:
     model = Counting()
     with fail_after(5):
-        vectors = await model.embedder.embed(["a a", "a", "a a", "A  a"])
+        vectors = await model.embedder.compute_vectors(["a a", "a", "a a", "A  a"])
     assert vectors == [bytes([n]) for n in (4, 3, 4, 4)]
     assert sorted(model.batches) == [[3], [4]]
 
 
 async def test_several_cores_embed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding_local, "cores", lambda: 3)
+    monkeypatch.setattr(embedding_local, "count_threads", lambda: 3)
     meeting = Barrier(3, timeout=5)
 
     class Meeting(Counting):
@@ -78,7 +86,7 @@ async def test_several_cores_embed_at_the_same_time(monkeypatch: pytest.MonkeyPa
             return super().encode(tokens, asked)
 
     with fail_after(10):
-        await Meeting().embedder.embed(["a", "a a", "a a a"])
+        await Meeting().embedder.compute_vectors(["a", "a a", "a a a"])
 
 
 async def test_the_model_is_loaded_at_first_use_and_once() -> None:
@@ -88,8 +96,8 @@ async def test_the_model_is_loaded_at_first_use_and_once() -> None:
     with fail_after(5):
         async with create_task_group() as tasks:
             for _ in range(4):
-                tasks.start_soon(embedder.embed, ["a"])
-        assert await embedder.embed([]) == []
+                tasks.start_soon(embedder.compute_vectors, ["a"])
+        assert await embedder.compute_vectors([]) == []
     assert model.loads == 1
 
 
@@ -97,7 +105,7 @@ async def test_questions_and_documents_are_told_apart() -> None:
     with fail_after(5):
         embedder = Counting().embedder
         for texts in (["a"], ["a", "a a"]):
-            documents, asked = [await embedder.embed(texts, asked=asked) for asked in (False, True)]
+            documents, asked = [await embedder.compute_vectors(texts, asked=asked) for asked in (False, True)]
             assert asked == [bytes([vector[0] + 1]) for vector in documents]
 
 
@@ -108,23 +116,23 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         LocalEmbedder(lacking)
 
 
-@pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
+@pytest.mark.skipif(not is_english_installed(), reason="needs the extra: embeddings")
 def test_other_weights_than_the_tested_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding_local, "_WEIGHTS_SHA256", "0" * 64)
     with pytest.raises(ModelAccessError, match="SHA-256"):
-        load_model()
+        load_english_model()
 
 
 @pytest.mark.rest
-@pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
+@pytest.mark.skipif(not is_english_installed(), reason="needs the extra: embeddings")
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_texts_that_mean_the_same_are_alike_and_bytes_do_not_depend_on_company() -> None:
     texts = ["How do I install the nvidia driver?", "nvidia drivers setup on linux", "I baked a cake", "", "x " * 900]
     texts += [f"Agent number {n} was rejected." for n in range(10, 30)]  # these go through together
     with fail_after(60):
         embedder = LocalEmbedder()
-        together = await embedder.embed(texts)
-        alone = [(await embedder.embed([text]))[0] for text in texts]
+        together = await embedder.compute_vectors(texts)
+        alone = [(await embedder.compute_vectors([text]))[0] for text in texts]
     assert together == alone
     numbers = [struct.unpack("<384f", vector) for vector in together]
     assert all(abs(sum(n * n for n in each) - 1) < 1e-5 for each in numbers)
@@ -142,7 +150,7 @@ def test_naming_the_embedder_imports_neither_numpy_nor_the_runtime() -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.skipif(not installed(), reason="the extra `embeddings` is not installed")
+@pytest.mark.skipif(not is_english_installed(), reason="the extra `embeddings` is not installed")
 def test_what_runs_the_model_tells_nobody_and_leaves_nothing_in_the_home_directory(tmp_path: Path) -> None:
     # onnxruntime 1.29 and later send telemetry, and keep an id for it, unless they are told not to before their import.
     code = "from intern.search.embedding_local import load_model; load_model().encode([[101, 102]], False)"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
 from intern.core.records import SearchFilter
-from intern.search.finding import Finder, terms_of
+from intern.search.finding import HybridSearch, split_search_terms
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import Directions, document, opened, ranked
 
@@ -25,23 +25,25 @@ pytestmark = pytest.mark.anyio
 async def test_what_is_found_says_why(tmp_path: Path) -> None:
     with fail_after(5):
         async with opened(tmp_path) as (store, _):
-            await store.put(
+            await store.replace_documents(
                 [document("kb:keys", "How signing keys are rotated"), document("kb:ports", "The relay's ports")]
             )
-            [first] = await Finder(store).find("Can I rotate a signing key -- today?")
+            [first] = await HybridSearch(store).find("Can I rotate a signing key -- today?")
             assert first.document.source_id == "kb:keys"
             assert first.matched == ("rotate", "signing", "key")
             assert first.bm25 > 0
-            assert await Finder(store).find("xylophone") == ()
-            assert await Finder(store).find("?!") == ()
+            assert await HybridSearch(store).find("xylophone") == ()
+            assert await HybridSearch(store).find("?!") == ()
 
 
 async def test_other_scripts_are_found_by_a_part_and_by_two_characters(tmp_path: Path) -> None:
     with fail_after(5):
         async with opened(tmp_path) as (store, _):
-            await store.put([document("kb:zh", "如何安装GPU驱动程序"), document("kb:en", "How to install")])
+            await store.replace_documents(
+                [document("kb:zh", "如何安装GPU驱动程序"), document("kb:en", "How to install")]
+            )
             for asked in ("安装驱动程序", "驱动", "gpu"):
-                [hit] = await Finder(store).find(asked)
+                [hit] = await HybridSearch(store).find(asked)
                 assert hit.document.source_id == "kb:zh"
                 assert hit.matched
 
@@ -67,28 +69,28 @@ async def test_another_form_of_a_word_is_found_in_the_language_of_text_and_quest
     }
     with fail_after(5):
         async with opened(tmp_path) as (store, _):
-            await store.put([document(name, text) for name, (text, _) in texts.items()])
+            await store.replace_documents([document(name, text) for name, (text, _) in texts.items()])
             for name, (_, question) in texts.items():
-                hits, _ = await store.by_words(terms_of(question).stems, (), (), SearchFilter(), 5)
+                hits, _ = await store.search_words(split_search_terms(question).stems, (), (), SearchFilter(), 5)
                 assert [hit.source_id for hit in hits] == [name]
-                assert await ranked(Finder(store), question, 1) == [name]
-            await store.put([document("kb:de", "Nothing of that is left.")])
-            asked = terms_of(texts["kb:de"][1])  # a heading does not tell its language
-            await store.put([document("kb:heading", "Die Verbindungen der Agenten")])
-            assert await store.by_words(asked.stems, (), (), SearchFilter(), 5) == [(), ()]
+                assert await ranked(HybridSearch(store), question, 1) == [name]
+            await store.replace_documents([document("kb:de", "Nothing of that is left.")])
+            asked = split_search_terms(texts["kb:de"][1])  # a heading does not tell its language
+            await store.replace_documents([document("kb:heading", "Die Verbindungen der Agenten")])
+            assert await store.search_words(asked.stems, (), (), SearchFilter(), 5) == [(), ()]
 
 
 async def test_the_best_come_first_and_filters_hold(tmp_path: Path) -> None:
     with fail_after(5):
         async with opened(tmp_path) as (store, _):
-            await store.put(
+            await store.replace_documents(
                 [
                     document("kb:a", "keys are kept here and much else is told at length in this text"),
                     document("kb:b", "signing keys"),
                     document("file:c", "signing keys", kind="file", type="source_code"),
                 ]
             )
-            finder = Finder(store)
+            finder = HybridSearch(store)
             assert await ranked(finder, "signing keys", 5) == ["kb:b", "kb:a"]
             assert await ranked(finder, "signing keys", 1) == ["kb:b"]
             [hit] = await finder.find("signing keys", SearchFilter(type="source_code"))
@@ -99,8 +101,8 @@ async def test_what_an_answer_is_to_draw_on_is_what_is_found(tmp_path: Path) -> 
     with fail_after(5):
         async with opened(tmp_path) as (store, _):
             texts = ["signing keys", "signing keys, and how they are told apart", "keys", "signing", "如何安装驱动程序"]
-            await store.put([document(f"kb:{n}", text) for n, text in enumerate(texts)])
-            finder = Finder(store)
+            await store.replace_documents([document(f"kb:{n}", text) for n, text in enumerate(texts)])
+            finder = HybridSearch(store)
             for asked in ("signing keys", "安装驱动程序", "驱动", "signing 驱动", "?!"):
                 found = [each.document.source_id for each in await finder.find(asked)]
                 assert await ranked(finder, asked, 9) == found
@@ -111,8 +113,8 @@ async def test_of_many_questions_at_once_each_is_embedded_once(tmp_path: Path) -
     embedder, questions = Directions(), [f"signing keys {n}" for n in range(40)]
     with fail_after(20):
         async with opened(tmp_path) as (store, _), create_task_group() as tg:
-            await store.put([document("kb:new", "signing keys")])  # without a vector yet
-            finder = Finder(store, embedder)
+            await store.replace_documents([document("kb:new", "signing keys")])  # without a vector yet
+            finder = HybridSearch(store, embedder)
             for question in questions:
                 tg.start_soon(finder.find, question)
     assert sorted(embedder.asked) == sorted(questions)
@@ -123,22 +125,22 @@ async def test_a_search_that_is_cancelled_while_a_thread_looks_for_words_ends_th
     looking, looked = threading.Event(), threading.Event()
 
     class Slow(SqliteSearchStore):
-        async def by_words(self, *args: Any, **kwargs: Any) -> Any:
-            found = await super().by_words(*args, **kwargs)
+        async def search_words(self, *args: Any, **kwargs: Any) -> Any:
+            found = await super().search_words(*args, **kwargs)
             looking.set()
             await to_thread.run_sync(looked.wait)
             return found
 
     class Waiting(Directions):
-        async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Never:
+        async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Never:
             await sleep_forever()
             raise AssertionError
 
     ended: list[object] = []
     with fail_after(5):
         async with opened(tmp_path) as (store, db), create_task_group() as tg:
-            await store.put([document("kb:keys", "signing keys")])
-            finder, asking = Finder(Slow(db, tmp_path / "search.db"), Waiting()), CancelScope()
+            await store.replace_documents([document("kb:keys", "signing keys")])
+            finder, asking = HybridSearch(Slow(db, tmp_path / "search.db"), Waiting()), CancelScope()
 
             async def ask() -> None:
                 try:
@@ -171,13 +173,13 @@ async def test_words_rank_as_plain_fts5_does_among_many_documents_each_of_which_
     ]
     with fail_after(120):
         async with opened(tmp_path) as (store, _):
-            await store.put([document(f"kb:{n}", text) for n, text in enumerate(texts)])
+            await store.replace_documents([document(f"kb:{n}", text) for n, text in enumerate(texts)])
             plain: Any = apsw.Connection(":memory:")
             plain.execute("create virtual table plain using fts5 (title, path, text, tokenize = 'porter')")
             plain.executemany("insert into plain values ('', '', ?)", [(text,) for text in texts])
             best = "select bm25(plain) from plain where plain match ? order by 1 limit 10"
             score = "select bm25(plain) from plain where plain match ? and rowid = ?"
-            finder = Finder(store)
+            finder = HybridSearch(store)
             for asked in (
                 "word0 word1 word2 word3 word4 word5 word6 word7",
                 "word3 word4 word5",
@@ -198,8 +200,8 @@ async def test_a_filter_that_leaves_few_loses_none_that_holds_only_the_commonest
     with fail_after(120):
         async with opened(tmp_path) as (store, _):
             many = [document(f"kb:{n}", f"relay {'spool' if n % 3 else 'valve'} of part{n}") for n in range(12_000)]
-            await store.put([*many, document("nugget:1", "the relay", kind="nugget", status="FACT")])
-            [found] = await Finder(store).find("relay spool valve part77", SearchFilter(kinds=("nugget",)))
+            await store.replace_documents([*many, document("nugget:1", "the relay", kind="nugget", status="FACT")])
+            [found] = await HybridSearch(store).find("relay spool valve part77", SearchFilter(kinds=("nugget",)))
             assert found.document.source_id == "nugget:1"
             assert found.matched == ("relay",)
 
@@ -212,16 +214,16 @@ async def test_a_long_document_does_not_win_by_the_number_of_its_passages_and_a_
             long = [document("kb:long", "ports are open" if n == 7 else f"part {n}", n=n) for n in range(30)]
             short = document("kb:short", "ports are open", type="document")
             for kind, order in (("document", ["kb:short", "kb:long"]), ("topic", ["kb:long", "kb:short"])):
-                await store.put([*(replace(each, type=kind) for each in long), short])
-                assert await ranked(Finder(store), "ports", 5) == order
+                await store.replace_documents([*(replace(each, type=kind) for each in long), short])
+                assert await ranked(HybridSearch(store), "ports", 5) == order
 
 
 async def test_a_store_that_cannot_look_is_an_error(tmp_path: Path) -> None:
     class Broken(SqliteSearchStore):
-        async def by_words(self, *_args: Any, **_named: Any) -> Never:
+        async def search_words(self, *_args: Any, **_named: Any) -> Never:
             raise KnowledgeError("the disk is gone")
 
     with fail_after(5):
         async with opened(tmp_path) as (_, db):
             with pytest.raises(KnowledgeError):
-                await Finder(Broken(db, tmp_path / "search.db")).hits("port", 5)
+                await HybridSearch(Broken(db, tmp_path / "search.db")).find_passages("port", 5)

@@ -72,12 +72,12 @@ async def _all_is_there(folder: Path, told: dict[str, set[int]]) -> None:
             newest = max(stamps.values())
             assert max(told["put"]) <= newest <= max(told["put"]) + 1
             assert stamps == {f"kb:{n % NAMES}": n for n in range(1, newest + 1)}
-            documents = await store.documents("source")
+            documents = await store.list_documents("source")
             assert len(documents) == 3 * len(stamps)
             assert all(each.text.startswith(f"text {each.stamp} of part") for each in documents)
-            hits = await store.by_vector(vector(0), "m", SearchFilter(), 1000)
+            hits = await store.search_vector(vector(0), "m", SearchFilter(), 1000)
             alike = {str(hit.source_id): hit.score for hit in hits}
-            missing = {str(each.source_id) for each in await store.unembedded("m", 1000)}
+            missing = {str(each.source_id) for each in await store.find_unembedded("m", 1000)}
             assert alike.keys() == stamps.keys() - missing
             assert not any(stamps[name] in told["vectors"] for name in missing)
             for name, likeness in alike.items():

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from intern.core.errors import KnowledgeError, ModelRefusedError, ModelUnavailableError
 from intern.core.records import SearchFilter
-from intern.search.finding import LEAST_LIKENESS, Finder, LeastLikeness, joined
+from intern.search.finding import LEAST_LIKENESS, HybridSearch, SimilarityThresholds, join_scores
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import Directions, document, opened, ranked, vector
 
@@ -25,16 +25,16 @@ async def shelf(folder: Path) -> AsyncGenerator[SqliteSearchStore]:
     texts = {"kb:keys": ("rotating the keys", 0), "kb:locks": ("changing the locks", 10), "kb:soup": ("hot soup", 90)}
     documents = {name: document(name, text) for name, (text, _) in texts.items()}
     async with opened(folder) as (store, _):
-        await store.put([*documents.values(), document("kb:new", "keys that nobody embedded yet")])
-        vectors = await Directions(dict(texts.values())).embed([text for text, _ in texts.values()])
-        await store.put_vectors("m", list(zip(documents.values(), vectors, strict=True)))
+        await store.replace_documents([*documents.values(), document("kb:new", "keys that nobody embedded yet")])
+        vectors = await Directions(dict(texts.values())).compute_vectors([text for text, _ in texts.values()])
+        await store.store_vectors("m", list(zip(documents.values(), vectors, strict=True)))
         yield store
 
 
 async def test_what_says_the_same_in_other_words_is_found_and_says_why(tmp_path: Path) -> None:
     with fail_after(10):
         async with shelf(tmp_path) as store:
-            finder, least = Finder(store, Directions({"rotate keys": 5})), LeastLikeness(beside_words=0.5)
+            finder, least = HybridSearch(store, Directions({"rotate keys": 5})), SimilarityThresholds(beside_words=0.5)
             found = await finder.find("rotate keys", least=least)
             by_id = {str(each.document.source_id): each for each in found}
             keys, locks, new = (by_id[name] for name in ("kb:keys", "kb:locks", "kb:new"))
@@ -50,7 +50,7 @@ async def test_what_says_the_same_in_other_words_is_found_and_says_why(tmp_path:
             assert (new.matched, new.words_place) == (("keys",), 2)
             assert (new.likeness, new.likeness_place) == (None, None)
             assert not keys.words_only
-            hits = await finder.hits("rotate keys", 9, least=least)
+            hits = await finder.find_passages("rotate keys", 9, least=least)
             assert [hit.source_id for hit in hits] == [each.document.source_id for each in found]
             assert await ranked(finder, "rotate keys", 1) == ["kb:keys"]
             assert await finder.find("rotate keys", SearchFilter(kinds=("file",))) == ()
@@ -63,7 +63,7 @@ async def test_a_document_is_as_like_a_question_as_the_line_that_it_fits_best(tm
     with fail_after(10):
         async with shelf(tmp_path) as store:
             angles = {question: 40, "locked out": 10, "of a pot": 90, rest: 40}
-            finder = Finder(store, Directions(angles))
+            finder = HybridSearch(store, Directions(angles))
             found = {str(each.document.source_id): each.likeness for each in await finder.find(question)}
             assert found == pytest.approx({"kb:locks": 1, "kb:soup": 1, "kb:keys": 0.985}, abs=0.001)
 
@@ -72,7 +72,7 @@ async def test_a_short_question_is_compared_as_a_whole(tmp_path: Path) -> None:
     with fail_after(10):
         async with shelf(tmp_path) as store:
             embedder = Directions()
-            await Finder(store, embedder).find("hi\nlocked out")
+            await HybridSearch(store, embedder).find("hi\nlocked out")
             assert embedder.asked == ["hi\nlocked out"]
 
 
@@ -80,14 +80,14 @@ async def test_what_is_hardly_alike_is_found_by_its_words_only(tmp_path: Path) -
     with fail_after(10):
         async with shelf(tmp_path) as store:
             embedder = Directions({"soup": 10, "quux": 45})
-            least = LeastLikeness(beside_words=0.9, alone=0.9, of_unknown=0.9)
-            found = await Finder(store, embedder).find("soup", least=least)
+            least = SimilarityThresholds(beside_words=0.9, alone=0.9, of_unknown=0.9)
+            found = await HybridSearch(store, embedder).find("soup", least=least)
             by_id = {str(each.document.source_id): each for each in found}
             assert set(by_id) == {"kb:soup", "kb:keys", "kb:locks"}
             soup = by_id["kb:soup"]
             assert soup.matched == ("soup",)
             assert soup.likeness == pytest.approx(0.17, abs=0.01)
-            assert await Finder(store, embedder).find("quux", least=least) == ()
+            assert await HybridSearch(store, embedder).find("quux", least=least) == ()
 
 
 async def test_by_likeness_alone_a_word_that_nobody_knows_finds_nothing_and_another_word_for_it_is_found(
@@ -101,13 +101,13 @@ async def test_by_likeness_alone_a_word_that_nobody_knows_finds_nothing_and_anot
     embedder = Local({"automobile": 68, "qwertzuiop": 65, "xylophone": 73, "qwertzuiop car": 75})
     with fail_after(10):
         async with opened(tmp_path) as (store, _):
-            await store.put([car])
-            await store.put_vectors(embedder.model, [(car, vector(0))])
-            finder = Finder(store, embedder)
+            await store.replace_documents([car])
+            await store.store_vectors(embedder.model, [(car, vector(0))])
+            finder = HybridSearch(store, embedder)
             assert await finder.find("qwertzuiop") == ()
             assert await finder.find("xylophone") == ()
-            assert await finder.hits("qwertzuiop", 5) == []
-            [hit] = await finder.hits("qwertzuiop", 5, least=LeastLikeness())
+            assert await finder.find_passages("qwertzuiop", 5) == []
+            [hit] = await finder.find_passages("qwertzuiop", 5, least=SimilarityThresholds())
             assert hit.source_id == "kb:car"
             [found] = await finder.find("automobile")
             assert found.likeness == pytest.approx(0.37, abs=0.01)
@@ -121,7 +121,7 @@ async def test_a_passage_says_whether_its_likeness_can_be_held_against_a_thresho
     with fail_after(10):
         async with shelf(tmp_path) as store:
             for embedder, measured in ((None, True), (Local(), True), (Directions(), False)):
-                hits = await Finder(store, embedder).hits("rotate keys", 5)
+                hits = await HybridSearch(store, embedder).find_passages("rotate keys", 5)
                 assert [hit.is_measured for hit in hits] == [measured] * len(hits) != []
 
 
@@ -131,16 +131,16 @@ async def test_likeness_says_more_of_documents_than_of_what_people_say_in_chats(
             for type_, first in (("document", "kb:alike"), ("page", "kb:alike"), ("topic", "kb:words")):
                 words = document("kb:words", "rotating the keys", type=type_)
                 alike = document("kb:alike", "changing the locks of the house", type=type_)
-                await store.put([words, alike])
-                await store.put_vectors("m", [(words, vector(60)), (alike, vector(20))])
-                assert (await ranked(Finder(store, Directions()), "rotate keys", 2))[0] == first
+                await store.replace_documents([words, alike])
+                await store.store_vectors("m", [(words, vector(60)), (alike, vector(20))])
+                assert (await ranked(HybridSearch(store, Directions()), "rotate keys", 2))[0] == first
 
 
 async def test_an_embedder_that_fails_leaves_the_words_and_says_so(tmp_path: Path) -> None:
     embedder = Directions()
     with fail_after(10):
         async with shelf(tmp_path) as store:
-            finder = Finder(store, embedder)
+            finder = HybridSearch(store, embedder)
             for embedder.failure in (ModelUnavailableError("it is down"), ModelRefusedError("it will not")):
                 found = await finder.find("rotate keys")
                 assert [str(each.document.source_id) for each in found] == ["kb:keys", "kb:new"]
@@ -157,12 +157,12 @@ async def test_without_an_embedder_or_vectors_words_are_all_there_is_and_nothing
 
     with fail_after(10):
         async with shelf(tmp_path) as store:
-            by_words = await Finder(store).find("rotate keys")
-            assert await Finder(store, Other()).find("rotate keys") == by_words
+            by_words = await HybridSearch(store).find("rotate keys")
+            assert await HybridSearch(store, Other()).find("rotate keys") == by_words
             assert [(each.likeness, each.words_only) for each in by_words] == [(None, False)] * 2
-            assert await Finder(store, Other()).find("xylophone") == ()
+            assert await HybridSearch(store, Other()).find("xylophone") == ()
             embedder = Directions()
-            assert await Finder(store, embedder).find("  ") == ()
+            assert await HybridSearch(store, embedder).find("  ") == ()
             assert embedder.asked == []
 
 
@@ -170,7 +170,7 @@ async def test_an_embedder_is_never_asked_for_what_is_no_text(tmp_path: Path) ->
     embedder = Directions()
     with fail_after(10):
         async with shelf(tmp_path) as store:
-            await Finder(store, embedder).find("keys \ud800 of \udfff")
+            await HybridSearch(store, embedder).find("keys \ud800 of \udfff")
             [asked] = embedder.asked
             assert asked.encode().decode() == "keys ? of ?"
 
@@ -187,7 +187,7 @@ def _rounded(least: float, most: float) -> st.SearchStrategy[float]:
 def test_joined_orders_keep_what_either_knows_and_agree_where_both_agree(
     words: dict[str, float], likeness: dict[str, float]
 ) -> None:
-    scores = joined(words, likeness)
+    scores = join_scores(words, likeness)
     assert scores.keys() == words.keys() | likeness.keys()
     assert list(scores.values()) == sorted(scores.values(), reverse=True)
     assert all(score <= 1 + 1e-9 for score in scores.values())
@@ -196,17 +196,17 @@ def test_joined_orders_keep_what_either_knows_and_agree_where_both_agree(
         for other in words.keys() & likeness.keys():
             if words[one] > words[other] and likeness[one] > likeness[other] and scores[one] != scores[other]:
                 assert order.index(one) < order.index(other)
-    assert list(joined(words, {})) == sorted(words, key=lambda name: -words[name])
-    assert list(joined({}, likeness)) == sorted(likeness, key=lambda name: -likeness[name])
+    assert list(join_scores(words, {})) == sorted(words, key=lambda name: -words[name])
+    assert list(join_scores({}, likeness)) == sorted(likeness, key=lambda name: -likeness[name])
 
 
 async def test_by_id_alone_the_order_is_the_same_and_a_question_is_embedded_once(tmp_path: Path) -> None:
     with fail_after(10):
         async with shelf(tmp_path) as store:
             embedder = Directions({"rotate keys": 5})
-            finder = Finder(store, embedder)
+            finder = HybridSearch(store, embedder)
             found = await finder.find("rotate keys", SearchFilter(kinds=("source",), part="text"), 9)
             assert await ranked(finder, "rotate keys", 9) == [each.document.source_id for each in found]
-            proposed = await finder.propose("rotate keys", SearchFilter(kinds=("source",), part="text"), 9)
+            proposed = await finder.find_without_terms("rotate keys", SearchFilter(kinds=("source",), part="text"), 9)
             assert [each.document for each in proposed] == [each.document for each in found]
             assert embedder.asked == ["rotate keys"]

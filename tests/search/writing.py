@@ -24,9 +24,9 @@ async def write(folder: Path) -> None:
         for n in count(begun + 1):
             name = f"kb:{n % NAMES}"
             parts = [document(name, f"text {n} of part {part}", n=part, stamp=str(n)) for part in range(3)]
-            await store.put(parts)
+            await store.replace_documents(parts)
             print("put", n, flush=True)
-            await store.put_vectors("m", [(part, vector(n % 360)) for part in parts])
+            await store.store_vectors("m", [(part, vector(n % 360)) for part in parts])
             print("vectors", n, flush=True)
 
 

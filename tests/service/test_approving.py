@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from anyio.lowlevel import checkpoint
 
-from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed
-from intern.service.status import status_of
-from intern.stores.sqlite.database import AtRest
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.core.records import CapturedPair, PairApproved, PairFiled, PairReviewRequested
+from intern.service.status import read_status
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.at_work import Watching, at_work, settings_in
 from tests.double.discord import DiscordDouble
 from tests.fakes import HandClock
@@ -25,8 +25,8 @@ REVIEW = {"review": True}
 ASKED = "How do I purge the spool?"
 
 
-def decisions_in(folder: Path) -> Knowledge:
-    return Knowledge(AtRest(settings_in(folder).paths.database))
+def decisions_in(folder: Path) -> KnowledgeStore:
+    return KnowledgeStore(ReadOnlySqliteDatabase(settings_in(folder).paths.database))
 
 
 @pytest.mark.parametrize("on", [0, 1])
@@ -35,16 +35,16 @@ async def test_a_capture_waits_until_the_team_puts_a_check_mark_on_any_of_its_me
     async with at_work(tmp_path, sandbox, events, kb=REVIEW):
         asked = sandbox.say("bob", ASKED)
         told = sandbox.say("mira", "Use `lumen-relay spool purge`.", reply_to=asked.id)
-        waiting = await events.one_of(AwaitingReview)
+        waiting = await events.one_of(PairReviewRequested)
         for who, emoji in (("bob", "✅"), ("tess", "👍")):
             sandbox.react(who, (asked, told)[on], emoji)
         await all_quiet()
-        assert events.all_of(Approved) == []
+        assert events.all_of(PairApproved) == []
 
         sandbox.react("tess", (asked, told)[on])
-        filed = await events.one_of(Filed)
+        filed = await events.one_of(PairFiled)
         assert filed.qa_id == waiting.qa_id
-    approved = [each for each in decisions_in(tmp_path).all() if isinstance(each, Approved)]
+    approved = [each for each in decisions_in(tmp_path).read_decisions() if isinstance(each, PairApproved)]
     assert [(each.qa_id, each.by) for each in approved] == [(waiting.qa_id, sandbox.author("tess").id)]
 
 
@@ -54,11 +54,11 @@ async def test_in_a_channel_that_turned_private_a_check_mark_means_nothing(tmp_p
     async with at_work(tmp_path, sandbox, events, kb=REVIEW):
         asked = sandbox.say("bob", ASKED)
         told = sandbox.say("mira", "Use `lumen-relay spool purge`.", reply_to=asked.id)
-        await events.one_of(AwaitingReview)
+        await events.one_of(PairReviewRequested)
         sandbox.set_private(sandbox.general)
         sandbox.react("mira", told)
         await all_quiet()
-    assert len(decisions_in(tmp_path).awaiting()) == 1
+    assert len(decisions_in(tmp_path).list_awaiting_review()) == 1
 
 
 @pytest.mark.rest
@@ -71,11 +71,11 @@ async def test_what_is_edited_under_a_check_mark_waits_for_another_one(tmp_path:
         sandbox.react("mira", told)  # it is not captured yet
         sandbox.edit(asked.channel_id, asked.id, "How do I get rid of everything, and of evil.example?")
         clock.turn(seconds=1)
-        await events.one_of(AwaitingReview)
+        await events.one_of(PairReviewRequested)
         await all_quiet()
-        assert events.all_of(Approved) == []
+        assert events.all_of(PairApproved) == []
         sandbox.react("mira", told)
-        await events.one_of(Filed)
+        await events.one_of(PairFiled)
 
 
 @pytest.fixture
@@ -94,19 +94,19 @@ async def test_on_real_sockets_a_check_mark_approves_what_is_there_and_what_is_a
         question = await stage.say(discord.alice, UNKNOWN)
         answer = await stage.say(discord.tess, "Raise its quota.", reply_to=question)
         pair = await stage.captured(UNKNOWN, "Raise its quota.")
-        await stage.seen.one_of(AwaitingReview)
+        await stage.seen.one_of(PairReviewRequested)
         for who, emoji in ((discord.alice, "✅"), (discord.bot, "✅"), (discord.tess, "👀")):
             await discord.react(who, answer, emoji)
         await discord.react(discord.tess, answer, "✅")
-        filed = await stage.seen.one_of(Filed)
+        filed = await stage.seen.one_of(PairFiled)
         assert filed.qa_id == pair.qa_id
-        assert [each.by for each in stage.seen.all_of(Approved)] == [discord.tess.id]
+        assert [each.by for each in stage.seen.all_of(PairApproved)] == [discord.tess.id]
 
         early = await stage.say(discord.bob, "Where do the agents keep their keys?", channel=discord.general)
         told = await stage.say(discord.tess, "In `/etc/lumen/keys`.", channel=discord.general, reply_to=early)
         await discord.react(discord.tess, told, "✅")
-        assert (await stage.seen.one_of(Filed, after=1)).qa_id == stage.seen.all_of(CapturedPair)[-1].qa_id
-    status = status_of(settings_in(stage.folder), clock=stage.clock)
+        assert (await stage.seen.one_of(PairFiled, after=1)).qa_id == stage.seen.all_of(CapturedPair)[-1].qa_id
+    status = read_status(settings_in(stage.folder), clock=stage.clock)
     assert (status.awaiting_review, status.due, status.topics) == (0, 0, 2)
     assert not discord.violations
 

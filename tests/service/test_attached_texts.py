@@ -12,16 +12,16 @@ import pytest
 from anyio import Event, fail_after
 from anyio.to_thread import run_sync
 
-from intern.core.messages import AIResult, Attachment, Image
-from intern.core.records import CapturedPair, Filed
-from intern.learning.forgetting import Forget
-from intern.platforms.discord.attachments import AttachedFiles
+from intern.core.messages import AnswerResult, Attachment, Image
+from intern.core.records import CapturedPair, PairFiled
+from intern.learning.forgetting import ForgetRequest
+from intern.platforms.discord.attachments import AttachmentFetcher
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase
 from tests.at_work import Watching, settings_in
 from tests.cdn_double import CdnDouble, Served, cdn_double
 from tests.fakes import HandClock
@@ -45,7 +45,7 @@ class Scene:
         return self.cdn.attachment(name, text.encode(), content_type="text/plain")
 
     def turns(self) -> list[list[str]]:
-        return [[turn.text for turn in pair.turns] for pair in Archive(self.settings.paths.raw).after(None)]
+        return [[turn.text for turn in pair.turns] for pair in Archive(self.settings.paths.raw).pairs_after(None)]
 
 
 @asynccontextmanager
@@ -56,10 +56,10 @@ async def at_work(
     scene = Scene(sandbox or Sandbox(HandClock(), team={"mira"}), events, cdn, settings)
     with fail_after(60):
         async with (
-            AttachedFiles(hosts=[cdn.host]) as files,
+            AttachmentFetcher(hosts=[cdn.host]) as files,
             open_sandbox(settings, scene.sandbox, events=events, clock=HandClock(), files=files),
         ):
-            await events.one_of(Refreshed)
+            await events.one_of(RefreshReport)
             yield scene
 
 
@@ -71,7 +71,7 @@ async def test_what_a_log_tells_is_archived_with_its_message_masked_and_never_wh
             fix = scene.cdn.attachment("fix.conf", b"[spool]\nlock = false\n", content_type="application/octet-stream")
             packed = scene.cdn.attachment("all.zip", bytes(range(256)) * 9, content_type="application/zip")
             scene.sandbox.say("mira", "Use this.", reply_to=asked.id, attachments=[fix, packed])
-            await scene.events.one_of(Filed)
+            await scene.events.one_of(PairFiled)
             first = [f"It does not start\n[file latest.log: {SEEN}]"]
             first.append("Use this.\n[file fix.conf: [spool] / lock = false]\n[file: all.zip]")
             assert scene.turns() == [first]
@@ -87,7 +87,7 @@ class Waiting:
     def __init__(self) -> None:
         self.asked, self.released = Event(), Event()
 
-    async def image(self, attachment: Attachment, /) -> Image:
+    async def fetch_image(self, attachment: Attachment, /) -> Image:
         return Image(media_type="image/png", data=await self.fetch(attachment, 0))
 
     async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
@@ -102,17 +102,22 @@ async def test_a_file_that_is_fetched_while_its_message_is_deleted_leaves_nothin
     log = Attachment(id="1", filename="latest.log", url="", size=9, content_type="text/plain")
     with fail_after(60):
         async with open_sandbox(settings, sandbox, events=events, clock=HandClock(), files=host):
-            await events.one_of(Refreshed)
+            await events.one_of(RefreshReport)
             asked = sandbox.say("bob", "It does not start", attachments=[log])
             sandbox.say("mira", "Purge it.", reply_to=asked.id)
             await host.asked.wait()
             sandbox.delete(asked.channel_id, asked.id)
             other = sandbox.say("ann", "@intern Which port does the relay listen on?")
-            await events.one_of(AIResult)
+            await events.one_of(AnswerResult)
             host.released.set()
             sandbox.say("mira", "It is 7480.", reply_to=other.id)
-            await events.one_of(Filed)
-    assert AtRest(settings.paths.database).look(lambda db: db.texts("select text from attachment_texts")) == []
+            await events.one_of(PairFiled)
+    assert (
+        ReadOnlySqliteDatabase(settings.paths.database).read_blocking(
+            lambda db: db.texts("select text from attachment_texts")
+        )
+        == []
+    )
 
 
 async def test_what_a_file_said_is_held_in_memory_until_a_message_is_deleted(tmp_path: Path) -> None:
@@ -121,7 +126,7 @@ async def test_what_a_file_said_is_held_in_memory_until_a_message_is_deleted(tmp
             log, times = scene.log(), list[int]()
             for n in range(3):
                 asked = scene.sandbox.say(f"bob{n}", "@intern It does not start, why?", attachments=[log])
-                await scene.events.one_of(AIResult, after=n)
+                await scene.events.one_of(AnswerResult, after=n)
                 times.append(len(cdn.asked))
                 if n:
                     scene.sandbox.delete(asked.channel_id, asked.id)
@@ -138,7 +143,7 @@ async def test_an_outage_changes_nothing_of_what_a_log_teaches(tmp_path: Path) -
         asked = sandbox.say("bob", "It does not start", attachments=[log])
         sandbox.say("mira", "Purge it.", reply_to=asked.id)
         async with at_work(tmp_path, cdn, sandbox) as scene:
-            await scene.events.one_of(Filed)
+            await scene.events.one_of(PairFiled)
         assert scene.turns() == [[f"It does not start\n[file latest.log: {SEEN}]", "Purge it."]]
 
 
@@ -147,9 +152,9 @@ async def test_switched_off_files_are_names_and_nothing_is_fetched(tmp_path: Pat
     with cdn_double() as cdn:
         async with at_work(tmp_path, cdn, read_files=False) as scene:
             asked = scene.sandbox.say("bob", "@intern It does not start, why?", attachments=[scene.log()])
-            await scene.events.one_of(AIResult)
+            await scene.events.one_of(AnswerResult)
             scene.sandbox.say("mira", "Purge it.", reply_to=asked.id)
-            await scene.events.one_of(Filed)
+            await scene.events.one_of(PairFiled)
         assert scene.turns() == [["@intern It does not start, why?\n[file: latest.log]", "Purge it."]]
         assert cdn.asked == []
 
@@ -161,7 +166,7 @@ async def test_a_member_who_sends_a_hundred_is_held_to_twenty_an_hour(tmp_path: 
             for n in range(25):
                 files = [scene.log(name=f"{n}-{chr(97 + k) * (k + 1)}.log") for k in range(4)]
                 scene.sandbox.say("bob", f"@intern Why is it locked, take {n}?", attachments=files)
-                await scene.events.one_of(AIResult, after=n)
+                await scene.events.one_of(AnswerResult, after=n)
         assert len(cdn.asked) == 20
 
 
@@ -171,7 +176,7 @@ async def test_a_log_that_cannot_be_fetched_leaves_the_question_to_be_answered(t
         async with at_work(tmp_path, cdn) as scene:
             gone = cdn.attachment("gone.log", Served(status=404), content_type="text/plain")
             scene.sandbox.say("bob", "@intern Which port does the relay listen on?", attachments=[gone])
-            result = await scene.events.one_of(AIResult)
+            result = await scene.events.one_of(AnswerResult)
         assert result.should_reply
         assert "7480" in (result.reply_text or "")
 
@@ -190,17 +195,17 @@ async def test_forgetting_leaves_no_byte_of_a_file(tmp_path: Path, by: str) -> N
     with cdn_double() as cdn:
         async with at_work(tmp_path, cdn, max_questions_per_user_per_hour=0) as scene:
             asked = scene.sandbox.say("bob", "@intern It does not start, why?", attachments=[scene.log()])
-            await scene.events.one_of(AIResult)
+            await scene.events.one_of(AnswerResult)
             scene.sandbox.say("mira", "Purge it.", reply_to=asked.id)
-            await scene.events.one_of(Filed)
+            await scene.events.one_of(PairFiled)
         assert "recordings" in await run_sync(holding, scene.settings, "quokka")
         assert (
             await run_sync(holding, scene.settings, "annsmith")
             == await run_sync(holding, scene.settings, "ann@example")
             == []
         )
-        wanted = Forget(user_id=asked.author.id) if by == "member" else Forget(message_ids=(asked.id,))
+        wanted = ForgetRequest(user_id=asked.author.id) if by == "member" else ForgetRequest(message_ids=(asked.id,))
         with fail_after(30):
             async with open_intern(scene.settings, clock=HandClock()) as intern:
-                await intern.forget(Forget(user_id=wanted.user_id, message_ids=wanted.message_ids, erase=True))
+                await intern.forget(ForgetRequest(user_id=wanted.user_id, message_ids=wanted.message_ids, erase=True))
         assert await run_sync(holding, scene.settings, "quokka") == []

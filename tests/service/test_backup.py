@@ -16,10 +16,10 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import MessageId
 from intern.service.stores import back_up
 from intern.settings.loading import Settings, load_settings
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.documents import Documents
-from intern.stores.sqlite.maintenance import problems, unsearchable
-from intern.stores.sqlite.recordings import Recorded, Recording, RecordingStore
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.documents import DocumentStore
+from intern.stores.sqlite.maintenance import find_broken_indexes, find_problems
+from intern.stores.sqlite.recordings import NewRecording, RecordingStore, StoredRecording
 from tests.search.documents import document
 
 pytestmark = pytest.mark.anyio
@@ -34,8 +34,8 @@ def names_in(folder: Path) -> set[str]:
 
 
 async def filled(settings: Settings, n: int = 20) -> None:
-    async with await Database.open(settings.paths.database) as db:
-        await Documents(db).put([document(f"kb:{i}", f"signing keys number {i}") for i in range(n)])
+    async with await SqliteDatabase.open(settings.paths.database) as db:
+        await DocumentStore(db).replace_documents([document(f"kb:{i}", f"signing keys number {i}") for i in range(n)])
 
 
 async def test_a_backup_holds_all_is_sound_and_can_be_opened_in_place_of_the_database(tmp_path: Path) -> None:
@@ -46,40 +46,40 @@ async def test_a_backup_holds_all_is_sound_and_can_be_opened_in_place_of_the_dat
         assert (done.path, done.bytes) == (str(to), to.stat().st_size)
         assert done.beside == (str(settings.data.dir),)
         assert stat.S_IMODE(to.stat().st_mode) == 0o600
-        assert problems(to, 3) == unsearchable(to) == ()
+        assert find_problems(to, 3) == find_broken_indexes(to) == ()
         shutil.copy(to, tmp_path / "restored.db")
-        async with await Database.open(tmp_path / "restored.db") as db:
-            assert len(await Documents(db).documents("source")) == 20
+        async with await SqliteDatabase.open(tmp_path / "restored.db") as db:
+            assert len(await DocumentStore(db).list_documents("source")) == 20
         assert names_in(tmp_path) == {"backup.db", "data", "restored.db"}
 
 
 async def test_a_backup_holds_no_recording(tmp_path: Path) -> None:
     settings, to = settings_in(tmp_path), tmp_path / "backup.db"
-    row = Recorded(kind="answer", subject="1", at="", outcome="", unfit="", about=(), recording=b"the zebrafish")
+    row = StoredRecording(kind="answer", subject="1", at="", outcome="", unfit="", about=(), recording=b"the zebrafish")
     with fail_after(20):
         await filled(settings)
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             asked = [MessageId("1")]
-            await RecordingStore(db).keep([Recording(row=row, asked=asked, heard=asked)], {"a": b"zebrafish, too"})
+            await RecordingStore(db).save([NewRecording(row=row, asked=asked, heard=asked)], {"a": b"zebrafish, too"})
         await run_sync(back_up, settings, to)
-        assert problems(to, 3) == ()
+        assert find_problems(to, 3) == ()
         assert b"zebrafish" not in to.read_bytes()
-        async with await Database.open(settings.paths.database) as db:
-            assert await RecordingStore(db).of("1")
+        async with await SqliteDatabase.open(settings.paths.database) as db:
+            assert await RecordingStore(db).find_recordings("1")
 
 
 async def test_it_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     with fail_after(30):
-        async with await Database.open(settings.paths.database) as db:
-            store = Documents(db)
+        async with await SqliteDatabase.open(settings.paths.database) as db:
+            store = DocumentStore(db)
             wrote = 0
 
             async def write() -> None:
                 nonlocal wrote
                 while True:
                     # Both or none of each two.
-                    await store.put([document(f"kb:{wrote}", "a " * 400), document(f"kb:{wrote}b", "b")])
+                    await store.replace_documents([document(f"kb:{wrote}", "a " * 400), document(f"kb:{wrote}b", "b")])
                     wrote += 1
 
             async with create_task_group() as tg:
@@ -87,8 +87,8 @@ async def test_it_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
                 for n in range(3):
                     before = wrote
                     await run_sync(back_up, settings, tmp_path / f"{n}.db")
-                    async with await Database.open(tmp_path / f"{n}.db") as copy:
-                        held = len(await Documents(copy).documents("source"))
+                    async with await SqliteDatabase.open(tmp_path / f"{n}.db") as copy:
+                        held = len(await DocumentStore(copy).list_documents("source"))
                     assert held % 2 == 0
                     assert held >= 2 * before
                 tg.cancel_scope.cancel()
@@ -103,7 +103,7 @@ async def test_a_file_that_is_there_is_written_over_on_demand_only(tmp_path: Pat
             back_up(settings, to)
         assert to.read_text() == "mine"
         back_up(settings, to, force=True)
-        assert problems(to, 3) == ()
+        assert find_problems(to, 3) == ()
 
 
 async def test_the_database_is_never_written_over_whatever_it_is_called(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_the_database_is_never_written_over_whatever_it_is_called(tmp_path
         for to in (settings.paths.database, link, hard, wal):
             with pytest.raises(ConfigError, match="the database itself"):
                 back_up(settings, to, force=True)
-        assert problems(settings.paths.database, 3) == ()
+        assert find_problems(settings.paths.database, 3) == ()
 
 
 class Disk(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from intern.core.ids import QAId, TopicName
-from intern.core.records import Approved, Decision, Filed, Moved, Removed, Replaced, Skipped
-from intern.service.browsing import Piece, changes_in, compared
+from intern.core.records import Decision, PairApproved, PairFiled, PairMoved, PairRemoved, PairReplaced, PairSkipped
+from intern.service.browsing import DiffPiece, diff_texts, read_topic_changes
 
 SPOOL, QUOTA = TopicName("spool"), TopicName("quota")
 AT = datetime(2026, 2, 3, tzinfo=UTC)
@@ -14,18 +14,20 @@ ONE, TWO, THREE = (QAId(f"qa_20260203_00000{n}.000000") for n in range(3))
 
 
 def told(*decisions: Decision, topic: TopicName | None = None) -> list[tuple[str, str, QAId]]:
-    return [(each.topic, each.what, each.qa_id) for each in changes_in(decisions) if topic in {None, each.topic}]
+    return [
+        (each.topic, each.what, each.qa_id) for each in read_topic_changes(decisions) if topic in {None, each.topic}
+    ]
 
 
 def test_a_fuller_version_updates_and_an_obsolete_pair_is_removed_by_the_newer_one() -> None:
     decisions: list[Decision] = [
-        Filed(qa_id=ONE, topic=SPOOL, at=AT),
-        Approved(qa_id=TWO, at=AT),
-        Replaced(qa_id=ONE, by=TWO, at=AT),
-        Filed(qa_id=TWO, topic=SPOOL, at=AT + timedelta(hours=1)),
-        Filed(qa_id=THREE, topic=SPOOL, removed=(TWO,), at=AT + timedelta(hours=2)),
+        PairFiled(qa_id=ONE, topic=SPOOL, at=AT),
+        PairApproved(qa_id=TWO, at=AT),
+        PairReplaced(qa_id=ONE, by=TWO, at=AT),
+        PairFiled(qa_id=TWO, topic=SPOOL, at=AT + timedelta(hours=1)),
+        PairFiled(qa_id=THREE, topic=SPOOL, removed=(TWO,), at=AT + timedelta(hours=2)),
     ]
-    added, updated, newer, removed = changes_in(decisions)
+    added, updated, newer, removed = read_topic_changes(decisions)
     assert (added.what, added.qa_id) == ("added", ONE)
     assert (updated.what, updated.qa_id, updated.before) == ("updated", TWO, ONE)
     assert (newer.what, removed.what, removed.qa_id, removed.by) == ("added", "removed", TWO, THREE)
@@ -33,11 +35,11 @@ def test_a_fuller_version_updates_and_an_obsolete_pair_is_removed_by_the_newer_o
 
 def test_a_move_is_told_in_both_topics_and_a_regeneration_that_changes_nothing_in_none() -> None:
     decisions: list[Decision] = [
-        Filed(qa_id=ONE, topic=SPOOL, at=AT),
-        Moved(qa_id=ONE, topic=QUOTA, at=AT),
-        Filed(qa_id=ONE, topic=QUOTA, at=AT),
-        Filed(qa_id=ONE, topic=SPOOL, at=AT),
-        Skipped(qa_id=ONE, reason="covered", at=AT),
+        PairFiled(qa_id=ONE, topic=SPOOL, at=AT),
+        PairMoved(qa_id=ONE, topic=QUOTA, at=AT),
+        PairFiled(qa_id=ONE, topic=QUOTA, at=AT),
+        PairFiled(qa_id=ONE, topic=SPOOL, at=AT),
+        PairSkipped(qa_id=ONE, reason="covered", at=AT),
     ]
     assert told(*decisions) == [
         (SPOOL, "added", ONE),
@@ -51,8 +53,8 @@ def test_a_move_is_told_in_both_topics_and_a_regeneration_that_changes_nothing_i
 
 
 def test_a_version_that_gave_way_to_nothing_is_removed() -> None:
-    gone = Removed(qa_id=TWO, at=AT, reason="withdrawn")
-    assert told(Filed(qa_id=ONE, topic=SPOOL, at=AT), Replaced(qa_id=ONE, by=TWO, at=AT), gone) == [
+    gone = PairRemoved(qa_id=TWO, at=AT, reason="withdrawn")
+    assert told(PairFiled(qa_id=ONE, topic=SPOOL, at=AT), PairReplaced(qa_id=ONE, by=TWO, at=AT), gone) == [
         (SPOOL, "added", ONE),
         (SPOOL, "removed", ONE),
     ]
@@ -61,17 +63,17 @@ def test_a_version_that_gave_way_to_nothing_is_removed() -> None:
 def test_texts_are_compared_by_lines_and_lines_that_changed_by_words() -> None:
     before = "User: How?\nTeam: Run purge, then wait a minute.\nUser: ty"
     after = "User: How?\nTeam: Run purge, then wait two minutes.\nTeam: And restart.\nUser: ty"
-    pieces = compared(before, after)
+    pieces = diff_texts(before, after)
     assert "".join(text for kind, text in pieces if kind != "added") == before
     assert "".join(text for kind, text in pieces if kind != "removed") == after
-    assert Piece("removed", "a") in pieces
-    assert Piece("added", "two") in pieces
+    assert DiffPiece("removed", "a") in pieces
+    assert DiffPiece("added", "two") in pieces
     assert pieces[0].text.startswith("User: How?\n")
 
 
 def test_texts_too_long_to_compare_and_long_equal_parts_are_cut() -> None:
     lines = [f"line {n}\n" for n in range(2_000)]
-    assert [each.kind for each in compared("".join(lines), "".join(lines[1:]))] == ["removed", "added"]
-    same = compared("a " * 2_000, "a " * 2_000)
+    assert [each.kind for each in diff_texts("".join(lines), "".join(lines[1:]))] == ["removed", "added"]
+    same = diff_texts("a " * 2_000, "a " * 2_000)
     assert [each.kind for each in same] == ["same"]
     assert len(same[0].text) < 500

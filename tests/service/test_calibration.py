@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from intern.core.flow import Reply
 from intern.core.ids import MessageId
 from intern.core.records import CapturedPair
-from intern.frontends.words import calibration
-from intern.service.calibration import calibrate, setup_of
+from intern.frontends.words import describe_calibration
+from intern.service.calibration import calibrate, describe_setup
 from intern.service.monitoring import CalibrationWatch
 from intern.settings.loading import Settings
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.judgements import Judge, Judgement, JudgementStore, judged_in
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.judgements import Judge, Judgement, JudgementStore, read_judgements
 from tests.at_work import Watching, at_work, settings_in
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
@@ -30,7 +30,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncGenerator[JudgementStore]:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         yield JudgementStore(db, clock=HandClock())
 
 
@@ -42,7 +42,7 @@ def judged(
         Judgement(
             question_id=MessageId(str(first + n)),
             judge=judge,
-            setup=setup_of(SETTINGS),
+            setup=describe_setup(SETTINGS),
             score=0.6,
             wrong=n < wrong,
             at=at,
@@ -53,7 +53,7 @@ def judged(
 
 async def note_of(store: JudgementStore) -> str:
     watch = CalibrationWatch(store.db, SETTINGS)
-    await watch.look()
+    await watch.check()
     return "".join(each.note for each in watch.checks())
 
 
@@ -62,7 +62,7 @@ async def test_with_too_few_judged_answers_nothing_changes_and_the_missing_ones_
 ) -> None:
     stands = await calibrate(store, SETTINGS, judged(40))
     assert stands.current is None
-    lines = list(calibration(stands))
+    lines = list(describe_calibration(stands))
     assert "Nothing is calibrated: answers are given as the checks allow." in lines
     assert lines[-1].startswith("5 more judged answers are needed, if all are right: 45 right ones are the least")
     assert await note_of(store) == ""
@@ -73,7 +73,7 @@ async def test_where_enough_is_judged_and_no_score_keeps_to_the_bound_answers_en
 ) -> None:
     stands = await calibrate(store, SETTINGS, judged(30, 20))
     assert stands.gives_none
-    assert "no score keeps to ai.max_wrong = 0.05" in "\n".join(calibration(stands))
+    assert "no score keeps to ai.max_wrong = 0.05" in "\n".join(describe_calibration(stands))
     note = await note_of(store)
     assert note.startswith("no answers are given: 20 of 50 judged answers were wrong")
     assert "raise ai.max_wrong" in note
@@ -104,7 +104,9 @@ async def test_a_score_that_can_be_shown_no_more_stays_and_is_told(store: Judgem
     assert (stands.found, stands.none_keeps) == (None, False)
     assert stands.current is not None
     assert stands.current.score == 0.6
-    assert "no score can be shown to keep to ai.max_wrong; the one in use stays." in "\n".join(calibration(stands))
+    assert "no score can be shown to keep to ai.max_wrong; the one in use stays." in "\n".join(
+        describe_calibration(stands)
+    )
 
 
 @pytest.mark.rest
@@ -122,8 +124,8 @@ async def test_a_deletion_and_the_teams_words_judge_the_answers_of_a_bot_at_work
         sandbox.say("mira", "It is 7481 by now.", reply_to=asked[1].id, channel_id=places[1])
         await seen.one_of(CapturedPair)
     settings = settings_in(tmp_path / "data")
-    async with await Database.open(settings.paths.database) as db:
-        judged = await db.read(lambda tx: judged_in(tx, setup_of(settings)))
+    async with await SqliteDatabase.open(settings.paths.database) as db:
+        judged = await db.read(lambda tx: read_judgements(tx, describe_setup(settings)))
     assert {(each.question_id, each.judge, each.wrong) for each in judged} == {
         (asked[0].id, "deletion", True),
         (asked[1].id, "team", True),

@@ -21,18 +21,18 @@ import pytest
 from anyio import Lock, fail_after
 from anyio.to_thread import run_sync
 
-from intern.chat.conversations import capture_of
-from intern.core.ids import MessageId, position_of
-from intern.core.records import Moved
-from intern.learning.forgetting import Forget
+from intern.chat.conversations import build_capture
+from intern.core.ids import MessageId, parse_position
+from intern.core.records import PairMoved
+from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
-from intern.service.databases import at_rest, open_database
+from intern.service.databases import open_database, open_read_only
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.database import Database, Transaction
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.engines import Rows, Schemas
 from tests.fakes import HandClock
 from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
@@ -95,13 +95,13 @@ class WatchedDatabase(Database):
         self._tell = tell
         self._turn = Lock()  # so that nothing is written while the folder is copied
 
-    def of(self, community: str) -> Self:
-        other = super().of(community)
-        other._db = self._db.of(community)
+    def for_community(self, community: str) -> Self:
+        other = super().for_community(community)
+        other._db = self._db.for_community(community)
         return other
 
-    async def hold(self, *, beside_leases: bool = False) -> None:
-        await self._db.hold(beside_leases=beside_leases)
+    async def lock_community(self, *, beside_leases: bool = False) -> None:
+        await self._db.lock_community(beside_leases=beside_leases)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         async with self._turn:
@@ -112,15 +112,15 @@ class WatchedDatabase(Database):
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         return await self._db.read(work, steady=steady)
 
-    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        return self._db.look(work, steady=steady)
+    def read_blocking(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        return self._db.read_blocking(work, steady=steady)
 
     async def scrub(self) -> None:
         await self._db.scrub()
         await run_sync(self._tell, "scrub")
 
     async def close(self) -> None:
-        await self._close_others()
+        await self._close_dependents()
         await self._db.close()
 
 
@@ -169,7 +169,7 @@ class Life:
 
     async def live(self, acts: list[Act], clock: HandClock) -> None:
         async with WatchedDatabase(await open_database(self.settings), self._copy) as db:
-            await db.hold()
+            await db.lock_community()
             writer = await run_sync(Writer, self.settings, db, _model(), clock, self.files)
             for act in acts:
                 clock.turn(seconds=1)
@@ -203,11 +203,11 @@ def _settings(folder: Path, url: str) -> Settings:
 async def _do(act: Act, writer: Writer) -> None:
     match act:
         case Taught():
-            await writer.learning.keep(capture_of(act.request()))
+            await writer.learning.keep(build_capture(act.request()))
         case Deleted(message_ids=ids):
             await writer.learning.withdraw(ids)
         case Forgotten(message_ids=ids, erase=erase):
-            await writer.forget(Forget(message_ids=ids, erase=erase))
+            await writer.forget(ForgetRequest(message_ids=ids, erase=erase))
         case Asked(kind="index"):
             await writer.indexing.refresh()
         case Asked():
@@ -248,16 +248,16 @@ async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_ca
     def looked_at(step: int) -> bool:
         return rest and (is_soak or step % _MORE == 0) if step % _OFTEN else not rest
 
-    clock = HandClock(position_of(MessageId("1467356551315456000")).time)
+    clock = HandClock(parse_position(MessageId("1467356551315456000")).time)
     acts = _acts()
     with server.emptied() if server else nullcontext("") as schema:
         life = Life(tmp_path, server, schema, looked_at)
         with fail_after(200):
             await life.live(acts, clock)
         assert faults(life.settings, life.told) == []
-        decisions = Knowledge(at_rest(life.settings)).all()
+        decisions = KnowledgeStore(open_read_only(life.settings)).read_decisions()
     assert {type(act) for act in acts} == {Taught, Deleted, Forgotten, Asked}
-    assert any(isinstance(decision, Moved) for decision in decisions)
+    assert any(isinstance(decision, PairMoved) for decision in decisions)
     assert life.steps > 600
     assert len(life.left) >= life.steps // _OFTEN
     for left in life.left:
@@ -269,7 +269,7 @@ async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_ca
 async def _faults_after(left: Left, settings: Settings, clock: HandClock) -> list[str]:
     found = faults(settings, left.told, left.doing)
     async with await open_database(settings) as db:
-        await db.hold()
+        await db.lock_community()
         writer = await run_sync(Writer, settings, db, _model(), clock)
         if left.doing is not None:
             await _do(left.doing, writer)

@@ -14,32 +14,32 @@ from anyio import fail_after, move_on_after
 from anyio.to_thread import run_sync
 
 from intern.core.errors import ModelReplyError, ModelUnavailableError
-from intern.core.flow import Failed, Filing, Skip, Topic
+from intern.core.flow import FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import ConversationId, MessageId, TopicName, UserId
 from intern.core.records import (
-    Approved,
     Capture,
     CapturedPair,
     Decision,
-    Moved,
-    Rejected,
+    PairApproved,
+    PairMoved,
+    PairRejected,
+    PairSkipped,
     SearchFilter,
     SearchKind,
-    Skipped,
     Speaker,
     Turn,
 )
 from intern.facts.extracting import PAUSES
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
-from intern.facts.reconciling import Retirement
-from intern.learning.forgetting import Forget
+from intern.facts.reconciling import FactRetirement
+from intern.learning.forgetting import ForgetRequest
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
-from intern.search.finding import Finder
+from intern.search.finding import HybridSearch
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.documents import Documents
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.documents import DocumentStore
 from intern.stores.sqlite.facts import FactFilter
 from tests.fakes import HandClock, ScriptedModel
 
@@ -109,7 +109,7 @@ class Shop:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Writer]:
         with fail_after(30):
-            async with await Database.open(self.settings.paths.database) as self.db:
+            async with await SqliteDatabase.open(self.settings.paths.database) as self.db:
                 self.work = await run_sync(Writer, self.settings, self.db, self.model, self.clock)
                 yield self.work
 
@@ -140,7 +140,7 @@ class Shop:
     ) -> CapturedPair:
         """Captured, filed, and read."""
         pair = await self.captured(*said, conversation=conversation, at=at)
-        await self.work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        await self.work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
         await self.work.extraction.catch_up()
         return pair
 
@@ -151,7 +151,7 @@ class Shop:
         return [each.content for each in await self.work.extraction.facts.all(FactFilter(active=active))]
 
     async def found(self, text: str) -> list[str]:
-        finds = await Finder(self.work.stores.search).find(text, SearchFilter(kinds=("nugget", "fact")), 10)
+        finds = await HybridSearch(self.work.stores.search).find(text, SearchFilter(kinds=("nugget", "fact")), 10)
         return [each.document.kind for each in finds]
 
     def calls(self) -> int:
@@ -183,7 +183,7 @@ async def test_names_of_who_wrote_and_of_who_is_addressed_reach_no_model_and_not
         assert all(
             name not in each.read_text() for each in shop.settings.paths.raw.iterdir() for name in ("Zoë", "anna")
         )
-        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        await work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
         await work.extraction.catch_up()
         [call] = shop.model.calls(EXTRACT)
         [kept] = await shop.nuggets()
@@ -206,9 +206,9 @@ async def test_who_is_forgotten_is_known_by_no_name(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     async with shop.open() as work:
         await shop.captured(ASKED, ANSWERED, named={MIA: ("mia_the_quokka",), ANN: ("ann",)})
-        assert await work.stores.names.of((MIA,)) == {MIA: ("mia_the_quokka",)}
-        await work.forget(Forget(user_id=MIA, erase=True))
-        assert await work.stores.names.of((MIA, ANN)) == {ANN: ("ann",)}
+        assert await work.stores.names.read_names((MIA,)) == {MIA: ("mia_the_quokka",)}
+        await work.forget(ForgetRequest(user_id=MIA, erase=True))
+        assert await work.stores.names.read_names((MIA, ANN)) == {ANN: ("ann",)}
         # What was on its way comes too late.
         await work.learning.keep(
             Capture(
@@ -220,7 +220,7 @@ async def test_who_is_forgotten_is_known_by_no_name(tmp_path: Path) -> None:
                 answered_at=shop.clock.now(),
             )
         )
-        assert await work.stores.names.of((MIA, ANN)) == {ANN: ("ann",)}
+        assert await work.stores.names.read_names((MIA, ANN)) == {ANN: ("ann",)}
     assert shop.holding("mia_the_quokka") == []
 
 
@@ -248,25 +248,27 @@ async def test_thanks_that_join_a_conversation_ask_no_model_and_a_regeneration_d
     shop.model.always(CLASSIFY, ClassifyOut(skip=not kept, topic_name="spool" if kept else ""))
     async with shop.open() as work:
         first = await shop.captured(ASKED, ANSWERED)
-        await work.learning.file(Filing(pair=first, choice=await work.learning.choose_topic(first)))
+        await work.learning.file(FilingDecision(pair=first, choice=await work.learning.choose_topic(first)))
         await work.extraction.catch_up()
         asked = len(shop.model.calls(CLASSIFY)), shop.calls()
         assert asked == (1, int(kept))
         for said in ((THANKS,), (THANKS, (4, MIA, "🎉"))):
             fuller = await shop.captured(ASKED, ANSWERED, *said)
-            decision = await work.learning.file(Filing(pair=fuller, choice=await work.learning.choose_topic(fuller)))
-            assert isinstance(decision, Skipped)
+            decision = await work.learning.file(
+                FilingDecision(pair=fuller, choice=await work.learning.choose_topic(fuller))
+            )
+            assert isinstance(decision, PairSkipped)
             await work.extraction.catch_up()
         assert (len(shop.model.calls(CLASSIFY)), shop.calls()) == asked
-        assert work.stores.knowledge.topic_of(first.qa_id) == (SPOOL if kept else None)
+        assert work.stores.knowledge.find_topic(first.qa_id) == (SPOOL if kept else None)
         if kept:
             await work.learning.regenerate()
             await work.extraction.catch_up()
             assert shop.calls() == asked[1]
-            assert work.stores.knowledge.topic_of(first.qa_id) == SPOOL
+            assert work.stores.knowledge.find_topic(first.qa_id) == SPOOL
         else:
             approved = await shop.captured(ASKED, ANSWERED, THANKS, (5, MIA, "👍"))
-            await decided(work, Approved(qa_id=approved.qa_id, at=shop.clock.now()))
+            await decided(work, PairApproved(qa_id=approved.qa_id, at=shop.clock.now()))
             await work.learning.choose_topic(approved)
             assert len(shop.model.calls(CLASSIFY)) == 2  # a person's word counts
 
@@ -282,7 +284,7 @@ async def test_what_changes_a_conversation_is_filed_whatever_it_says(
     async with shop.open() as work:
         await shop.taught(ASKED, ANSWERED)
         await shop.taught(*edited)
-        [block] = work.stores.knowledge.read(SPOOL)
+        [block] = work.stores.knowledge.read_topic(SPOOL)
         assert [turn.text for turn in block.turns] == [text for _, _, text in edited]
         assert shop.calls() == 2
 
@@ -301,10 +303,10 @@ async def test_a_conversation_whose_messages_are_not_its_turns_is_read_and_goes_
     shop.settings.paths.raw.mkdir(parents=True)
     (shop.settings.paths.raw / "2026-W05.txt").write_text(sample)
     async with shop.open() as work:
-        [pair] = await work.learning.after(None)
-        assert await work.extraction.take_up() == {"unknown": 1}
-        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
-        assert await work.extraction.take_up() == {"extracted": 1}
+        [pair] = await work.learning.read_pairs_after(None)
+        assert await work.extraction.extract_unread() == {"unknown": 1}
+        await work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
+        assert await work.extraction.extract_unread() == {"extracted": 1}
         [made] = await work.extraction.nuggets.all()
         assert made.source_message_ids == pair.message_ids
         assert sorted(await shop.found("quokka docker")) == ["fact", "nugget"]
@@ -320,7 +322,7 @@ async def test_nothing_that_was_read_is_read_again_after_a_restart_or_repeated_d
         await shop.taught(ASKED, ANSWERED)
     async with shop.open() as work:
         await work.extraction.catch_up()
-        await work.extraction.followed(0)
+        await work.extraction.save_position(0)
         assert await work.extraction.catch_up() == 1
         assert shop.calls() == 1
         assert len(await shop.nuggets()) == 1
@@ -334,10 +336,10 @@ async def test_what_was_filed_while_extraction_was_off_or_was_too_short_is_read_
         await shop.taught(ASKED, ANSWERED)
         assert (shop.calls(), await shop.nuggets()) == (0, [])
         told: list[tuple[int, int]] = []
-        assert await work.extraction.take_up(lambda done, of: told.append((done, of))) == {"extracted": 1}
+        assert await work.extraction.extract_unread(lambda done, of: told.append((done, of))) == {"extracted": 1}
         assert told == [(1, 1)]
         assert len(await shop.nuggets()) == 1
-        assert await work.extraction.take_up() == {"unchanged": 1}
+        assert await work.extraction.extract_unread() == {"unchanged": 1}
         assert await work.extraction.catch_up() == 0
         assert len(await shop.nuggets()) == 1
 
@@ -349,7 +351,7 @@ async def test_what_was_filed_while_extraction_was_off_or_was_too_short_is_read_
     async with shop.open() as work:
         await work.extraction.catch_up()
         assert shop.calls() == 1
-        assert await work.extraction.take_up() == {"unchanged": 1, "extracted": 1}
+        assert await work.extraction.extract_unread() == {"unchanged": 1, "extracted": 1}
 
 
 def _with(shop: Shop, **extraction: Any) -> Settings:
@@ -366,8 +368,8 @@ async def test_a_command_reads_no_more_conversations_in_a_minute_than_wanted(tmp
     async with shop.open() as work:
         for n in range(1, 6):
             pair = await shop.captured((10 * n, MIA, "Why?"), (10 * n + 1, ANN, "So."), conversation=f"thread_{n}")
-            await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
-        for read in (work.extraction.catch_up, work.extraction.take_up):
+            await work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
+        for read in (work.extraction.catch_up, work.extraction.extract_unread):
             with move_on_after(1):
                 await read()
             assert shop.calls() == 2
@@ -376,20 +378,20 @@ async def test_a_command_reads_no_more_conversations_in_a_minute_than_wanted(tmp
 async def test_nothing_skipped_parked_waiting_or_rejected_gets_in(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     async with shop.open() as work:
-        choices: list[Skip | Failed] = [Skip(reason="chatter"), Failed(reason="no idea")]
+        choices: list[SkipChoice | FailedChoice] = [SkipChoice(reason="chatter"), FailedChoice(reason="no idea")]
         for n, choice in enumerate(choices):
             pair = await shop.captured(
                 (50 + 10 * n, MIA, "Why?"), (51 + 10 * n, ANN, "So."), conversation=f"thread_{n + 5}"
             )
-            await work.learning.file(Filing(pair=pair, choice=choice))
+            await work.learning.file(FilingDecision(pair=pair, choice=choice))
         await shop.captured(ASKED, ANSWERED)  # nobody has decided about it yet
         await work.extraction.catch_up()
     shop.settings = load_settings(environ={}, overrides={"data": {"dir": str(tmp_path)}, "kb": {"review": True}})
     async with shop.open() as work:
         waiting = await shop.captured((21, MIA, "Where?"), (22, ANN, "There."), conversation="thread_8")
-        await work.learning.file(Filing(pair=waiting, choice=Topic(name=SPOOL)))
+        await work.learning.file(FilingDecision(pair=waiting, choice=TopicChoice(name=SPOOL)))
         await work.extraction.catch_up()
-        await decided(work, Rejected(qa_id=waiting.qa_id, at=shop.clock.now()))
+        await decided(work, PairRejected(qa_id=waiting.qa_id, at=shop.clock.now()))
         await work.extraction.catch_up()
         assert shop.calls() == 0
         assert await shop.nuggets() == []
@@ -400,11 +402,11 @@ async def test_what_was_approved_is_read_once_it_is_filed(tmp_path: Path) -> Non
     shop.settings = load_settings(environ={}, overrides={"data": {"dir": str(tmp_path)}, "kb": {"review": True}})
     async with shop.open() as work:
         pair = await shop.captured(ASKED, ANSWERED)
-        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
-        await decided(work, Approved(qa_id=pair.qa_id, at=shop.clock.now()))
+        await work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
+        await decided(work, PairApproved(qa_id=pair.qa_id, at=shop.clock.now()))
         await work.extraction.catch_up()
         assert shop.calls() == 0
-        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        await work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
         await work.extraction.catch_up()
         assert len(await shop.nuggets()) == 1
 
@@ -426,7 +428,7 @@ async def test_a_newer_version_that_waits_leaves_the_one_that_stands(tmp_path: P
     async with shop.open() as work:
         await shop.taught(ASKED, ANSWERED)
         await shop.captured(ASKED, ANSWERED, MORE, ANSWERED_MORE)
-        await work.extraction.followed(0)
+        await work.extraction.save_position(0)
         await work.extraction.catch_up()
         assert len(await shop.nuggets()) == 1
         assert shop.calls() == 1
@@ -469,7 +471,7 @@ async def test_a_split_of_topics_costs_no_call(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     async with shop.open() as work:
         pair = await shop.taught(ASKED, ANSWERED)
-        await decided(work, Moved(qa_id=pair.qa_id, topic=TopicName("elsewhere"), at=shop.clock.now()))
+        await decided(work, PairMoved(qa_id=pair.qa_id, topic=TopicName("elsewhere"), at=shop.clock.now()))
         assert await work.extraction.catch_up() == 1
         assert shop.calls() == 1
         assert len(await shop.nuggets()) == 1
@@ -507,27 +509,27 @@ async def test_a_failure_is_told_from_nothing_to_learn_tried_again_and_parked_at
     shop.model.always(EXTRACT, ModelReplyError("it sang"))
     async with shop.open() as work:
         await shop.taught(ASKED, ANSWERED)
-        entry = await work.extraction.log.entry(QUOKKA)
+        entry = await work.extraction.log.read_entry(QUOKKA)
         assert entry is not None
         assert (entry.error, entry.attempts, entry.next_at) == ("it sang", 1, shop.clock.now() + PAUSES[0])
-        due = await work.extraction.due(frozenset())
+        due = await work.extraction.find_next_due(frozenset())
         assert (due.record, due.seconds) == (None, PAUSES[0].total_seconds())
         for pause in PAUSES:
             shop.clock.turn(seconds=pause.total_seconds())
-            due = await work.extraction.due(frozenset())
+            due = await work.extraction.find_next_due(frozenset())
             assert due.record is not None
             assert due.record.conversations == (QUOKKA,)
             assert await work.extraction.extract(QUOKKA) == "failed"
-        parked = await work.extraction.log.entry(QUOKKA)
+        parked = await work.extraction.log.read_entry(QUOKKA)
         assert parked is not None
         assert (parked.attempts, parked.next_at) == (3, None)
-        assert (await work.extraction.due(frozenset())).seconds is None
+        assert (await work.extraction.find_next_due(frozenset())).seconds is None
         shop.clock.turn(days=30)
         assert await work.extraction.extract(QUOKKA) == "failed"
         assert shop.calls() == 3
         shop.model.always(EXTRACT, learned())
         await shop.taught(ASKED, ANSWERED, MORE)
-        nothing = await work.extraction.log.entry(QUOKKA)
+        nothing = await work.extraction.log.read_entry(QUOKKA)
         assert nothing is not None
         assert (nothing.error, nothing.nuggets_extracted) == (None, 0)
 
@@ -538,7 +540,7 @@ async def test_an_absent_model_changes_nothing_and_the_log_goes_on_from_there(tm
     async with shop.open() as work:
         with pytest.raises(ModelUnavailableError):
             await shop.taught(ASKED, ANSWERED)
-        assert await work.extraction.log.entry(QUOKKA) is None
+        assert await work.extraction.log.read_entry(QUOKKA) is None
     async with shop.open() as work:
         await work.extraction.catch_up()
         assert len(await shop.nuggets()) == 1
@@ -562,7 +564,7 @@ async def test_without_auto_nothing_is_read_and_what_was_learned_still_goes(tmp_
     async with shop.open() as work:
         await shop.taught((11, MIA, "Which port?"), (12, ANN, "7480"), conversation="thread_2")
         assert shop.calls() == 1
-        await work.extraction.followed(0)
+        await work.extraction.save_position(0)
         await work.extraction.catch_up()
         assert len(await shop.nuggets()) == 1
         await shop.taught((2, ANN, "Something else."))
@@ -596,11 +598,11 @@ async def test_a_fact_that_is_updated_is_found_as_retired_only(tmp_path: Path) -
         await shop.taught((11, MIA, "Which port does the relay use?"), (12, ANN, "9000 now"), conversation="thread_2")
         assert await shop.facts() == ["The relay listens on port 9000 by default."]
         assert len(await shop.facts(active=None)) == 2
-        finds = await Finder(shop.work.stores.search).find(
+        finds = await HybridSearch(shop.work.stores.search).find(
             "relay port", SearchFilter(kinds=("fact",), retired=True), 10
         )
         assert sorted(each.document.status for each in finds) == ["active", "retired"]
-        [found] = await Finder(shop.work.stores.search).find("relay port", SearchFilter(kinds=("fact",)), 10)
+        [found] = await HybridSearch(shop.work.stores.search).find("relay port", SearchFilter(kinds=("fact",)), 10)
         assert found.document.status == "active"
 
 
@@ -625,7 +627,7 @@ async def test_what_was_forgotten_stands_in_no_nugget_fact_or_search_row(tmp_pat
         await shop.taught(ASKED, ANSWERED)
         await shop.taught((11, ANN, "The numbats."), (12, MIA, "Who?"), conversation="thread_2")
         assert "intern.db-wal" in shop.holding("wombats")
-        await work.forget(Forget(user_id=ANN, erase=erase))
+        await work.forget(ForgetRequest(user_id=ANN, erase=erase))
         await work.extraction.catch_up()
         assert await shop.nuggets() == []
         assert await shop.facts(active=None) == []
@@ -640,14 +642,14 @@ async def test_the_search_is_made_true_after_a_kill_between_two_writes(tmp_path:
     shop = Shop(tmp_path)
     async with shop.open():
         await shop.taught(ASKED, ANSWERED)
-        documents = Documents(shop.db)
+        documents = DocumentStore(shop.db)
         for kind in KINDS:
-            await documents.drop([each.source_id for each in await documents.documents(kind)])
+            await documents.delete_sources([each.source_id for each in await documents.list_documents(kind)])
         assert await shop.found("wombats") == []
     async with shop.open() as work:
-        assert await work.extraction.extractor.mend() == 2
+        assert await work.extraction.extractor.repair_search() == 2
         assert sorted(await shop.found("wombats")) == ["fact", "nugget"]
-        assert await work.extraction.extractor.mend() == 0
+        assert await work.extraction.extractor.repair_search() == 0
 
 
 async def test_what_others_said_is_learned_anew_though_it_was_read_between_tombstone_and_forgetting(
@@ -665,8 +667,8 @@ async def test_what_others_said_is_learned_anew_though_it_was_read_between_tombs
             await forgetting(message_ids)
 
         work.extraction.extractor.forget = late  # type: ignore[method-assign]
-        await work.forget(Forget(user_id=MIA))
-        due = await work.extraction.due(frozenset())
+        await work.forget(ForgetRequest(user_id=MIA))
+        due = await work.extraction.find_next_due(frozenset())
         assert due.record is not None
         assert due.record.conversations == (QUOKKA,)
     async with shop.open() as work:  # nobody forgets it over a restart
@@ -674,7 +676,7 @@ async def test_what_others_said_is_learned_anew_though_it_was_read_between_tombs
         [left] = await shop.nuggets()
         assert "wombats" in left
         assert "quokka" not in left
-        assert (await work.extraction.due(frozenset())).record is None
+        assert (await work.extraction.find_next_due(frozenset())).record is None
 
 
 async def test_the_text_of_a_deleted_message_is_found_nowhere(tmp_path: Path) -> None:
@@ -700,8 +702,10 @@ async def test_retiring_and_forgetting_look_at_what_they_touch_only(
         for store, name in ((work.stores.search, "stamps"), (work.extraction.nuggets, "stamps")):
             monkeypatch.setattr(store, name, looked_at_all)
         for fact_id in [each.id for each in await work.extraction.facts.all(FactFilter())]:
-            await work.extraction.retire(Retirement(fact_id=fact_id, why="wrong"))
-        finds = await Finder(work.stores.search).find("wombats", SearchFilter(kinds=("fact",), status="retired"), 10)
+            await work.extraction.retire(FactRetirement(fact_id=fact_id, why="wrong"))
+        finds = await HybridSearch(work.stores.search).find(
+            "wombats", SearchFilter(kinds=("fact",), status="retired"), 10
+        )
         assert [each.document.status for each in finds] == ["retired"]
         await work.extraction.forget([MessageId("2")])
         assert await shop.found("wombats") == []
@@ -715,7 +719,7 @@ async def test_what_an_operator_retired_is_shown_as_that_and_stays_so_after_an_e
         await shop.taught(ASKED, ANSWERED)
         [wrong] = await work.extraction.facts.all(FactFilter())
         shop.clock.turn(minutes=1)
-        await work.extraction.retire(Retirement(fact_id=wrong.id, why="wrong"))
+        await work.extraction.retire(FactRetirement(fact_id=wrong.id, why="wrong"))
         for wording in ("Every night, by decree, somebody purges the spool.", "By decree the spool is purged nightly."):
             shop.model.next(EXTRACT, learned("x", facts=(fact(wording),)))
             await shop.taught(
@@ -732,7 +736,7 @@ async def test_a_change_of_settings_reaches_stored_facts_at_the_next_start(tmp_p
     data = {"data": {"dir": str(tmp_path)}}
     shop.settings = load_settings(environ={}, overrides={**data, "facts": {"keep_secret": True}})
     async with shop.open() as work:
-        await work.extraction.extractor.mend()
+        await work.extraction.extractor.repair_search()
         taught = (fact("The password of the spool is hunter2."), fact("The spool is purged by wombats."))
         shop.model.next(EXTRACT, learned(facts=taught))
         await shop.taught(ASKED, ANSWERED)
@@ -740,10 +744,10 @@ async def test_a_change_of_settings_reaches_stored_facts_at_the_next_start(tmp_p
     rule = {"contains": "wombats", "visibility": "private"}
     shop.settings = load_settings(environ={}, overrides={**data, "facts": {"overrides": [rule]}})
     async with shop.open() as work:
-        await work.extraction.extractor.mend()
+        await work.extraction.extractor.repair_search()
         [left] = await work.extraction.facts.all(FactFilter(active=None, secret=True))
         assert (left.content, left.visibility) == ("The spool is purged by wombats.", "private")
-        [found] = await Finder(work.stores.search).find("wombats", SearchFilter(kinds=("fact",)), 10)
+        [found] = await HybridSearch(work.stores.search).find("wombats", SearchFilter(kinds=("fact",)), 10)
         assert found.document.visibility == "private"
         await shop.db.scrub()
     assert shop.holding("hunter2") == []

@@ -17,13 +17,13 @@ from anyio.to_thread import run_sync
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from intern.actors.job_worker import do_forever
+from intern.actors.job_worker import do_jobs_forever
 from intern.core.errors import ConfigError, ModelUnavailableError
-from intern.core.flow import CaptureRequest, Filing, Topic
+from intern.core.flow import CaptureRequest, FilingDecision, TopicChoice
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName, UserId, position_at
 from intern.core.messages import Author, ChatMessage, Image, MemberRoles
-from intern.core.records import Capture, CapturedPair, Filed, Forgotten, Removed, Speaker, Turn
-from intern.learning.forgetting import Forget, Forgot
+from intern.core.records import Capture, CapturedPair, MessagesForgotten, PairFiled, PairRemoved, Speaker, Turn
+from intern.learning.forgetting import ForgetRequest, ForgetResult
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.service.databases import open_database
@@ -32,10 +32,10 @@ from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
-from intern.stores.sqlite.knowledge import Draft
+from intern.stores.sqlite.knowledge import KnowledgeDraft
 from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import FeedbackStore, TraceStore
-from intern.stores.sqlite.work import Job, Jobs
+from intern.stores.sqlite.work import Job, JobQueue
 from tests import samples
 from tests.engines import Schemas
 from tests.fakes import HandClock, ScriptedModel
@@ -75,7 +75,7 @@ class Shop:
         self.clock.turn(seconds=1)
         pair = await self.work.learning.keep(capture(thread, *said))
         if pair is not None:
-            await self.work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+            await self.work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
         return pair
 
     def holding(self, word: str) -> list[str]:
@@ -137,29 +137,29 @@ async def everything(shop: Shop) -> None:
     topics = shop.settings.paths.topics
     await shop.work.stores.files.catch_up()
     (topics / ".spool.txt.edited").write_bytes((topics / "spool.txt").read_bytes())
-    jobs = Jobs(shop.db)
+    jobs = JobQueue(shop.db)
     payload = msgspec.json.encode(capture("1", QUESTION, ANSWER, THANKS))
     for state in ("finished", "waiting"):
         job_id = await jobs.submit("capture", payload, key=state)
         if state == "finished":
             await jobs.claim()
-            pair = next(iter(shop.work.stores.archive.after(None)))
+            pair = next(iter(shop.work.stores.archive.pairs_after(None)))
             await jobs.finish(job_id, result=msgspec.json.encode(pair))
     await jobs.submit("import", msgspec.json.encode([capture("5", QUESTION, ANSWER), capture("2", OTHER)]), key="")
     await shop.work.stores.pending.add(waiting("1", QUESTION, ANSWER))
     await shop.work.stores.pending.add(
         waiting("7", (31, MIA, "My quokka again?"), (32, TOM, "Mine too?"), (33, ANN, "Yes."))
     )
-    await shop.work.stores.pending.keep_texts({(message(n), "9"): "ERROR: the quokka is locked" for n in (1, 31)})
+    await shop.work.stores.pending.save_texts({(message(n), "9"): "ERROR: the quokka is locked" for n in (1, 31)})
     ledger = Outbox(shop.db, clock=shop.clock)
     for question, ending in ((QUESTION, "open"), (OTHER, "finished")):
         await ledger.begin(
             samples.reply(message(question[0]), ChannelId("7"), "in_place"), [f"As you said: {QUESTION[2]}"]
         )
         if ending == "finished":
-            await ledger.finished(message(question[0]))
+            await ledger.mark_finished(message(question[0]))
     traces = TraceStore(shop.db, clock=shop.clock)
-    await traces.keep([message(1)], ChannelId("7"), outcome="silent", reason=QUESTION[2])
+    await traces.save([message(1)], ChannelId("7"), outcome="silent", reason=QUESTION[2])
     said = {
         "answer": QUESTION[2],
         "quotes": [QUESTION[2]],
@@ -168,7 +168,7 @@ async def everything(shop: Shop) -> None:
         "error": QUESTION[2],
     }
     debug = {"gate": {"reason": QUESTION[2]}, "generation": {**said, "quotes_count": 1}, "error": QUESTION[2]}
-    await traces.keep([message(11)], ChannelId("7"), outcome="answered", debug=debug)
+    await traces.save([message(11)], ChannelId("7"), outcome="answered", debug=debug)
     await FeedbackStore(shop.db, clock=shop.clock).vote(message(11), MIA, up=True)
     hers = replace(samples.message(QUESTION[2]), id=message(1), author=samples.author("mia"))
     hers = replace(hers, author=replace(hers.author, id=MIA))
@@ -180,14 +180,14 @@ async def everything(shop: Shop) -> None:
 async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -> None:
     async with shop.open() as work:
         await everything(shop)
-        await work.stores.roles.keep([MemberRoles(GuildId("1"), member, (RoleId("7"),)) for member in (MIA, TOM)])
+        await work.stores.roles.save([MemberRoles(GuildId("1"), member, (RoleId("7"),)) for member in (MIA, TOM)])
         assert {"team-knowledge/index-team.txt", "team-knowledge/topics/spool.txt"} <= set(shop.holding("quokka"))
-        done = await work.forget(Forget(user_id=MIA))
+        done = await work.forget(ForgetRequest(user_id=MIA))
 
-        assert done == Forgot(found=True, messages=3, captures=2, topics=(SPOOL,))
+        assert done == ForgetResult(found=True, messages=3, captures=2, topics=(SPOOL,))
         [raw, *others] = [each for each in shop.holding("quokka") if not each.startswith(("intern.db", "search.db"))]
         assert (raw.startswith("team-knowledge/raw/"), others) == (True, [])
-        said = [[turn.text for turn in block.turns] for block in work.stores.knowledge.read(SPOOL)]
+        said = [[turn.text for turn in block.turns] for block in work.stores.knowledge.read_topic(SPOOL)]
         assert said == [[ANSWER[2], THANKS[2]], [OTHER[2], ITS_ANSWER[2]]]
         ledger = Outbox(shop.db, clock=shop.clock)
         [dropped, finished] = [await ledger.get(message(n)) for n in (1, 11)]
@@ -196,18 +196,18 @@ async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -
         assert (dropped.state, finished.state) == ("dropped", "finished")
         assert [part.text for post in (dropped, finished) for part in post.parts] == ["", ""]
         traces = TraceStore(shop.db, clock=shop.clock)
-        assert await traces.of(message(1)) is None
-        assert await traces.of(message(11)) is not None
+        assert await traces.find_trace(message(1)) is None
+        assert await traces.find_trace(message(11)) is not None
         assert await shop.db.read(lambda db: db.rows("select * from feedback")) == []
-        assert [each.user_id for each in await work.stores.roles.known()] == [TOM]
-        jobs = Jobs(shop.db)
+        assert [each.user_id for each in await work.stores.roles.read_recent()] == [TOM]
+        jobs = JobQueue(shop.db)
         left, imports = await jobs.claim(), await jobs.claim()
         assert left is not None
         assert imports is not None
         assert msgspec.json.decode(left.payload, type=Capture).message_ids == (message(2), message(3))
         imported = msgspec.json.decode(imports.payload, type=list[Capture])
         assert [each.message_ids for each in imported] == [(message(2),), (message(11),)]
-        [pending] = [await work.stores.pending.get(rid) for rid in await work.stores.pending.waiting()]
+        [pending] = [await work.stores.pending.get(rid) for rid in await work.stores.pending.list_waiting()]
         assert pending is not None
         assert [each.id for each in pending.request.messages] == [message(32), message(33)]
 
@@ -233,10 +233,10 @@ def readable(value: object) -> str:
 
 # Finding I1.
 @pytest.mark.parametrize(
-    "asked", [Forget(user_id=MIA), Forget(message_ids=tuple(message(n) for n in (1, 4, 31)), erase=True)]
+    "asked", [ForgetRequest(user_id=MIA), ForgetRequest(message_ids=tuple(message(n) for n in (1, 4, 31)), erase=True)]
 )
 async def test_a_whole_dump_holds_no_word_of_what_is_forgotten(
-    server: Schemas | None, tmp_path: Path, asked: Forget
+    server: Schemas | None, tmp_path: Path, asked: ForgetRequest
 ) -> None:
     with server.emptied() if server else nullcontext("") as schema:
         shop = Shop(tmp_path / "data", server.url(schema) if server else "")
@@ -251,9 +251,9 @@ async def test_a_whole_dump_holds_no_word_of_what_is_forgotten(
 async def test_erased_it_stands_in_no_byte_of_the_folder_and_all_else_is_as_it_was(shop: Shop) -> None:
     async with shop.open() as work:
         await everything(shop)
-        before = [pair.qa_id for pair in work.stores.archive.after(None)]
+        before = [pair.qa_id for pair in work.stores.archive.pairs_after(None)]
         with capture_logs() as logs:
-            done = await work.forget(Forget(user_id=MIA, erase=True))
+            done = await work.forget(ForgetRequest(user_id=MIA, erase=True))
 
         assert shop.holding("quokka") == []
         assert done.erased is not None
@@ -262,7 +262,7 @@ async def test_erased_it_stands_in_no_byte_of_the_folder_and_all_else_is_as_it_w
         assert (told["captures"], told["messages"]) == (2, 3)
         assert "quokka" not in str(logs)
         for archive in (work.stores.archive, Archive(shop.settings.paths.raw)):
-            pairs = list(archive.after(None))
+            pairs = list(archive.pairs_after(None))
             assert [pair.qa_id for pair in pairs] == before
             assert [pair.author_ids for pair in pairs] == [(ANN, TOM), (ANN, TOM), (TOM, ANN)]
         # And the archive goes on as ever.
@@ -278,13 +278,15 @@ async def test_it_does_not_come_back_by_a_regeneration_nor_when_the_thread_is_re
 ) -> None:
     async with shop.open() as work:
         await everything(shop)
-        await work.forget(Forget(user_id=MIA, erase=erase))
+        await work.forget(ForgetRequest(user_id=MIA, erase=erase))
         never_seen = (5, MIA, "Is there a quokka in the house?")
         again = await shop.taught("1", QUESTION, ANSWER, THANKS, never_seen, (6, ANN, "No, there is not."))
         assert again is not None
         assert again.message_ids == (message(2), message(3), message(6))
         await work.learning.regenerate()
-        assert all("quokka" not in work.stores.knowledge.text(name) for name in work.stores.knowledge.names())
+        assert all(
+            "quokka" not in work.stores.knowledge.read_text(name) for name in work.stores.knowledge.topic_names()
+        )
     async with shop.open() as work:
         await work.learning.catch_up()
         assert await shop.taught("1", QUESTION) is None
@@ -299,9 +301,9 @@ async def test_it_does_not_come_back_by_a_regeneration_nor_when_the_thread_is_re
 async def test_one_message_is_forgotten_and_the_others_of_its_author_stay(shop: Shop) -> None:
     async with shop.open() as work:
         await shop.taught("1", QUESTION, ANSWER, (3, MIA, "What does the quokka say?"))
-        done = await work.forget(Forget(message_ids=(message(3),)))
+        done = await work.forget(ForgetRequest(message_ids=(message(3),)))
         assert (done.found, done.messages, done.captures, done.topics) == (True, 1, 1, (SPOOL,))
-        [block] = work.stores.knowledge.read(SPOOL)
+        [block] = work.stores.knowledge.read_topic(SPOOL)
         assert [turn.text for turn in block.turns] == [QUESTION[2], ANSWER[2]]
         # Of a thread that is read again, only that message is left out.
         again = await shop.taught("1", QUESTION, ANSWER, (3, MIA, "What does the quokka say?"), THANKS)
@@ -312,19 +314,19 @@ async def test_a_pair_whose_only_question_is_forgotten_is_removed_and_its_topic_
     async with shop.open() as work:
         pair = await shop.taught("1", QUESTION, ANSWER)
         await work.indexing.refresh()
-        await work.forget(Forget(user_id=MIA, erase=True))
-        assert work.stores.knowledge.names() == ()
+        await work.forget(ForgetRequest(user_id=MIA, erase=True))
+        assert work.stores.knowledge.topic_names() == ()
         assert not Catalogue(work.stores.knowledge, "team").entries()
         assert pair is not None
-        assert isinstance(work.stores.knowledge.of(pair.qa_id), Removed)
+        assert isinstance(work.stores.knowledge.last_decision(pair.qa_id), PairRemoved)
 
 
 async def test_forgetting_twice_changes_nothing_more(shop: Shop) -> None:
     async with shop.open() as work:
         await everything(shop)
-        await work.forget(Forget(user_id=MIA, erase=True))
+        await work.forget(ForgetRequest(user_id=MIA, erase=True))
         files = {path: path.read_bytes() for path in shop.folder.rglob("*.txt")}
-        for asked in (Forget(user_id=MIA, erase=True), Forget(message_ids=(message(1),), erase=True)):
+        for asked in (ForgetRequest(user_id=MIA, erase=True), ForgetRequest(message_ids=(message(1),), erase=True)):
             again = await work.forget(asked)
             assert again.found
             assert again.topics == ()
@@ -336,26 +338,30 @@ async def test_forgetting_twice_changes_nothing_more(shop: Shop) -> None:
 async def test_what_nobody_knows_is_said_to_be_unknown_and_would_be_left_out(shop: Shop) -> None:
     async with shop.open() as work:
         await shop.taught("2", OTHER, ITS_ANSWER)
-        for asked in (Forget(user_id=MIA), Forget(message_ids=(message(2),), erase=True)):
+        for asked in (ForgetRequest(user_id=MIA), ForgetRequest(message_ids=(message(2),), erase=True)):
             assert not (await work.forget(asked)).found
         assert await shop.taught("1", QUESTION, ANSWER) is None
-        assert [type(each) for each in work.stores.knowledge.all()] == [Filed, Forgotten, Forgotten]
+        assert [type(each) for each in work.stores.knowledge.read_decisions()] == [
+            PairFiled,
+            MessagesForgotten,
+            MessagesForgotten,
+        ]
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        Forget(),
-        Forget(user_id=MIA, message_ids=(message(1),)),
-        Forget(user_id=UserId("@mia")),
-        Forget(message_ids=(MessageId("1\n2"),)),
+        ForgetRequest(),
+        ForgetRequest(user_id=MIA, message_ids=(message(1),)),
+        ForgetRequest(user_id=UserId("@mia")),
+        ForgetRequest(message_ids=(MessageId("1\n2"),)),
     ],
 )
-async def test_what_can_be_nobody_s_id_is_wrong_use(shop: Shop, asked: Forget) -> None:
+async def test_what_can_be_nobody_s_id_is_wrong_use(shop: Shop, asked: ForgetRequest) -> None:
     async with shop.open() as work:
         with pytest.raises(ConfigError):
-            await work.do(Job(id=1, kind="forget", key="", payload=msgspec.json.encode(asked)))
-        assert list(work.stores.knowledge.all()) == []
+            await work.run_job(Job(id=1, kind="forget", key="", payload=msgspec.json.encode(asked)))
+        assert list(work.stores.knowledge.read_decisions()) == []
 
 
 async def test_captures_that_do_not_say_who_wrote_in_them_are_named(shop: Shop) -> None:
@@ -365,10 +371,10 @@ async def test_captures_that_do_not_say_who_wrote_in_them_are_named(shop: Shop) 
             for n in (1, 3)
         ]
         await shop.taught("3", (3, MIA, "How?"), (4, ANN, "So."), (5, TOM, "Thanks for that."))
-        done = await work.forget(Forget(user_id=MIA))
+        done = await work.forget(ForgetRequest(user_id=MIA))
         # Of the other one a newer capture tells.
         assert (done.messages, done.nameless, done.nameless_count) == (1, (old[0].qa_id,), 1)
-        by_hand = await work.forget(Forget(message_ids=(message(1),)))
+        by_hand = await work.forget(ForgetRequest(message_ids=(message(1),)))
         assert (by_hand.found, by_hand.captures) == (True, 1)
 
 
@@ -387,7 +393,7 @@ async def test_a_description_that_was_made_of_it_goes_at_once_though_the_model_i
         await shop.work.indexing.refresh()
         assert shop.holding("quokka")
     async with shop.open(Away()) as work:
-        done = await work.forget(Forget(user_id=MIA))
+        done = await work.forget(ForgetRequest(user_id=MIA))
         assert done.found
         [entry] = Catalogue(work.stores.knowledge, "team").entries().values()
         assert "quokka" not in entry.description
@@ -406,7 +412,7 @@ async def test_a_description_that_was_made_of_it_goes_though_the_clock_went_back
         await shop.work.indexing.refresh()
     shop.clock.turn(seconds=-back)
     async with shop.open(Away()) as work:
-        await work.forget(Forget(user_id=MIA, erase=True))
+        await work.forget(ForgetRequest(user_id=MIA, erase=True))
         assert shop.holding("quokka") == []
 
 
@@ -447,20 +453,20 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
             return await work.stores.jobs.submit(kind, payload, key=kind)
 
         async def do(job: Job) -> bytes:
-            result = await work.do(job)
+            result = await work.run_job(job)
             ended.append(job.kind)
             return result
 
         await ask_for("regenerate")
         async with create_task_group() as tg:
-            tg.start_soon(partial(do_forever, work.stores.jobs, do=do))
+            tg.start_soon(partial(do_jobs_forever, work.stores.jobs, do=do))
             await model.stalled.wait()
             # It is archived, and then waits to be filed; asked for sooner, it might be filed before the rebuild begins.
             third = capture("3", (21, MIA, "And a quokka at sea?"), (22, ANN, "No."))
             await ask_for("capture", msgspec.json.encode(third))
             await until(lambda: len(work.stores.archive) == 3)
-            await until(lambda: bool(work.stores.knowledge.journal()))
-            await ask_for("forget", msgspec.json.encode(Forget(user_id=MIA, erase=True)))
+            await until(lambda: bool(work.stores.knowledge.read_journal()))
+            await ask_for("forget", msgspec.json.encode(ForgetRequest(user_id=MIA, erase=True)))
             await until(lambda: work.stores.knowledge.is_withdrawn(message(21)))
             assert ended == []
 
@@ -469,7 +475,7 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
             while await work.stores.jobs.result(3) is None or await work.stores.jobs.result(2) is None:
                 await checkpoint()
             tg.cancel_scope.cancel()
-        said = [[turn.text for turn in block.turns] for block in work.stores.knowledge.read(SPOOL)]
+        said = [[turn.text for turn in block.turns] for block in work.stores.knowledge.read_topic(SPOOL)]
         assert said == [[ANSWER[2], THANKS[2]], [OTHER[2], ITS_ANSWER[2]]]
         assert shop.holding("quokka") == []
 
@@ -488,19 +494,19 @@ async def test_what_is_forgotten_is_in_no_draft_of_a_rebuild_that_was_interrupte
                 tg.start_soon(work.learning.regenerate)
                 await model.stalled.wait()
                 tg.cancel_scope.cancel()
-            draft = Draft(work.stores.knowledge)
-            assert "quokka" in draft.text(SPOOL)
+            draft = KnowledgeDraft(work.stores.knowledge)
+            assert "quokka" in draft.read_text(SPOOL)
 
-            await work.forget(Forget(user_id=MIA))
+            await work.forget(ForgetRequest(user_id=MIA))
             written = "select count(*) from blocks where community = :community and generation = ?"
             assert [await shop.db.number(written, (generation,)) for generation in (0, 1)] == [2, 1]
-            assert draft.text(SPOOL).count("--- QA ---") == 1
-            assert "quokka" not in draft.text(SPOOL) + work.stores.knowledge.text(SPOOL)
-            assert not any("quokka" in line for line in work.stores.knowledge.journal())
+            assert draft.read_text(SPOOL).count("--- QA ---") == 1
+            assert "quokka" not in draft.read_text(SPOOL) + work.stores.knowledge.read_text(SPOOL)
+            assert not any("quokka" in line for line in work.stores.knowledge.read_journal())
 
             model.may_go_on.set()
             assert (await work.learning.regenerate()).topics == 1
-            assert "quokka" not in work.stores.knowledge.text(SPOOL)
+            assert "quokka" not in work.stores.knowledge.read_text(SPOOL)
 
 
 async def test_a_capture_that_is_archived_while_it_is_forgotten_does_not_slip_through(shop: Shop) -> None:
@@ -508,16 +514,18 @@ async def test_a_capture_that_is_archived_while_it_is_forgotten_does_not_slip_th
         await shop.taught("1", QUESTION, ANSWER)
         pair = await work.learning.keep(capture("1", QUESTION, ANSWER, THANKS, LATER))
         assert pair is not None
-        await work.forget(Forget(user_id=MIA))
+        await work.forget(ForgetRequest(user_id=MIA))
         # It was handed to the filer before.
-        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
-        assert all("quokka" not in work.stores.knowledge.text(name) for name in work.stores.knowledge.names())
+        await work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
+        assert all(
+            "quokka" not in work.stores.knowledge.read_text(name) for name in work.stores.knowledge.topic_names()
+        )
 
 
 async def test_the_newest_id_is_not_given_again_after_its_pair_was_erased(shop: Shop) -> None:
     async with shop.open() as work:
         first = await shop.taught("1", QUESTION, ANSWER)
-        await work.forget(Forget(message_ids=(message(1), message(2)), erase=True))
+        await work.forget(ForgetRequest(message_ids=(message(1), message(2)), erase=True))
         assert len(work.stores.archive) == 0
         assert list(shop.settings.paths.raw.iterdir()) == []
     shop.clock.turn(days=-1)
@@ -526,7 +534,9 @@ async def test_the_newest_id_is_not_given_again_after_its_pair_was_erased(shop: 
         assert first is not None
         assert second is not None
         assert second.qa_id > first.qa_id
-        assert [pair.qa_id for pair in await work.learning.after(work.stores.archived_until())] == [second.qa_id]
+        assert [pair.qa_id for pair in await work.learning.read_pairs_after(work.stores.find_last_decided())] == [
+            second.qa_id
+        ]
 
 
 async def test_questions_that_nobody_could_answer_are_forgotten_with_their_member(tmp_path: Path) -> None:
@@ -546,7 +556,7 @@ async def test_questions_that_nobody_could_answer_are_forgotten_with_their_membe
         for each in asked:
             work.stores.questions.add([each], "no_sources")
         await work.stores.questions.store()
-        assert (await work.forget(Forget(user_id=MIA))).messages == 2
-        assert [each.text for each in await work.stores.questions.open()] == [f"Who is {TOM}?"]
+        assert (await work.forget(ForgetRequest(user_id=MIA))).messages == 2
+        assert [each.text for each in await work.stores.questions.list_open()] == [f"Who is {TOM}?"]
         await work.learning.withdraw([message(2)])
-        assert await work.stores.questions.open() == ()
+        assert await work.stores.questions.list_open() == ()

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from anyio import CancelScope, Event, create_task_group, sleep
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.clock import Clock
 from intern.core.messages import ChatMessage, Image
 from intern.core.records import Turn
-from intern.facts.segments import without_ids
+from intern.facts.segments import remove_person_ids
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import AtRest
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import settings_in
 from tests.sandbox import Sandbox
@@ -33,7 +33,7 @@ STEPS = "stop the relay, copy the folder and set spool.path."
 
 def as_archived(message: ChatMessage) -> str:
     """Return a text without the mention that opens it."""
-    return without_ids([Turn("Team", message.text)], ())[0].text
+    return remove_person_ids([Turn("Team", message.text)], ())[0].text
 
 
 class Counting:
@@ -69,7 +69,9 @@ class Town:
 
         async def live() -> None:
             with scope:
-                bot = open_sandbox(self.settings, self.sandbox, events=Events(), clock=self._time, models=self.model)
+                bot = open_sandbox(
+                    self.settings, self.sandbox, events=ActivityReporter(), clock=self._time, models=self.model
+                )
                 async with bot:
                     await stop.wait()
             over.set()
@@ -83,11 +85,13 @@ class Town:
 
     def archived(self) -> list[list[str]]:
         """The turns of each version."""
-        return [[turn.text for turn in pair.turns] for pair in Archive(self.settings.paths.raw).after(None)]
+        return [[turn.text for turn in pair.turns] for pair in Archive(self.settings.paths.raw).pairs_after(None)]
 
     def filed(self) -> list[list[str]]:
-        topics = Knowledge(AtRest(self.settings.paths.database))
-        return [[turn.text for turn in block.turns] for name in topics.names() for block in topics.read(name)]
+        topics = KnowledgeStore(ReadOnlySqliteDatabase(self.settings.paths.database))
+        return [
+            [turn.text for turn in block.turns] for name in topics.topic_names() for block in topics.read_topic(name)
+        ]
 
 
 # Finding B8.
@@ -187,7 +191,7 @@ def test_the_page_counts_what_a_member_waits_from_the_question_on(tmp_path: Path
             town.say("alice", "@intern which port does the relay listen on?")
             await sleep(2 * WAIT)
             assert any("7480" in post.text for post in town.sandbox.posts())
-        [waited] = AtRest(town.settings.paths.database).look(
+        [waited] = ReadOnlySqliteDatabase(town.settings.paths.database).read_blocking(
             lambda db: [float(str(seconds)) for (seconds,) in db.rows("select seconds from questions")]
         )
         assert WAIT <= waited < WAIT + 10

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from anyio import current_time
 
-from intern.actors.poster import Waiting
+from intern.actors.poster import WaitingReplies
 from intern.core.errors import (
     ChatUnavailableError,
     ModelBudgetError,
@@ -17,9 +17,9 @@ from intern.core.errors import (
     ModelReplyError,
     ModelUnavailableError,
 )
-from intern.models.limits import FAILURES, FIRST_PAUSE, Breaker, Permit
+from intern.models.limits import FAILURES, FIRST_PAUSE, AttemptPermit, CircuitBreaker
 from intern.models.prompt import Model
-from intern.service.monitoring import STUCK_AFTER, USELESS_FROM, Check, ModelWatch, posting_check
+from intern.service.monitoring import STUCK_AFTER, USELESS_FROM, HealthCheck, ModelWatch, posting_check
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from tests.fakes import HandClock, ScriptedModel
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 GIVEN = SummarizeIn(source_id="team:spool.txt", text="The spool keeps metrics.")
 SAID = SummarizeOut(description="It keeps metrics.")
-WELL = Check(name="model", ok=True)
+WELL = HealthCheck(name="model", ok=True)
 
 
 async def fails(model: ScriptedModel, watched: Model, error: ModelError, given: SummarizeIn = GIVEN) -> None:
@@ -44,11 +44,11 @@ async def works(model: ScriptedModel, watched: Model) -> None:
 async def test_a_model_is_away_from_its_first_failure_until_it_says_anything_at_all() -> None:
     clock, model = HandClock(), ScriptedModel()
     watch = ModelWatch(clock)
-    watched = watch.over(model)
+    watched = watch.wrap_model(model)
     assert watch.checks() == (WELL,)
     for _ in range(2):
         await fails(model, watched, ModelUnavailableError("the endpoint is down"))
-        away = Check(name="model", ok=False, detail="the endpoint is down (since 2026-02-01 03:10 UTC)")
+        away = HealthCheck(name="model", ok=False, detail="the endpoint is down (since 2026-02-01 03:10 UTC)")
         assert watch.checks() == (away,)
         clock.turn(minutes=5)
     await fails(model, watched, ModelReplyError("it wrote a poem"))
@@ -58,7 +58,7 @@ async def test_a_model_is_away_from_its_first_failure_until_it_says_anything_at_
 async def test_a_model_of_whose_replies_none_can_be_used_is_not_well_until_one_can() -> None:
     model = ScriptedModel()
     watch = ModelWatch(HandClock())
-    answers, learns = watch.over(model), watch.over(model, work="learning")
+    answers, learns = watch.wrap_model(model), watch.wrap_model(model, work="learning")
     for n in range(USELESS_FROM):
         assert watch.checks() == (WELL,)
         given = SummarizeIn(source_id=f"team:{n}.txt", text="The spool keeps \ud83d metrics.")  # half an emoji
@@ -77,7 +77,7 @@ async def test_a_model_of_whose_replies_none_can_be_used_is_not_well_until_one_c
 async def test_a_model_that_is_there_says_nothing_of_another_endpoint_s() -> None:
     answering, learning = ScriptedModel(), ScriptedModel()
     watch = ModelWatch(HandClock())
-    answers, learns = watch.over(answering), watch.over(learning, work="learning", section="llm.kb")
+    answers, learns = watch.wrap_model(answering), watch.wrap_model(learning, work="learning", section="llm.kb")
     await fails(answering, answers, ModelUnavailableError("the endpoint is down"))
     await works(learning, learns)
     assert not watch.checks()[0].ok
@@ -88,7 +88,7 @@ async def test_a_model_that_is_there_says_nothing_of_another_endpoint_s() -> Non
 async def test_a_budget_that_is_spent_is_told_until_midnight_and_is_no_reason_not_to_be_ready() -> None:
     clock, model = HandClock(), ScriptedModel()
     watch = ModelWatch(clock)
-    answers, learns = watch.over(model), watch.over(model, work="learning")
+    answers, learns = watch.wrap_model(model), watch.wrap_model(model, work="learning")
     await fails(model, learns, ModelBudgetError("classify may take 900 tokens, and 20 are left"))
     await works(model, answers)
     (check,) = watch.checks()
@@ -110,7 +110,7 @@ async def test_a_budget_that_is_spent_is_told_until_midnight_and_is_no_reason_no
 async def test_what_no_days_budget_can_pay_says_nothing_of_the_model() -> None:
     model = ScriptedModel()
     watch = ModelWatch(HandClock())
-    watched = watch.over(model)
+    watched = watch.wrap_model(model)
     for n in range(USELESS_FROM):
         given = SummarizeIn(source_id=f"team:{n}.txt", text="The spool keeps metrics.")
         await fails(model, watched, ModelBudgetTooSmallError("raise llm.daily_token_budget"), given)
@@ -123,19 +123,19 @@ async def test_what_no_days_budget_can_pay_says_nothing_of_the_model() -> None:
 async def test_who_cannot_pay_learns_nothing_of_whether_the_model_is_there() -> None:
     model = ScriptedModel()
     watch = ModelWatch(HandClock())
-    watched = watch.over(model)
+    watched = watch.wrap_model(model)
     await fails(model, watched, ModelUnavailableError("the endpoint is down"))
     await fails(model, watched, ModelBudgetError("gate may take 90 tokens, and 20 are left"))
     assert not watch.checks()[0].ok
 
 
-def opened(reason: str) -> Breaker:
+def opened(reason: str) -> CircuitBreaker:
     """A circuit that opened right now."""
-    breaker, now = Breaker(), current_time()
+    breaker, now = CircuitBreaker(), current_time()
     for _ in range(FAILURES):
-        permit = breaker.asks(now, background=False)
-        assert isinstance(permit, Permit)
-        breaker.failed(permit, now, reason)
+        permit = breaker.request_attempt(now, background=False)
+        assert isinstance(permit, AttemptPermit)
+        breaker.record_failure(permit, now, reason)
     return breaker
 
 
@@ -144,7 +144,7 @@ async def test_a_circuit_that_is_open_is_told_with_since_when_and_when_it_is_tri
     clock.turn(milliseconds=500)  # far from the next second
     breaker = opened("http://127.0.0.1:9/v1 answered 503")
     watch = ModelWatch(clock, {"llm": breaker})
-    await fails(model, watch.over(model), ModelUnavailableError("it is tried again in 5 s"))
+    await fails(model, watch.wrap_model(model), ModelUnavailableError("it is tried again in 5 s"))
     (check,) = watch.checks()
     assert not check.ok
     assert check.note == (
@@ -152,27 +152,27 @@ async def test_a_circuit_that_is_open_is_told_with_since_when_and_when_it_is_tri
         " it is tried next at 2026-02-01 03:11:01 UTC"
     )
     assert check.detail == f"{check.note}. The last failure: http://127.0.0.1:9/v1 answered 503"
-    permit = breaker.asks(current_time() + FIRST_PAUSE, background=False)
-    assert isinstance(permit, Permit)
-    breaker.succeeded(permit)
-    await works(model, watch.over(model))
+    permit = breaker.request_attempt(current_time() + FIRST_PAUSE, background=False)
+    assert isinstance(permit, AttemptPermit)
+    breaker.record_success(permit)
+    await works(model, watch.wrap_model(model))
     assert watch.checks() == (WELL,)
 
 
 async def test_a_circuit_that_waits_for_a_call_says_that_the_next_one_tries_it() -> None:
-    breaker = Breaker(failures=1, first_pause=0)
-    permit = breaker.asks(current_time(), background=False)
-    assert isinstance(permit, Permit)
-    breaker.failed(permit, current_time(), "down")
+    breaker = CircuitBreaker(failures=1, first_pause=0)
+    permit = breaker.request_attempt(current_time(), background=False)
+    assert isinstance(permit, AttemptPermit)
+    breaker.record_failure(permit, current_time(), "down")
     (check,) = ModelWatch(HandClock(), {"llm": breaker}).checks()
     assert not check.ok
     assert check.note.endswith("; the next call tries it")
 
 
 async def test_vectors_that_cannot_be_had_are_told_and_keep_nobody_from_being_ready() -> None:
-    breakers = {"llm": Breaker(), "embeddings": Breaker()}
+    breakers = {"llm": CircuitBreaker(), "embeddings": CircuitBreaker()}
     watch = ModelWatch(HandClock(), breakers)
-    assert watch.checks() == (WELL, Check(name="embeddings", ok=True))
+    assert watch.checks() == (WELL, HealthCheck(name="embeddings", ok=True))
     breakers["embeddings"] = opened("down")
     model, embeddings = watch.checks()
     assert model == WELL
@@ -182,29 +182,29 @@ async def test_vectors_that_cannot_be_had_are_told_and_keep_nobody_from_being_re
 
 async def test_a_watched_model_gives_what_the_model_gives() -> None:
     model = ScriptedModel()
-    await works(model, ModelWatch(HandClock()).over(model))
+    await works(model, ModelWatch(HandClock()).wrap_model(model))
 
 
 def test_posting_is_well_until_nothing_has_got_through_for_a_minute_while_something_waits() -> None:
     clock = trio.testing.MockClock()
 
     async def story() -> None:
-        hand, waiting = HandClock(), Waiting()
+        hand, waiting = HandClock(), WaitingReplies()
 
-        def check() -> Check:
-            return posting_check(waiting.stuck(), hand)
+        def check() -> HealthCheck:
+            return posting_check(waiting.find_stuck(), hand)
 
-        assert check() == Check(name="posting", ok=True)
-        with waiting.one(), waiting.one():
+        assert check() == HealthCheck(name="posting", ok=True)
+        with waiting.track_reply(), waiting.track_reply():
             clock.jump(STUCK_AFTER - 1)
             assert check().ok
-            waiting.failed(ChatUnavailableError("could not send a message: Discord says 503"))
+            waiting.record_failure(ChatUnavailableError("could not send a message: Discord says 503"))
             clock.jump(1)
             told = check()
             assert not told.ok
             assert told.note == "2 replies wait for Discord, which has taken none since 2026-02-01 03:09:56 UTC"
             assert told.detail.endswith("The last failure: could not send a message: Discord says 503")
-            waiting.through()
+            waiting.record_success()
             assert check().ok, "another one got through"
             clock.jump(STUCK_AFTER)
             assert check().detail.endswith("Discord has not answered yet")

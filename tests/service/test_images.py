@@ -15,10 +15,10 @@ from msgspec import structs
 
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Attachment, ChatMessage
-from intern.core.records import CapturedPair, Filed
-from intern.platforms.discord.attachments import AttachedFiles
+from intern.core.records import CapturedPair, PairFiled
+from intern.platforms.discord.attachments import AttachmentFetcher
 from intern.runtime.bot import open_sandbox
-from intern.service.status import status_of
+from intern.service.status import read_status
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
 from tests import pictures
@@ -56,7 +56,7 @@ class Scene:
 
     def turns(self) -> list[list[str]]:
         archive = Archive(self.settings.paths.raw)
-        return [[turn.text for turn in pair.turns] for pair in archive.after(None)]
+        return [[turn.text for turn in pair.turns] for pair in archive.pairs_after(None)]
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ async def at_work(
     scene = Scene(discord, events, endpoint, cdn, settings)
     with fail_after(30):
         async with (
-            AttachedFiles(hosts=[cdn.host]) as files,
+            AttachmentFetcher(hosts=[cdn.host]) as files,
             open_sandbox(settings, discord, events=events, clock=HandClock(), files=files),
         ):
             yield scene
@@ -82,7 +82,7 @@ async def test_what_an_image_shows_is_archived_in_its_message_and_filed(tmp_path
         async with at_work(tmp_path, endpoint, cdn) as scene:
             asked = scene.sandbox.say("bob", "How do I get rid of this?", attachments=[scene.shot()])
             scene.sandbox.say("mira", "Purge the spool.", reply_to=asked.id)
-            await scene.events.one_of(Filed)
+            await scene.events.one_of(PairFiled)
         [request] = endpoint.asked("summarize_images")
         assert "User: How do I get rid of this?" in request.user
         assert "Team: Purge the spool." in request.user
@@ -123,7 +123,7 @@ async def test_a_capture_without_images_is_not_held_up_by_one_whose_model_is_awa
             waits = None
             while waits is None or "503" not in waits.reason:
                 await checkpoint()
-                waits = status_of(scene.settings, clock=HandClock()).pending_images
+                waits = read_status(scene.settings, clock=HandClock()).pending_images
             assert waits.captures == 1
         assert scene.turns() == [["Which port is it?", "7480."]]
 
@@ -132,7 +132,7 @@ async def test_a_capture_without_images_is_not_held_up_by_one_whose_model_is_awa
         async with at_work(tmp_path, endpoint, cdn, scene.sandbox) as again:
             await again.events.one_of(CapturedPair)
         assert again.turns()[1] == [f"How do I get rid of this?\n[image: shot.png] {SEEN}", "Purge the spool."]
-        assert status_of(scene.settings, clock=HandClock()).pending_images is None
+        assert read_status(scene.settings, clock=HandClock()).pending_images is None
 
 
 @pytest.mark.rest
@@ -147,7 +147,7 @@ async def test_a_question_deleted_while_its_image_waits_is_never_archived(tmp_pa
         async with at_work(tmp_path, endpoint, cdn, scene.sandbox) as scene:
             await scene.until(lambda: len(endpoint.asked("summarize_images")) > tries)
             scene.sandbox.delete(asked.channel_id, asked.id)
-            while status_of(scene.settings, clock=HandClock()).pending_images is not None:
+            while read_status(scene.settings, clock=HandClock()).pending_images is not None:
                 await checkpoint()
         async with at_work(tmp_path, endpoint, cdn, scene.sandbox) as again:
             other = again.sandbox.say("carl", "Which port is it?")

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from anyio import fail_after
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.errors import ConfigError
 from intern.core.ids import ConversationId, MessageId, UserId, position_at
 from intern.core.messages import ChatMessage
-from intern.core.progress import heard_by
-from intern.core.records import Capture, CapturedPair, Filed, Turn, Withdrawn
+from intern.core.progress import send_progress_to
+from intern.core.records import Capture, CapturedPair, MessagesWithdrawn, PairFiled, Turn
 from intern.runtime.bot import open_sandbox
-from intern.service.importing import Imported, Wanted, import_history
+from intern.service.importing import ImportRequest, ImportResult, import_history
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import AtRest, Database
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock
 from tests.knowing import knowledge_in
@@ -83,9 +83,9 @@ async def imported(
     tell: Callable[[str], None] = lambda _: None,
     vectors_within: float = 5,
     **sections: Mapping[str, object],
-) -> Imported:
+) -> ImportResult:
     files = tuple(chat.save(folder) for chat in chats)
-    wanted = Wanted(files=files, team_ids=(UserId(MAYA), UserId(TOM)), since=since)
+    wanted = ImportRequest(files=files, team_ids=(UserId(MAYA), UserId(TOM)), since=since)
     with fail_after(30):
         return await import_history(
             settings_in(folder, **sections), wanted, dry_run=dry_run, vectors_within=vectors_within, tell=tell
@@ -93,7 +93,7 @@ async def imported(
 
 
 def archived(folder: Path) -> list[CapturedPair]:
-    return list(Archive(settings_in(folder).paths.raw).after(None))
+    return list(Archive(settings_in(folder).paths.raw).pairs_after(None))
 
 
 def texts(pair: CapturedPair) -> list[str]:
@@ -101,8 +101,8 @@ def texts(pair: CapturedPair) -> list[str]:
 
 
 def blocks(folder: Path) -> list[str]:
-    topics = Knowledge(AtRest(settings_in(folder).paths.database))
-    return [turn.text for name in topics.names() for block in topics.read(name) for turn in block.turns]
+    topics = KnowledgeStore(ReadOnlySqliteDatabase(settings_in(folder).paths.database))
+    return [turn.text for name in topics.topic_names() for block in topics.read_topic(name) for turn in block.turns]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -124,7 +124,7 @@ async def test_an_answered_question_is_archived_and_filed_with_the_times_of_its_
     def hear(what: str, done: int, total: int, note: str = "") -> None:
         steps.append(f"{what.format(total=total)}: {done}{note}")
 
-    with heard_by(hear):
+    with send_progress_to(hear):
         done = await imported(tmp_path, chat, tell=told.append)
     [pair] = archived(tmp_path)
     assert texts(pair) == [f"User: {QUESTION}", "Team: On 7480.", "Team: Or on 80 behind the proxy."]
@@ -158,7 +158,7 @@ async def test_words_can_be_searched_while_most_passages_have_no_vector(tmp_path
         done = await imported(tmp_path, chat, vectors_within=0, embeddings=embeddings)
         assert (done.archived, done.filed and done.filed.filed) == (65, 65)
         async with open_intern(settings_in(tmp_path, embeddings=embeddings)) as intern:
-            assert done.without_vectors == await intern.without_vectors() > 0
+            assert done.without_vectors == await intern.count_without_vectors() > 0
             assert "57" in (await intern.search("gauge number 57"))[0].matched
 
 
@@ -292,14 +292,14 @@ async def test_another_servers_export_is_refused(tmp_path: Path) -> None:
 
 async def test_without_a_team_there_is_nothing_to_learn(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no team is set"):
-        await import_history(settings_in(tmp_path), Wanted(files=()))
+        await import_history(settings_in(tmp_path), ImportRequest(files=()))
 
 
 async def test_the_settings_team_counts_too(tmp_path: Path) -> None:
     chat = Chat()
     answered(chat)
     settings = settings_in(tmp_path, discord={"team_member_ids": [MAYA]})
-    assert (await import_history(settings, Wanted(files=(chat.save(tmp_path),)))).archived == 1
+    assert (await import_history(settings, ImportRequest(files=(chat.save(tmp_path),)))).archived == 1
 
 
 async def test_secrets_are_masked_and_counted_by_kind(tmp_path: Path) -> None:
@@ -316,7 +316,9 @@ async def test_what_was_withdrawn_is_not_brought_back(tmp_path: Path) -> None:
     _, answer = answered(chat)
     kept = chat.say(TOM, "On 80 behind the proxy.", to=chat.messages[0]["id"], after=600)
     async with knowledge_in(settings_in(tmp_path).paths.data) as knowledge:
-        await knowledge.change(lambda change: change.decide(Withdrawn(message_ids=(MessageId(answer),), at=NOON)))
+        await knowledge.change(
+            lambda change: change.decide(MessagesWithdrawn(message_ids=(MessageId(answer),), at=NOON))
+        )
     await imported(tmp_path, chat)
     [pair] = archived(tmp_path)
     assert pair.message_ids == (chat.messages[0]["id"], kept)
@@ -346,8 +348,8 @@ async def test_an_imported_answer_makes_no_newer_live_one_obsolete(tmp_path: Pat
     assert (first.turns, second.turns[1].text) == (newer.turns, "Always on 7480.")
     removed = {
         qa_id
-        for each in Knowledge(AtRest(settings_in(tmp_path).paths.database)).all()
-        if isinstance(each, Filed)
+        for each in KnowledgeStore(ReadOnlySqliteDatabase(settings_in(tmp_path).paths.database)).read_decisions()
+        if isinstance(each, PairFiled)
         for qa_id in each.removed
     }
     assert first.qa_id not in removed
@@ -389,15 +391,15 @@ async def test_beside_a_running_bot_it_archives_and_the_bot_files(tmp_path: Path
         answered(chat, f"{QUESTION} On node{n}?", f"On {7000 + n}.")
     settings = settings_in(tmp_path, kb={"settle_seconds": 0})
     sandbox = Sandbox(HandClock())
-    async with open_sandbox(settings, sandbox, events=Events()):
+    async with open_sandbox(settings, sandbox, events=ActivityReporter()):
         done = await imported(tmp_path, chat)
         assert (done.archived, done.filed) == (20, None)
         assert sandbox.posts() == ()
     # Leaving the block sees the bot off to the end of its work.
-    knowledge = Knowledge(AtRest(settings.paths.database))
-    assert [pair.qa_id for pair in archived(tmp_path) if knowledge.of(pair.qa_id) is None] == []
+    knowledge = KnowledgeStore(ReadOnlySqliteDatabase(settings.paths.database))
+    assert [pair.qa_id for pair in archived(tmp_path) if knowledge.last_decision(pair.qa_id) is None] == []
     assert len(archived(tmp_path)) == 20
-    async with await Database.open(settings.paths.database) as db:
+    async with await SqliteDatabase.open(settings.paths.database) as db:
         left = await db.read(lambda books: books.rows("select payload from jobs where length(payload) > 0"))
     assert left == []
 
@@ -425,7 +427,7 @@ async def test_what_was_captured_live_and_is_imported_later_changes_nothing(tmp_
     wait = {"message_batch_wait_seconds": 0}
     settings = settings_in(tmp_path, kb={"settle_seconds": 0}, discord=wait)
     said: list[ChatMessage] = []
-    async with open_sandbox(settings, sandbox, events=Events(), clock=clock):
+    async with open_sandbox(settings, sandbox, events=ActivityReporter(), clock=clock):
         for n in range(3):
             said.append(sandbox.say("alice", f"{QUESTION} On node{n}?"))
             clock.turn(seconds=100)
@@ -435,7 +437,7 @@ async def test_what_was_captured_live_and_is_imported_later_changes_nothing(tmp_
     assert len(before) == 3
     chat = Chat()
     world_of(sandbox, chat, said)
-    wanted = Wanted(files=(chat.save(tmp_path),), team_ids=(sandbox.author("maya").id,))
+    wanted = ImportRequest(files=(chat.save(tmp_path),), team_ids=(sandbox.author("maya").id,))
     done = await import_history(settings, wanted)
     assert (done.known, done.archived, done.joined) == (3, 0, 0)
     assert archived(tmp_path) == before

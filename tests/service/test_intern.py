@@ -15,19 +15,19 @@ from anyio import Event, create_task_group, fail_after
 from anyio.lowlevel import checkpoint
 
 import intern.service
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.messages import Conversation, Message
 from intern.core.records import CapturedPair
-from intern.learning.filing import Tally
-from intern.learning.regenerating import Regenerated
+from intern.learning.filing import DecisionCounts
+from intern.learning.regenerating import RegenerationResult
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import Intern, open_intern
 from intern.settings.loading import Settings, load_settings
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.work import Job, Jobs
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.work import Job, JobQueue
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock
@@ -149,12 +149,12 @@ async def test_half_a_surrogate_in_a_capture_costs_its_character_alone(tmp_path:
 
 async def test_topics_are_rebuilt_from_the_archive(tmp_path: Path) -> None:
     async with open_intern(settings_in(tmp_path), clock=HandClock()) as intern:
-        assert await intern.regenerate() == Regenerated(pairs=0, tally=Tally(), topics=0, parked=())
+        assert await intern.regenerate() == RegenerationResult(pairs=0, tally=DecisionCounts(), topics=0, parked=())
         await intern.capture(samples.capture(QUESTION, ANSWER))
         await intern.capture(samples.capture("Where are the logs?", "In /var/log/lumen.", n=2))
-        knowledge = (await intern.writer()).stores.knowledge
-        filed = [block.qa_id for name in knowledge.names() for block in knowledge.read(name)]
-        await knowledge.change(lambda change: change.remove(filed))
+        knowledge = (await intern.acquire_writer()).stores.knowledge
+        filed = [block.qa_id for name in knowledge.topic_names() for block in knowledge.read_topic(name)]
+        await knowledge.change(lambda change: change.remove_blocks(filed))
         assert ANSWER not in await reply(intern, PARAPHRASE)
 
         done = await intern.regenerate()
@@ -197,12 +197,12 @@ async def test_settings_that_cannot_work_are_refused_on_opening(tmp_path: Path) 
 async def bot(settings: Settings) -> AsyncGenerator[None]:
     """The bot at work on the folder."""
 
-    class Indexed(Events):
+    class Indexed(ActivityReporter):
         def __init__(self) -> None:
             super().__init__()
             self.once = Event()
 
-        def indexed(self, refreshed: Refreshed) -> None:
+        def report_index_refresh(self, refreshed: RefreshReport) -> None:
             self.once.set()
 
     events = Indexed()
@@ -244,8 +244,8 @@ async def test_what_the_holder_cannot_do_is_raised_here(tmp_path: Path) -> None:
 async def test_when_the_holder_dies_in_the_middle_the_one_who_waits_takes_over(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     holder = FolderLock(tmp_path)
-    refreshed: list[Refreshed] = []
-    async with await Database.open(settings.paths.database) as db, open_intern(settings) as intern:
+    refreshed: list[RefreshReport] = []
+    async with await SqliteDatabase.open(settings.paths.database) as db, open_intern(settings) as intern:
         holder.acquire()
 
         async def wait_for_it() -> None:
@@ -254,13 +254,13 @@ async def test_when_the_holder_dies_in_the_middle_the_one_who_waits_takes_over(t
         with fail_after(10):
             async with create_task_group() as tg:
                 tg.start_soon(wait_for_it)
-                assert (await claimed(Jobs(db))).kind == "index"
+                assert (await claimed(JobQueue(db))).kind == "index"
                 assert not refreshed
                 holder.release()
     assert refreshed[0].changed == ("kb:ports.md",)
 
 
-async def claimed(jobs: Jobs) -> Job:
+async def claimed(jobs: JobQueue) -> Job:
     """The job that somebody is about to submit, now ours."""
     while (job := await jobs.claim()) is None:
         await checkpoint()
@@ -273,7 +273,7 @@ async def test_the_folder_is_free_again_when_the_door_is_closed(tmp_path: Path) 
         with pytest.raises(KnowledgeError, match="in use by"):
             FolderLock(tmp_path).acquire()
     with FolderLock(tmp_path) as lock:
-        assert lock.held
+        assert lock.is_held
 
 
 # A folder that cannot be written to.

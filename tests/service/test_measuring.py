@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from intern.core.errors import ModelUnavailableError
 from intern.frontends.http.metrics import Metrics
-from intern.frontends.http.server import metrics_of
-from intern.models.usage import Usage
+from intern.frontends.http.server import create_metrics
+from intern.models.usage import UsageCounter
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.service.monitoring import count_embeddings
 from intern.settings.loading import load_settings
@@ -46,22 +46,22 @@ async def test_embeddings_are_counted_under_their_own_name_with_calls_seconds_to
     llm = {"base_url": "http://model.test/v1", "max_retries": 0, "prices": [{"model": "e", "input": 1_000_000}]}
     embeddings = {"provider": "endpoint", "model": "e"}
     settings = load_settings(environ={}, overrides={"llm": llm, "embeddings": embeddings})
-    usage = Usage(clock=HandClock())
-    metrics = metrics_of(settings)
-    usage.counted = metrics.spent
+    usage = UsageCounter(clock=HandClock())
+    metrics = create_metrics(settings)
+    usage.counted = metrics.count_usage
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        embedder = EndpointEmbedder(settings.embeddings.over(settings.llm), usage=usage, client=client)
+        embedder = EndpointEmbedder(settings.embeddings.merge_with_llm(settings.llm), usage=usage, client=client)
         count_embeddings(metrics, embedder)
         with fail_after(5):
-            await embedder.embed(["which port"])
+            await embedder.compute_vectors(["which port"])
             assert told(metrics, "intern_model_tokens_total") == {"prompt": 9}
             assert told(metrics, "intern_model_cost_total") == {"": 9}
             away = True
             with pytest.raises(ModelUnavailableError):
-                await embedder.embed(["which spool"])
+                await embedder.compute_vectors(["which spool"])
             hangs = True
             async with create_task_group() as tg:
-                tg.start_soon(embedder.embed, ["nobody waits for this"])
+                tg.start_soon(embedder.compute_vectors, ["nobody waits for this"])
                 await wait_all_tasks_blocked()
                 tg.cancel_scope.cancel()
     assert told(metrics, "intern_model_calls_total") == {"ok": 1, "unavailable": 1, "given_up": 1}

@@ -10,8 +10,8 @@ from anyio import fail_after, sleep
 
 from intern.core.ids import GuildId, MessageId
 from intern.stores.sqlite.chat import CheckpointStore
-from intern.stores.sqlite.database import AtRest, Database
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message
 from tests.fakes import HandClock
@@ -50,7 +50,7 @@ def topics(stage: Stage) -> str:
 
 
 def is_withdrawn(stage: Stage, message: Message) -> bool:
-    return Knowledge(AtRest(stage.folder / "intern.db")).is_withdrawn(MessageId(message.id))
+    return KnowledgeStore(ReadOnlySqliteDatabase(stage.folder / "intern.db")).is_withdrawn(MessageId(message.id))
 
 
 async def until(met: Callable[[], object]) -> None:
@@ -113,8 +113,8 @@ async def test_a_server_that_is_served_no_more_makes_no_look_go_further_back(
         stage.clock.turn(days=30)
         await taught(stage, "Where do the logs go?", "Into /var/log/lumen.")
     await discord.edit(answer, "They use 7072.")
-    async with await Database.open(stage.folder / "intern.db") as db:
-        await CheckpointStore(db).open([GuildId("77")], MessageId("1"))
+    async with await SqliteDatabase.open(stage.folder / "intern.db") as db:
+        await CheckpointStore(db).load_or_create([GuildId("77")], MessageId("1"))
     caplog.set_level("INFO")
     async with stage.up():
         await until(lambda: "missed_changes_looked_for" in caplog.text)

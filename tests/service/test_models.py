@@ -16,8 +16,8 @@ from intern.models.prompt import Model, OfflineModel
 from intern.service.models import PROMPTS, answering_options, offline_rules, open_models
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.usage import FormLog
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.usage import RequestFormStore
 from tests.endpoint_double import EndpointDouble, Reply, endpoint_double, never, refuse
 from tests.fakes import HandClock
 
@@ -42,9 +42,9 @@ def refuses_bounds(body: dict[str, Any]) -> Reply:
 async def ask_after_a_start(folder: Path, endpoint: EndpointDouble, **options: object) -> int:
     """Start, ask one question and end; return the number of requests."""
     before = len(endpoint.requests)
-    async with await Database.open(folder / "intern.db") as db:
+    async with await SqliteDatabase.open(folder / "intern.db") as db:
         chosen = settings(llm=served_by(endpoint, **options))
-        async with open_models(chosen, None, HandClock(), forms=FormLog(db)) as models:
+        async with open_models(chosen, None, HandClock(), forms=RequestFormStore(db)) as models:
             await models.answering.ask(GATE, QUESTION)
     return len(endpoint.requests) - before
 
@@ -99,12 +99,12 @@ async def test_a_form_that_was_refused_as_well_is_not_remembered(tmp_path: Path)
 
 async def test_a_database_that_fails_costs_no_answer(tmp_path: Path) -> None:
     with fail_after(20), endpoint_double(refuses_bounds) as endpoint:
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
             await db.write(lambda tx: tx.rows("pragma query_only = 1"))
             chosen = settings(llm=served_by(endpoint))
-            async with open_models(chosen, None, HandClock(), forms=FormLog(db)) as models:
+            async with open_models(chosen, None, HandClock(), forms=RequestFormStore(db)) as models:
                 assert (await models.answering.ask(GATE, QUESTION)).kind
-            assert await FormLog(db).of(endpoint.base_url, "double", "auto") is None
+            assert await RequestFormStore(db).find_form(endpoint.base_url, "double", "auto") is None
 
 
 def folder_with(tmp_path: Path, mistake: str) -> dict[str, Any]:

@@ -20,21 +20,21 @@ from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import GuildId
-from intern.core.messages import AIResult
+from intern.core.messages import AnswerResult
 from intern.core.records import CapturedPair
-from intern.learning.forgetting import Forget
+from intern.learning.forgetting import ForgetRequest
 from intern.platforms.discord.options import HostingOptions
 from intern.runtime.bot import open_sandbox
 from intern.service.communities import open_registry
 from intern.service.databases import move_database
 from intern.service.intern import open_intern
-from intern.service.local_checks import folder_findings
-from intern.service.status import sources_at_rest, status_of
+from intern.service.local_checks import check_folder
+from intern.service.status import open_source_statuses, read_status
 from intern.service.stores import back_up
 from intern.settings.loading import Paths, Settings
-from intern.sources.refresh import Refreshed
-from intern.stores.postgres.connection import AwayError, connected
-from intern.stores.postgres.database import Database
+from intern.sources.refresh import RefreshReport
+from intern.stores.postgres.connection import ServerAwayError, connect
+from intern.stores.postgres.database import PostgresDatabase
 from tests import samples
 from tests.at_work import Watching
 from tests.double.discord import DiscordDouble
@@ -77,11 +77,11 @@ async def test_a_bot_learns_answers_regenerates_and_forgets(settings: Settings, 
             assert await intern.capture(samples.capture(QUESTION, ANSWER)) is None
             assert ANSWER in await reply(intern, PARAPHRASE)
             assert (await intern.regenerate()).pairs == 1
-            status = await run_sync(partial(status_of, settings, clock=SystemClock()))
+            status = await run_sync(partial(read_status, settings, clock=SystemClock()))
             assert (status.archived, status.topics, status.running) == (1, 1, True)
-            assert [each.state for each in await run_sync(partial(sources_at_rest, settings, clock=SystemClock()))] == [
-                "ok"
-            ] * 2
+            assert [
+                each.state for each in await run_sync(partial(open_source_statuses, settings, clock=SystemClock()))
+            ] == ["ok"] * 2
         assert not settings.paths.database.exists()
         assert [ANSWER in text for text in texts(settings).values()] == [True]
         for path in settings.data.dir.glob("search.db*"):
@@ -89,7 +89,7 @@ async def test_a_bot_learns_answers_regenerates_and_forgets(settings: Settings, 
         async with open_intern(settings) as intern:
             assert ANSWER in await reply(intern, PARAPHRASE)
             await intern.export(tmp_path / "export")
-            await intern.forget(Forget(message_ids=pair.message_ids))
+            await intern.forget(ForgetRequest(message_ids=pair.message_ids))
             assert ANSWER not in await reply(intern, PARAPHRASE)
         assert texts(settings) == {}
         assert [path.name for path in (tmp_path / "export" / "team-knowledge" / "topics").iterdir()] != []
@@ -120,7 +120,7 @@ async def test_a_server_that_is_killed_and_comes_back_loses_nothing_and_doubles_
             postgres.start()
             assert await intern.capture(samples.capture(QUESTION, ANSWER)) is None
             assert await intern.capture(samples.capture("Where are the logs?", "Below /var/log.", n=2)) is not None
-            status = await run_sync(partial(status_of, settings, clock=SystemClock()))
+            status = await run_sync(partial(read_status, settings, clock=SystemClock()))
             assert (status.archived, status.waiting, status.undecided) == (2, 0, 0)
             assert ANSWER in await reply(intern, PARAPHRASE)
 
@@ -142,15 +142,15 @@ class _Told(logging.Handler):
 async def test_while_the_server_is_away_questions_and_captures_wait_and_none_is_dropped(
     postgres: Server, settings: Settings, monkeypatch: pytest.MonkeyPatch, *, teaches: bool
 ) -> None:
-    monkeypatch.setattr(Database, "patience", 0.2)
+    monkeypatch.setattr(PostgresDatabase, "patience", 0.2)
     sandbox, seen, told = Sandbox(HandClock(), team={"mira"}), Watching(), _Told()
     logging.getLogger("intern").addHandler(told)
     try:
         with fail_after(60):
             async with open_sandbox(settings, sandbox, events=seen, clock=HandClock()):
-                await seen.one_of(Refreshed)
+                await seen.one_of(RefreshReport)
                 asked = sandbox.say("ann", "Where are the logs?")
-                await seen.one_of(AIResult)
+                await seen.one_of(AnswerResult)
                 postgres.kill()
                 sandbox.say("bob", "@intern Which port does the relay listen on?")
                 if teaches:
@@ -199,7 +199,7 @@ async def test_a_pooler_that_changes_connections_is_refused_in_one_line_and_noth
             done = await run_process(program(*command), check=False, env=environment, cwd=tmp_path)
             said = done.stderr.decode()
             assert (done.returncode, said.count("\n"), "set pool_mode = session" in said) == (3, 1, True), said
-        found = folder_findings(settings_in(tmp_path / "data", data={"dir": str(tmp_path / "data"), "url": url}))
+        found = check_folder(settings_in(tmp_path / "data", data={"dir": str(tmp_path / "data"), "url": url}))
         assert ["pooler" in each.what for each in found if each.level == "todo"] == [True]
         assert _advisory_locks(postgres) == 0
         assert postgres.run(f"select count(*) from pg_tables where schemaname = '{schema}'") == [(0,)]
@@ -207,11 +207,11 @@ async def test_a_pooler_that_changes_connections_is_refused_in_one_line_and_noth
 
 async def test_a_pooler_that_lets_clients_in_while_its_server_is_away_is_waited_for(postgres: Server) -> None:
     with postgres.schema() as schema, pooling(postgres, "session", schema, query_wait=1) as url, fail_after(60):
-        async with await Database.open(url) as db, create_task_group() as tg:
+        async with await PostgresDatabase.open(url) as db, create_task_group() as tg:
             postgres.kill()
             try:
-                with pytest.raises(AwayError):
-                    await run_sync(connected, url)
+                with pytest.raises(ServerAwayError):
+                    await run_sync(connect, url)
                 tg.start_soon(partial(db.read, lambda tx: tx.rows("select 1")))
             finally:
                 postgres.start()
@@ -277,7 +277,7 @@ async def test_a_move_takes_the_archives_of_hosted_communities_to_the_server_and
     on_file = replace(settings_in(settings.data.dir), hosting=hosting)
     with fail_after(60):
         async with open_registry(on_file) as registry:
-            await registry._store.join(GuildId("7"), "Rust")
+            await registry._store.add_server(GuildId("7"), "Rust")
             here = await registry.settings("rust")
         async with open_intern(here) as intern:
             await intern.capture(samples.capture(QUESTION, ANSWER))
@@ -318,7 +318,7 @@ async def test_without_its_server_a_folder_does_not_open_and_says_so(postgres: S
             with pytest.raises(KnowledgeError, match=r"PostgreSQL at .* cannot be reached .*; check that"):
                 async with open_intern(settings):
                     pass
-            [finding, *_] = await run_sync(folder_findings, settings)
+            [finding, *_] = await run_sync(check_folder, settings)
             assert (finding.level, "cannot be reached" in finding.what) == ("todo", True)
         finally:
             postgres.start()
@@ -326,24 +326,24 @@ async def test_without_its_server_a_folder_does_not_open_and_says_so(postgres: S
 
 async def test_the_doctor_looks_at_server_and_role(postgres: Server, schema: str, tmp_path: Path) -> None:
     mine = on_server(postgres, schema, tmp_path)
-    [found, *_] = await run_sync(folder_findings, mine)
+    [found, *_] = await run_sync(check_folder, mine)
     assert (found.level, found.what[:34]) == ("ok", "the database is PostgreSQL at /dev")
     administrator = settings_in(tmp_path, data={"dir": str(tmp_path), "url": postgres.url(schema, "postgres")})
-    [found, note, *_] = await run_sync(folder_findings, administrator)
+    [found, note, *_] = await run_sync(check_folder, administrator)
     assert (found.level, note.level) == ("ok", "note")
     assert "postgres is a superuser" in note.what
 
     postgres.run(
         f"revoke all on {schema}.jobs, {schema}.facts from public", f"alter table {schema}.jobs owner to postgres"
     )
-    [found, *_] = await run_sync(folder_findings, mine)
+    [found, *_] = await run_sync(check_folder, mine)
     assert found.what.endswith(": jobs")
     assert found.do == f"run there, as their owner: grant all on all tables in schema {schema} to intern_tests"
     postgres.run(f"alter table {schema}.jobs owner to intern_tests")
 
     with postgres.schema() as empty:
         postgres.run(f"alter schema {empty} owner to postgres", f"grant usage on schema {empty} to intern_tests")
-        [found, *_] = await run_sync(folder_findings, on_server(postgres, empty, tmp_path))
+        [found, *_] = await run_sync(check_folder, on_server(postgres, empty, tmp_path))
         assert found.do == f"run there, as an administrator: grant usage, create on schema {empty} to intern_tests"
 
 

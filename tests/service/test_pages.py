@@ -12,12 +12,12 @@ from anyio.to_thread import run_sync
 from intern.core.ids import SourceId
 from intern.models.prompt import OfflineModel
 from intern.service.models import offline_rules
-from intern.service.status import sources_at_rest
+from intern.service.status import open_source_statuses
 from intern.service.writer import Writer
 from intern.settings.loading import DataSection, KbSection, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import MOST_MISSING
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.work import Job
 from tests.fakes import HandClock
 from tests.site_double import Served, SiteDouble, page, site_double
@@ -25,7 +25,7 @@ from tests.site_double import Served, SiteDouble, page, site_double
 pytestmark = pytest.mark.anyio
 
 
-async def opened(settings: Settings, db: Database, clock: HandClock, site: SiteDouble) -> Writer:
+async def opened(settings: Settings, db: SqliteDatabase, clock: HandClock, site: SiteDouble) -> Writer:
     writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), clock)
     writer.indexing.open_web, writer.indexing.policy = site.fetcher, site.policy
     return writer
@@ -39,7 +39,7 @@ async def test_the_listed_pages_are_indexed_beside_the_files(tmp_path: Path) -> 
         site.pages["/spools"] = page("How to wind a spool.", "Spools")
         url = site.url("/spools")
         settings.paths.links.write_text(f"{url}\n")
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await opened(settings, db, HandClock(), site)
             assert (await writer.indexing.refresh()).changed == ("kb:a.md",)
             assert site.requests == []
@@ -58,7 +58,7 @@ async def test_a_site_that_stalls_holds_up_neither_files_nor_a_search(tmp_path: 
     with site_double() as site, fail_after(30):
         site.pages |= {f"/{n}": Served(stalls=True) for n in range(3)}
         settings.paths.links.write_text("".join(f"{site.url(f'/{n}')}\n" for n in range(3)))
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await opened(settings, db, HandClock(), site)
             async with create_task_group() as tg:
                 tg.start_soon(writer.indexing.refresh_pages)
@@ -66,7 +66,7 @@ async def test_a_site_that_stalls_holds_up_neither_files_nor_a_search(tmp_path: 
                     await checkpoint()
                 (settings.paths.sources / "a.md").write_text("# A file")
                 assert (await writer.indexing.refresh()).changed == ("kb:a.md",)
-                assert b"kb:a.md" not in await writer.do(Job(id=1, kind="refresh", key="", payload=b""))
+                assert b"kb:a.md" not in await writer.run_job(Job(id=1, kind="refresh", key="", payload=b""))
                 assert list(await writer.stores.search.stamps("source")) == ["kb:a.md"]
                 assert site.asked == ["/0"]
                 tg.cancel_scope.cancel()
@@ -80,7 +80,7 @@ async def test_each_page_tells_how_it_stands(tmp_path: Path) -> None:
         shell = Served(body=b"<title>App</title><div id=root></div><script src=a.js></script>")
         site.pages |= {"/a": page("All about spools."), "/app": shell, "/gone": page("Soon gone."), "/b": page("B.")}
         settings.paths.links.write_text("".join(f"{site.url(path)}\n" for path in ("/a", "/app", "/gone", "/b")))
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await opened(settings, db, clock, site)
             await writer.indexing.refresh_pages()
             clock.turn(hours=25)
@@ -89,7 +89,7 @@ async def test_each_page_tells_how_it_stands(tmp_path: Path) -> None:
             for _ in range(MOST_MISSING):
                 await writer.indexing.refresh_pages()
                 clock.turn(hours=5)
-        told = {each.path: each for each in sources_at_rest(settings, clock=clock)}
+        told = {each.path: each for each in open_source_statuses(settings, clock=clock)}
         a, app, gone, b = (told[site.url(path)] for path in ("/a", "/app", "/gone", "/b"))
         assert {each.type for each in told.values()} == {"page"}
         assert (a.state, a.note, a.last_error, a.check_every_seconds) == ("ok", "", None, None)
@@ -109,10 +109,10 @@ async def test_addresses_of_the_settings_are_read_beside_those_of_the_list(tmp_p
         settings = Settings(data=DataSection(dir=tmp_path), kb=kb)
         settings.paths.sources.mkdir(parents=True)
         settings.paths.links.write_text(f"{site.url('/a')}\n")
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await opened(settings, db, HandClock(), site)
             read = await writer.indexing.refresh_pages()
             assert set(read.changed) == {f"kb:{site.url(each)}" for each in ("/a", "/b")}
             assert [each.rel_path for each in read.skipped] == ["kb.links:2"]
-        [left_out] = [each for each in sources_at_rest(settings, clock=HandClock()) if each.state == "left_out"]
+        [left_out] = [each for each in open_source_statuses(settings, clock=HandClock()) if each.state == "left_out"]
         assert (left_out.path, left_out.type) == ("kb.links:2", "link")

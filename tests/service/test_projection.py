@@ -10,20 +10,20 @@ from anyio import fail_after, sleep
 from anyio.to_thread import run_sync
 from structlog.testing import capture_logs
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.errors import KnowledgeError
 from intern.core.ids import TopicName
-from intern.core.records import Filed
+from intern.core.records import PairFiled
 from intern.runtime.bot import open_sandbox
 from intern.service.hidden_files import find_edited_files
 from intern.service.intern import open_intern
 from intern.service.projection import TextFiles
-from intern.service.status import lost_folders
+from intern.service.status import find_lost_folders
 from intern.service.stores import Stores
 from intern.settings.loading import Paths, load_settings
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.knowledge import Change, Knowledge, files_written
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore, read_projected_files
 from tests import samples
 from tests.fakes import HandClock, KilledError, MortalDisk
 from tests.knowing import knowledge_in
@@ -44,32 +44,34 @@ def paths(tmp_path: Path) -> Paths:
 
 
 @pytest.fixture
-async def knowledge(tmp_path: Path) -> AsyncGenerator[Knowledge]:
+async def knowledge(tmp_path: Path) -> AsyncGenerator[KnowledgeStore]:
     async with knowledge_in(tmp_path) as knowledge:
         yield knowledge
 
 
-def file_into(topic: TopicName, *numbers: int, text: str = "So.") -> Callable[[Change], None]:
-    def work(change: Change) -> None:
-        change.put(topic, *(block(n, text=text) for n in numbers))
-        change.decide(*(Filed(qa_id=qa(n), topic=topic, at=START) for n in numbers))
+def file_into(topic: TopicName, *numbers: int, text: str = "So.") -> Callable[[KnowledgeChange], None]:
+    def work(change: KnowledgeChange) -> None:
+        change.file_blocks(topic, *(block(n, text=text) for n in numbers))
+        change.decide(*(PairFiled(qa_id=qa(n), topic=topic, at=START) for n in numbers))
 
     return work
 
 
-def projector(knowledge: Knowledge, paths: Paths, files: FileLayer | None = None) -> TextFiles:
+def projector(knowledge: KnowledgeStore, paths: Paths, files: FileLayer | None = None) -> TextFiles:
     return TextFiles(knowledge, paths, files)
 
 
-async def test_what_is_decided_is_in_the_files_and_what_is_gone_is_in_none(knowledge: Knowledge, paths: Paths) -> None:
+async def test_what_is_decided_is_in_the_files_and_what_is_gone_is_in_none(
+    knowledge: KnowledgeStore, paths: Paths
+) -> None:
     files = projector(knowledge, paths)
     await knowledge.change(file_into(GPU, 0, 1))
     await files.catch_up()
-    assert (paths.topics / "gpu.txt").read_bytes() == knowledge.data(GPU)
+    assert (paths.topics / "gpu.txt").read_bytes() == knowledge.read_topic_file(GPU)
     assert paths.state.read_text() == f'{{"last_processed_qa_id":"{qa(1)}"}}\n'
     assert len(paths.decisions.read_text().splitlines()) == 2
 
-    await knowledge.change(lambda change: change.put(NODE, block(0), block(1)))
+    await knowledge.change(lambda change: change.file_blocks(NODE, block(0), block(1)))
     await files.catch_up()
     assert sorted(each.name for each in paths.topics.iterdir()) == ["node.txt"]
 
@@ -106,7 +108,7 @@ async def test_a_projection_that_loses_power_at_any_step_is_caught_up_with(tmp_p
 
 
 async def test_a_reader_sees_each_file_as_it_was_or_as_it_is_and_never_in_between(
-    knowledge: Knowledge, paths: Paths
+    knowledge: KnowledgeStore, paths: Paths
 ) -> None:
     await knowledge.change(file_into(GPU, 0, 1))
     await projector(knowledge, paths).catch_up()
@@ -126,7 +128,9 @@ async def test_a_reader_sees_each_file_as_it_was_or_as_it_is_and_never_in_betwee
     assert len(seen["team-knowledge/topics/gpu.txt"]) == 2
 
 
-async def test_the_decisions_are_on_disk_before_the_topics_that_they_made(knowledge: Knowledge, paths: Paths) -> None:
+async def test_the_decisions_are_on_disk_before_the_topics_that_they_made(
+    knowledge: KnowledgeStore, paths: Paths
+) -> None:
     def look() -> None:
         if (paths.topics / "gpu.txt").exists():
             assert qa(0) in paths.decisions.read_text()
@@ -136,7 +140,7 @@ async def test_the_decisions_are_on_disk_before_the_topics_that_they_made(knowle
     assert (paths.topics / "gpu.txt").exists()
 
 
-async def test_an_edit_is_kept_once_and_told(knowledge: Knowledge, paths: Paths) -> None:
+async def test_an_edit_is_kept_once_and_told(knowledge: KnowledgeStore, paths: Paths) -> None:
     await knowledge.change(file_into(GPU, 0))
     await projector(knowledge, paths).catch_up()
     edited = paths.topics / "gpu.txt"
@@ -145,11 +149,11 @@ async def test_an_edit_is_kept_once_and_told(knowledge: Knowledge, paths: Paths)
         for _ in range(3):
             await projector(knowledge, paths).catch_up()
     assert [log["event"] for log in logs] == ["edited_file_set_aside"]
-    assert edited.read_bytes() == knowledge.data(GPU)
+    assert edited.read_bytes() == knowledge.read_topic_file(GPU)
     [kept] = find_edited_files(paths)
     assert kept.read_text() == "a person's words"
     paths.raw.mkdir()
-    [told] = lost_folders(paths, knowledge)
+    [told] = find_lost_folders(paths, knowledge)
     assert str(kept) in told
     assert "intern topics adopt gpu" in told
 
@@ -160,7 +164,7 @@ async def test_an_edit_is_kept_once_and_told(knowledge: Knowledge, paths: Paths)
     assert kept.read_text() == "a person's words"
 
 
-async def test_edited_decisions_are_kept_and_told_too(knowledge: Knowledge, paths: Paths) -> None:
+async def test_edited_decisions_are_kept_and_told_too(knowledge: KnowledgeStore, paths: Paths) -> None:
     await knowledge.change(file_into(GPU, 0))
     files = projector(knowledge, paths)
     await files.catch_up()
@@ -171,11 +175,11 @@ async def test_edited_decisions_are_kept_and_told_too(knowledge: Knowledge, path
     [kept] = find_edited_files(paths)
     assert kept.read_bytes() == b"{}\n" + whole
     paths.raw.mkdir()
-    [told] = lost_folders(paths, knowledge)
+    [told] = find_lost_folders(paths, knowledge)
     assert "adopt" not in told
 
 
-async def test_a_disk_that_refuses_loses_nothing(knowledge: Knowledge, paths: Paths) -> None:
+async def test_a_disk_that_refuses_loses_nothing(knowledge: KnowledgeStore, paths: Paths) -> None:
     class Full(FileLayer):
         full = True
 
@@ -190,7 +194,7 @@ async def test_a_disk_that_refuses_loses_nothing(knowledge: Knowledge, paths: Pa
         await files.catch_up()
     disk.full = False
     await files.catch_up()
-    assert (paths.topics / "gpu.txt").read_bytes() == knowledge.data(GPU)
+    assert (paths.topics / "gpu.txt").read_bytes() == knowledge.read_topic_file(GPU)
     assert len(paths.decisions.read_text().splitlines()) == 1
 
 
@@ -199,7 +203,7 @@ async def test_the_bot_writes_a_change_long_before_it_compares_all_files(tmp_pat
     assert settings.kb.scan_interval_seconds > 60
     with fail_after(20):
         async with (
-            open_sandbox(settings, Sandbox(HandClock()), events=Events()),
+            open_sandbox(settings, Sandbox(HandClock()), events=ActivityReporter()),
             open_intern(settings, clock=HandClock()) as beside,
         ):
             await beside.capture(samples.capture("How do I purge the spool of the relay?", "Run purge, then wait."))
@@ -224,10 +228,10 @@ async def test_a_start_reads_only_files_that_are_not_as_they_were_left(tmp_path:
     async with writer_in(settings) as writer:
         await writer.stores.knowledge.change(file_into(GPU, 0))
         await writer.stores.knowledge.change(file_into(NODE, 1))
-        await writer.indexing.topics_changed(describe=False)
+        await writer.indexing.index_changed_topics(describe=False)
         await writer.stores.files.catch_up()
     before = tree(tmp_path)
-    async with await Database.open(settings.paths.database) as db:
+    async with await SqliteDatabase.open(settings.paths.database) as db:
         stores = await run_sync(Stores, settings, db, HandClock(), disk := Reading())
         await stores.files.catch_up()
         assert disk.read_files == []
@@ -245,13 +249,13 @@ async def test_a_start_reads_only_files_that_are_not_as_they_were_left(tmp_path:
     assert (settings.paths.topics / ".gpu.txt.edited").read_text() == "a person's words"
 
 
-async def test_nothing_is_recorded_of_the_file_of_a_topic_that_is_gone(knowledge: Knowledge, paths: Paths) -> None:
+async def test_nothing_is_recorded_of_the_file_of_a_topic_that_is_gone(knowledge: KnowledgeStore, paths: Paths) -> None:
     files = projector(knowledge, paths)
     await knowledge.change(file_into(GPU, 0))
     await files.catch_up()
-    await knowledge.change(lambda change: change.put(NODE, block(0)))
+    await knowledge.change(lambda change: change.file_blocks(NODE, block(0)))
     await files.catch_up()
-    assert sorted(knowledge.db.look(files_written)) == ["decisions", "state", "topics/node.txt"]
+    assert sorted(knowledge.db.read_blocking(read_projected_files)) == ["decisions", "state", "topics/node.txt"]
 
 
 async def test_two_indices_may_have_the_same_name_in_two_folders(tmp_path: Path) -> None:

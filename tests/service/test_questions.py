@@ -9,15 +9,15 @@ from anyio import fail_after
 
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId, MessageId, RoleId, UserId
-from intern.core.messages import AIResult, Conversation, MemberRoles, Message
+from intern.core.messages import AnswerResult, Conversation, MemberRoles, Message
 from intern.core.records import CapturedPair
-from intern.learning.forgetting import Forget
+from intern.learning.forgetting import ForgetRequest
 from intern.service.databases import open_database
 from intern.service.intern import open_intern
 from intern.service.questions import QuestionFilter
 from intern.settings.loading import Settings
 from intern.stores.sqlite.chat import NameStore, RoleStore
-from intern.stores.sqlite.questions import Questions
+from intern.stores.sqlite.questions import QuestionStore
 from tests import samples
 from tests.at_work import Watching, at_work, settings_in
 from tests.fakes import HandClock
@@ -37,7 +37,7 @@ async def asked(settings: Settings, *texts: str, reason: str = "no_sources") -> 
     """Note questions as the bot does; the first message of each is a greeting of its own."""
     ids = list[MessageId]()
     async with await open_database(settings) as db:
-        questions = Questions(db, clock=CLOCK)
+        questions = QuestionStore(db, clock=CLOCK)
         for n, text in enumerate(texts):
             both = samples.message("Hello numbats.", n=2 * n), samples.message(text, n=2 * n + 1)
             questions.add(both, reason)
@@ -58,7 +58,7 @@ async def test_the_bot_keeps_what_it_answered_or_looked_for_and_what_called_it_b
     async with at_work(tmp_path, sandbox, events):
         for n, text in enumerate(said):
             sandbox.say(f"member{n}", text)
-            await events.one_of(AIResult, after=n)
+            await events.one_of(AnswerResult, after=n)
     async with open_intern(settings_in(tmp_path), clock=CLOCK) as intern:
         found = await intern.questions.find(QuestionFilter())
     kept = {line.question.text: line.question for line in found.rows}
@@ -75,16 +75,16 @@ async def test_an_answered_gap_answers_the_next_member_and_is_forgotten_with_its
     )
     async with open_intern(settings, clock=CLOCK) as intern:
         with fail_after(20):
-            await intern.questions.answer(first, "Brush the quokka weekly.", TESS)
+            await intern.questions.answer_gap(first, "Brush the quokka weekly.", TESS)
             left = await intern.questions.gaps(9)
             assert [[each.question_id for each in group] for group in left.groups] == [[other]]
             with pytest.raises(ConfigError, match="no gap any more"):
-                await intern.questions.dismiss(first)
+                await intern.questions.close_gap(first)
             result = await intern.answer(Conversation((Message(role="user", text="How do I groom a quokka?"),)))
             assert "Brush the quokka weekly." in (result.reply_text or "")
-            await intern.questions.dismiss(other)
+            await intern.questions.close_gap(other)
             assert (await intern.questions.gaps(9)).total == 0
-            await intern.forget(Forget(user_id=samples.author().id, erase=True))
+            await intern.forget(ForgetRequest(user_id=samples.author().id, erase=True))
             assert (await intern.questions.find(QuestionFilter())).total == 0
             assert await intern.search("quokka") == ()
     assert holding(tmp_path, b"Hello numbats") == holding(tmp_path, b"groom a quokka") == []
@@ -97,17 +97,17 @@ async def test_a_gap_is_answered_by_name_where_the_team_is_known_by_its_role_onl
     now, last_week, new, other = (UserId(each) for each in ("991", "992", "993", "994"))
     async with await open_database(settings) as db:
         names = NameStore(db)
-        await names.note([(now, ["Mira"]), (last_week, ["Tess"]), (other, ["Alice"])])
-        await names.note([(now, ["Mira"]), (last_week, ["Tess"])], {now, last_week})
+        await names.add([(now, ["Mira"]), (last_week, ["Tess"]), (other, ["Alice"])])
+        await names.add([(now, ["Mira"]), (last_week, ["Tess"])], {now, last_week})
         seen = ((new, "7"), (other, "8"), (now, "7"))
-        await RoleStore(db, clock=CLOCK).keep([MemberRoles(GuildId("1"), who, (RoleId(role),)) for who, role in seen])
+        await RoleStore(db, clock=CLOCK).save([MemberRoles(GuildId("1"), who, (RoleId(role),)) for who, role in seen])
     async with open_intern(settings, clock=CLOCK) as intern:
         with fail_after(20):
             assert (await intern.questions.gaps(9)).team == {"993": new, "Mira": now, "Tess": last_week}
-            await RoleStore(intern._db, clock=CLOCK).keep([MemberRoles(GuildId("1"), now, (RoleId("8"),))])
+            await RoleStore(intern._db, clock=CLOCK).save([MemberRoles(GuildId("1"), now, (RoleId("8"),))])
             with pytest.raises(ConfigError, match="a member of the team"):
-                await intern.questions.answer(gap, "Brush it.", "Mira")
-            await intern.questions.answer(gap, "Brush the quokka weekly.", "Tess")
+                await intern.questions.answer_gap(gap, "Brush it.", "Mira")
+            await intern.questions.answer_gap(gap, "Brush the quokka weekly.", "Tess")
             result = await intern.answer(Conversation((Message(role="user", text="How do I groom a quokka?"),)))
             assert "Brush the quokka weekly." in (result.reply_text or "")
 
@@ -129,16 +129,16 @@ async def test_a_gap_whose_question_was_deleted_meanwhile_is_not_captured(tmp_pa
     async with open_intern(settings, clock=CLOCK) as intern:
         with fail_after(20):
             await intern.questions.gaps(9)
-            await intern.forget(Forget(message_ids=(question,)))
+            await intern.forget(ForgetRequest(message_ids=(question,)))
             with pytest.raises(ConfigError, match="no gap any more"):
-                await intern.questions.answer(question, "Brush it.", TESS)
+                await intern.questions.answer_gap(question, "Brush it.", TESS)
 
 
 async def test_what_the_team_answers_on_discord_is_no_gap_any_more(tmp_path: Path) -> None:
     sandbox, events = Sandbox(CLOCK, team={"mira"}), Watching()
     async with at_work(tmp_path, sandbox, events):
         question = sandbox.say("bob", "My quokkas are rejected because of a clock skew, what now?")
-        assert (await events.one_of(AIResult)).reason
+        assert (await events.one_of(AnswerResult)).reason
         sandbox.say("mira", "Run `lumen-relay agents reset-skew` first.", reply_to=question.id)
     async with open_intern(settings_in(tmp_path), clock=CLOCK) as intern:
         assert (await intern.questions.gaps(9)).total == 0

@@ -20,15 +20,15 @@ from intern.answering.workflow import Answerer
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
 from intern.core.ids import MessageId, SourceId, UserId
-from intern.core.messages import AIResult, Conversation, Message, RequestContext
-from intern.core.records import CapturedPair, Filed, IndexEntry, Learned
-from intern.learning.forgetting import Forget
+from intern.core.messages import AnswerResult, Conversation, Message, RequestContext
+from intern.core.records import CapturedPair, IndexEntry, LearnedMatches, PairFiled
+from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import Intern, open_intern
 from intern.service.models import offline_rules
 from intern.settings.loading import Settings
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from intern.stores.options import RecorderOptions
 from tests.answering.shelf import Shelf
 from tests.at_work import Watching, settings_in
@@ -54,7 +54,7 @@ class Bot:
     async def at_work(self) -> AsyncGenerator[None]:
         with fail_after(30):
             async with open_sandbox(self.settings, self.sandbox, events=self.seen, clock=HandClock()):
-                await self.seen.one_of(Refreshed)
+                await self.seen.one_of(RefreshReport)
                 yield
 
     @asynccontextmanager
@@ -75,7 +75,7 @@ async def test_an_answer_is_recorded_and_replays_to_the_byte_without_a_call(bot:
         await bot.seen.one_of(Reply)
     calls = len(bot.endpoint.requests)
     async with bot.looked_into() as intern:
-        (why,) = await intern.why(asked.id)
+        (why,) = await intern.explain(asked.id)
         (again,) = await intern.replay(asked.id, offline=True)
     assert [line.text for line in why.heard] == [QUESTION]
     assert [said.prompt for said in why.said] == ["decide", "confirm"]
@@ -95,13 +95,13 @@ async def test_a_capture_and_a_document_are_recorded_by_call_and_replay(bot: Bot
             "mira", "It is 7480, unless `listen` says otherwise.", reply_to=asked.id, channel_id=bot.places[0]
         )
         pair = await bot.seen.one_of(CapturedPair)
-        await bot.seen.one_of(Filed)
+        await bot.seen.one_of(PairFiled)
     async with bot.looked_into() as intern:
-        (classified,) = await intern.why(pair.qa_id)
+        (classified,) = await intern.explain(pair.qa_id)
         assert classified.kind == "classify"
         assert "7480" in classified.said[0].shown
-        assert [each.kind for each in await intern.why(pair.conversation_id)] == ["extract"]
-        (described,) = await intern.why("kb:ports.md")
+        assert [each.kind for each in await intern.explain(pair.conversation_id)] == ["extract"]
+        (described,) = await intern.explain("kb:ports.md")
         assert described.kind == "summarize_source"
         for each in (*await intern.replay(pair.qa_id, offline=True), *await intern.replay("kb:ports.md", offline=True)):
             assert each.is_same, each
@@ -111,9 +111,9 @@ async def test_secrets_are_masked_before_they_are_recorded_so_it_can_be_replayed
     secret = "ghp_" + "a1B2" * 10
     async with bot.at_work():
         asked = bot.sandbox.say("bob", f"@intern which port? my token is {secret}", channel_id=bot.places[0])
-        await bot.seen.one_of(AIResult)
+        await bot.seen.one_of(AnswerResult)
     async with bot.looked_into() as intern:
-        (why,) = await intern.why(asked.id)
+        (why,) = await intern.explain(asked.id)
         (again,) = await intern.replay(asked.id, offline=True)
     assert (why.unfit, again.unfit, again.is_same) == ("", "", True)
     assert "[masked github_token]" in why.heard[0].text
@@ -127,9 +127,9 @@ async def test_words_of_others_are_recorded_only_if_the_operator_wants_them(bot:
     async with bot.at_work():
         said = bot.sandbox.say("ann", "Mine listens to zebrafish.", channel_id=bot.places[0])
         asked = bot.sandbox.say("bob", QUESTION, reply_to=said.id, channel_id=bot.places[0])
-        await bot.seen.one_of(AIResult)
+        await bot.seen.one_of(AnswerResult)
     async with bot.looked_into() as intern:
-        (why,) = await intern.why(asked.id)
+        (why,) = await intern.explain(asked.id)
         (again,) = await intern.replay(asked.id, offline=True)
     assert any("zebrafish" in each.user for each in bot.endpoint.requests), "the model was shown it"
     assert ("zebrafish" in words_of(bot.settings)) == context
@@ -141,11 +141,11 @@ async def test_words_of_others_are_recorded_only_if_the_operator_wants_them(bot:
 async def test_secrets_in_descriptions_and_addresses_are_masked_too(bot: Bot) -> None:
     secret = "ghp_" + "a1B2" * 10
     known = Shelf({"kb:ports.md": "# Ports\n\nOurs is 7480."}, urls={"kb:ports.md": f"https://wiki.example/{secret}"})
-    known.knows = Learned(nuggets=(IndexEntry(SourceId("nugget:1"), f"The token is {secret}"),))
+    known.knows = LearnedMatches(nuggets=(IndexEntry(SourceId("nugget:1"), f"The token is {secret}"),))
     known.order = [SourceId("kb:ports.md")]
     async with bot.looked_into() as intern:
-        recorder = (await intern.writer()).stores.recorder
-        answers = recorder.answers(Answerer(OfflineModel(offline_rules()), known, AnsweringOptions()), "m")
+        recorder = (await intern.acquire_writer()).stores.recorder
+        answers = recorder.wrap_answerer(Answerer(OfflineModel(offline_rules()), known, AnsweringOptions()), "m")
         asked = Message(role="user", text="which ports?", author_id=UserId("5"), id=MessageId("7"))
         await answers.answer(Conversation((asked,)), RequestContext(message_id=asked.id), addressed=True)
         await recorder.store()
@@ -162,18 +162,18 @@ async def test_what_a_member_wrote_is_in_no_recording_once_they_are_forgotten(bo
         asked = bot.sandbox.say("bob", f"{QUESTION} It feeds my zebrafish.", channel_id=place)
         await bot.seen.one_of(Reply, after=1)
         bot.sandbox.say("mira", "Ours listens on 7481.", reply_to=asked.id, channel_id=place)
-        await bot.seen.one_of(Filed)
-        await bot.seen.one_of(Refreshed, after=1)
+        await bot.seen.one_of(PairFiled)
+        await bot.seen.one_of(RefreshReport, after=1)
         later = bot.sandbox.say("ann", "@intern on which port does the relay listen?", channel_id=other)
-        await bot.seen.one_of(AIResult, after=2)
+        await bot.seen.one_of(AnswerResult, after=2)
     async with bot.looked_into() as intern:
-        (why,) = await intern.why(later.id)
+        (why,) = await intern.explain(later.id)
         assert "zebrafish" in why.said[0].shown
-        assert (await intern.forget(Forget(user_id=asked.author.id, erase=True))).found
+        assert (await intern.forget(ForgetRequest(user_id=asked.author.id, erase=True))).found
         for each in (asked.id, later.id):
             with pytest.raises(ConfigError, match="nothing is recorded of"):
-                await intern.why(each)
-        assert await intern.why(plain.id)  # it drew on documents alone
+                await intern.explain(each)
+        assert await intern.explain(plain.id)  # it drew on documents alone
     assert "zebrafish" not in words_of(bot.settings)
     data = bot.settings.paths.data
     assert [path for path in data.rglob("*") if path.is_file() and b"zebrafish" in path.read_bytes()] == []
@@ -187,7 +187,7 @@ async def test_a_deleted_message_takes_its_recording_with_it(bot: Bot) -> None:
         bot.sandbox.delete(bot.places[0], asked.id)
     async with bot.looked_into() as intern:
         with pytest.raises(ConfigError, match="nothing is recorded of"):
-            await intern.why(asked.id)
+            await intern.explain(asked.id)
 
 
 async def test_a_withdrawn_message_is_in_no_recording_of_its_capture(bot: Bot) -> None:
@@ -195,18 +195,18 @@ async def test_a_withdrawn_message_is_in_no_recording_of_its_capture(bot: Bot) -
         place = bot.places[0]
         asked = bot.sandbox.say("bob", "which port feeds my zebrafish?", channel_id=place)
         bot.sandbox.say("mira", "It is 7480, unless `listen` says otherwise.", reply_to=asked.id, channel_id=place)
-        await bot.seen.one_of(Filed)
+        await bot.seen.one_of(PairFiled)
     assert "zebrafish" in words_of(bot.settings)
     async with bot.looked_into() as intern:
-        await (await intern.writer()).learning.withdraw([asked.id])
+        await (await intern.acquire_writer()).learning.withdraw([asked.id])
     assert "zebrafish" not in words_of(bot.settings)
 
 
 async def test_an_end_while_recordings_are_stored_loses_none(bot: Bot) -> None:
     ends = range(8)
     async with bot.looked_into() as intern:
-        recorder = (await intern.writer()).stores.recorder
-        answers = recorder.answers(Answerer(OfflineModel(offline_rules()), Shelf({}), AnsweringOptions()), "m")
+        recorder = (await intern.acquire_writer()).stores.recorder
+        answers = recorder.wrap_answerer(Answerer(OfflineModel(offline_rules()), Shelf({}), AnsweringOptions()), "m")
         for steps in ends:
             asked = Message(role="user", text=f"port {steps}?", author_id=UserId("5"), id=MessageId(str(steps + 1)))
             await answers.answer(Conversation((asked,)), RequestContext(message_id=asked.id))
@@ -236,7 +236,7 @@ class Meanwhile(Shelf):
 async def test_words_that_go_while_they_are_answered_are_not_recorded(bot: Bot, what: str) -> None:
     asked = Message(role="user", text="zebrafish?", author_id=UserId("5"), id=MessageId("7"))
     async with bot.looked_into() as intern:
-        recorder = (await intern.writer()).stores.recorder
+        recorder = (await intern.acquire_writer()).stores.recorder
 
         async def happen() -> None:
             if what == "it is forgotten":
@@ -246,7 +246,7 @@ async def test_words_that_go_while_they_are_answered_are_not_recorded(bot: Bot, 
                 await recorder.store()
 
         model = OfflineModel(offline_rules())
-        answers = recorder.answers(Answerer(model, Meanwhile(happen), AnsweringOptions()), "m")
+        answers = recorder.wrap_answerer(Answerer(model, Meanwhile(happen), AnsweringOptions()), "m")
         await answers.answer(Conversation((asked,)), RequestContext(message_id=asked.id))
         await recorder.store()
     assert ("zebrafish" in words_of(bot.settings)) == (what == "nothing")
@@ -259,7 +259,7 @@ async def test_nothing_is_recorded_where_the_operator_wants_that(bot: Bot) -> No
         bot.sandbox.say("bob", QUESTION, channel_id=bot.places[0])
         await bot.seen.one_of(Reply)
     async with bot.looked_into() as intern:
-        assert await intern.why() == ()
+        assert await intern.explain() == ()
 
 
 async def test_a_recorder_that_fails_costs_no_answer_and_says_so_once(bot: Bot) -> None:

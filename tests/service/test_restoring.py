@@ -17,26 +17,26 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.actors.job_worker import do_all
-from intern.chat.conversations import capture_of
+from intern.actors.job_worker import do_all_jobs
+from intern.chat.conversations import build_capture
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.flow import Filing, Topic
+from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import MessageId, TopicName
-from intern.core.messages import AIResult, Conversation, Message
-from intern.core.records import CapturedPair, Filed, Removed
-from intern.learning.forgetting import Forget
+from intern.core.messages import AnswerResult, Conversation, Message
+from intern.core.records import CapturedPair, PairFiled, PairRemoved
+from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.service.intern import Intern, open_intern
 from intern.service.models import offline_rules
 from intern.service.projection import TextFiles
-from intern.service.restoring import Adopted
-from intern.service.status import lost_folders
+from intern.service.restoring import TopicAdoption
+from intern.service.status import find_lost_folders
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.database import AtRest, Database
-from intern.stores.sqlite.knowledge import Change, Knowledge
-from intern.stores.sqlite.maintenance import copied
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
+from intern.stores.sqlite.maintenance import copy_database
 from tests import samples
 from tests.fakes import HandClock, KilledError, MortalDisk, ScriptedModel
 from tests.kept import Community, Deleted, Forgotten, Taught, Told
@@ -52,13 +52,13 @@ async def filed(writer: Writer, n: int, question: str = "", topic: str = SPOOL) 
     capture = samples.capture(question or f"How do I purge spool number {n}?", f"Purge it {n} times.", n=n)
     pair = await writer.learning.keep(capture)
     assert pair is not None
-    await writer.learning.file(Filing(pair=pair, choice=Topic(name=TopicName(topic))))
+    await writer.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=TopicName(topic))))
     await writer.stores.files.catch_up()
     return pair
 
 
-def knowledge_of(settings: Settings) -> Knowledge:
-    return Knowledge(AtRest(settings.paths.database))
+def knowledge_of(settings: Settings) -> KnowledgeStore:
+    return KnowledgeStore(ReadOnlySqliteDatabase(settings.paths.database))
 
 
 def text_files(folder: Path) -> dict[str, bytes]:
@@ -81,11 +81,11 @@ async def live(writer: Writer, seed: int) -> Told:
     for n, act in enumerate(Community(Random(seed)).acts_after(told, 30)):
         match act:
             case Taught():
-                await writer.learning.keep(capture_of(act.request()))
+                await writer.learning.keep(build_capture(act.request()))
             case Deleted(message_ids=ids):
                 await writer.learning.withdraw(ids)
             case Forgotten(message_ids=ids):
-                await writer.forget(Forget(message_ids=ids, erase=n % 2 == 0))
+                await writer.forget(ForgetRequest(message_ids=ids, erase=n % 2 == 0))
             case _:
                 raise AssertionError(act)
         told.hear(act)
@@ -141,9 +141,9 @@ async def test_decisions_are_newer_than_the_topic_files_of_a_killed_process(tmp_
         text = (settings.paths.topics / "spool.txt").read_bytes()
         third = await filed(writer, 3, topic="drum")
 
-        def remove(change: Change) -> None:
-            change.remove([first.qa_id])
-            change.decide(Removed(qa_id=first.qa_id, at=HandClock().now(), reason=""))
+        def remove(change: KnowledgeChange) -> None:
+            change.remove_blocks([first.qa_id])
+            change.decide(PairRemoved(qa_id=first.qa_id, at=HandClock().now(), reason=""))
 
         await writer.stores.knowledge.change(remove)
         await writer.stores.files.catch_up()
@@ -154,8 +154,8 @@ async def test_decisions_are_newer_than_the_topic_files_of_a_killed_process(tmp_
     async with open_intern(settings) as intern:
         await intern.restore(tmp_path)
     knowledge = knowledge_of(settings)
-    assert [knowledge.topic_of(pair.qa_id) for pair in (first, second, third)] == [None, "spool", "drum"]
-    assert (settings.paths.topics / "spool.txt").read_bytes() == knowledge.data(SPOOL)
+    assert [knowledge.find_topic(pair.qa_id) for pair in (first, second, third)] == [None, "spool", "drum"]
+    assert (settings.paths.topics / "spool.txt").read_bytes() == knowledge.read_topic_file(SPOOL)
 
 
 async def test_a_pair_whose_decision_was_lost_stays_where_it_stands(tmp_path: Path) -> None:
@@ -170,8 +170,8 @@ async def test_a_pair_whose_decision_was_lost_stays_where_it_stands(tmp_path: Pa
     assert len(restored.damaged) == 1
     assert "decisions.jsonl, line 1" in restored.damaged[0]
     knowledge = knowledge_of(settings)
-    assert [type(knowledge.of(pair.qa_id)) for pair in pairs] == [Filed, Filed]
-    assert [block.qa_id for block in knowledge.read(SPOOL)] == [pair.qa_id for pair in pairs]
+    assert [type(knowledge.last_decision(pair.qa_id)) for pair in pairs] == [PairFiled, PairFiled]
+    assert [block.qa_id for block in knowledge.read_topic(SPOOL)] == [pair.qa_id for pair in pairs]
 
 
 async def test_a_pair_whose_removal_was_lost_does_not_come_back_from_the_archive(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_a_pair_whose_removal_was_lost_does_not_come_back_from_the_archive
         async with open_intern(settings) as intern:
             assert len((await intern.restore(tmp_path)).damaged) >= 1
         knowledge = knowledge_of(settings)
-        assert [knowledge.topic_of(pair.qa_id) for pair in (first, second)] == [None, SPOOL]
+        assert [knowledge.find_topic(pair.qa_id) for pair in (first, second)] == [None, SPOOL]
 
 
 async def test_what_was_forgotten_does_not_come_back_from_older_files(tmp_path: Path) -> None:
@@ -200,17 +200,19 @@ async def test_what_was_forgotten_does_not_come_back_from_older_files(tmp_path: 
         files = (settings.paths.topics / "spool.txt", *settings.paths.raw.iterdir())
         older = {path: path.read_bytes() for path in files}
         assert any(b"quokka" in data for data in older.values())
-        await writer.forget(Forget(message_ids=tuple(map(MessageId, pair.message_ids))))
+        await writer.forget(ForgetRequest(message_ids=tuple(map(MessageId, pair.message_ids))))
     for path, data in older.items():
         path.write_bytes(data)
     lose_database(settings)
     async with open_intern(settings) as intern:
         await intern.restore(settings.data.dir)
-        assert b"quokka" not in knowledge_of(settings).data(SPOOL)
+        assert b"quokka" not in knowledge_of(settings).read_topic_file(SPOOL)
     assert "quokka" not in "".join(path.read_text() for path in settings.paths.topics.rglob("*") if path.is_file())
     async with writer_in(settings) as writer:
         await writer.learning.regenerate()
-        assert all("quokka" not in writer.stores.knowledge.text(name) for name in writer.stores.knowledge.names())
+        assert all(
+            "quokka" not in writer.stores.knowledge.read_text(name) for name in writer.stores.knowledge.topic_names()
+        )
 
 
 class Broken(FileLayer):
@@ -225,11 +227,11 @@ async def test_a_tombstone_is_on_disk_before_anything_else_is_cleared(tmp_path: 
     async with writer_in(settings) as writer:
         pair = await filed(writer, 1)
     with fail_after(20):
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             make = partial(Writer, settings, db, OfflineModel(offline_rules()), HandClock(), Broken())
             writer = await run_sync(make)
             with pytest.raises(KnowledgeError, match="no space"):
-                await writer.forget(Forget(message_ids=tuple(map(MessageId, pair.message_ids))))
+                await writer.forget(ForgetRequest(message_ids=tuple(map(MessageId, pair.message_ids))))
     assert '"action":"forgotten"' in settings.paths.decisions.read_text()
 
 
@@ -258,7 +260,7 @@ async def test_nothing_is_restored_over_or_exported_into_what_is_there(tmp_path:
     async with open_intern(other) as intern:
         with pytest.raises(ConfigError, match=r"the archive .*other.* is not empty"):
             await intern.restore(tmp_path / "copy")
-        assert intern._knowledge.all() == []
+        assert intern._knowledge.read_decisions() == []
 
 
 async def test_an_edited_topic_is_kept_beside_and_taken_in_when_a_person_says_so(tmp_path: Path) -> None:
@@ -274,13 +276,15 @@ async def test_an_edited_topic_is_kept_beside_and_taken_in_when_a_person_says_so
         third = await filed(writer, 3)
         assert "Purge it once." in edited.read_text()
         assert "Purge it 1 times." in path.read_text()
-        [told] = lost_folders(settings.paths, writer.stores.knowledge)
+        [told] = find_lost_folders(settings.paths, writer.stores.knowledge)
         assert told.endswith(f"the edit is kept as {edited}: run `intern topics adopt spool`, or delete it")
 
-        assert await writer.adopt("Spool") == Adopted(topic=SPOOL, changed=(pairs[0].qa_id,), removed=(pairs[1].qa_id,))
-        first, last = writer.stores.knowledge.read(SPOOL)
+        assert await writer.adopt("Spool") == TopicAdoption(
+            topic=SPOOL, changed=(pairs[0].qa_id,), removed=(pairs[1].qa_id,)
+        )
+        first, last = writer.stores.knowledge.read_topic(SPOOL)
         assert (first.turns[-1].text, last.qa_id) == ("Purge it once.", third.qa_id)
-        assert isinstance(writer.stores.knowledge.of(pairs[1].qa_id), Removed)
+        assert isinstance(writer.stores.knowledge.last_decision(pairs[1].qa_id), PairRemoved)
         assert not edited.exists()
         await writer.stores.files.catch_up()
         assert "Purge it once." in path.read_text()
@@ -296,16 +300,16 @@ async def test_an_edit_brings_back_nothing_that_was_withdrawn_since(tmp_path: Pa
         path.write_text(path.read_text().replace("1 times", "once").replace("2 times", "twice"))
         await writer.learning.withdraw(pairs[0].message_ids)
         await writer.learning.withdraw([MessageId("no answer to anything"), *pairs[1].message_ids[:1]])
-        assert await writer.adopt("spool") == Adopted(topic=SPOOL, changed=(), removed=())
-        assert [block.qa_id for block in writer.stores.knowledge.read(SPOOL)] == [pairs[2].qa_id]
+        assert await writer.adopt("spool") == TopicAdoption(topic=SPOOL, changed=(), removed=())
+        assert [block.qa_id for block in writer.stores.knowledge.read_topic(SPOOL)] == [pairs[2].qa_id]
 
 
 async def test_an_older_database_that_knows_less_of_what_is_forgotten_is_refused(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     async with writer_in(settings) as writer:
         pair = await filed(writer, 1)
-        await run_sync(copied, settings.paths.database, tmp_path / "older.db")
-        await writer.forget(Forget(message_ids=tuple(map(MessageId, pair.message_ids))))
+        await run_sync(copy_database, settings.paths.database, tmp_path / "older.db")
+        await writer.forget(ForgetRequest(message_ids=tuple(map(MessageId, pair.message_ids))))
     lose_database(settings)
     (tmp_path / "older.db").rename(settings.paths.database)
     with pytest.raises(KnowledgeError, match=r"intern\.db is older than .*decisions\.jsonl.* run: intern restore"):
@@ -339,7 +343,7 @@ async def test_an_edit_that_cannot_be_taken_in_is_told_and_changes_nothing(
         path.write_text(text.replace(was, is_now))
         with pytest.raises(ConfigError, match=told):
             await writer.adopt("spool")
-        assert writer.stores.knowledge.data(SPOOL).decode() == text
+        assert writer.stores.knowledge.read_topic_file(SPOOL).decode() == text
         assert (settings.paths.topics / ".spool.txt.edited").exists()
 
 
@@ -354,15 +358,15 @@ async def test_text_files_that_were_half_written_are_finished_and_taken_for_nobo
             await writer.learning.withdraw(second.message_ids[:1])
             third = await writer.learning.keep(samples.capture("How do I oil the wheel?", "With oil.", n=3))
             assert third is not None
-            await writer.learning.file(Filing(pair=third, choice=Topic(name=TopicName("wheel"))))
+            await writer.learning.file(FilingDecision(pair=third, choice=TopicChoice(name=TopicName("wheel"))))
             knowledge = writer.stores.knowledge
             with suppress(KilledError):
                 await TextFiles(knowledge, settings.paths, disk).catch_up()
             await TextFiles(knowledge, settings.paths).catch_up()
         assert {path.name: path.read_bytes() for path in settings.paths.topics.iterdir()} == {
-            f"{name}.txt": knowledge_of(settings).data(name) for name in knowledge_of(settings).names()
+            f"{name}.txt": knowledge_of(settings).read_topic_file(name) for name in knowledge_of(settings).topic_names()
         }
-        assert settings.paths.decisions.read_bytes().count(b"\n") == len(knowledge_of(settings).all())
+        assert settings.paths.decisions.read_bytes().count(b"\n") == len(knowledge_of(settings).read_decisions())
         if disk.left:
             break
     assert 10 < steps < 98
@@ -375,8 +379,8 @@ async def test_beside_a_process_that_works_in_the_folder_it_takes_the_edit_in(tm
         path = settings.paths.topics / "spool.txt"
         path.write_text(path.read_text().replace("1 times", "once"))
         await writer.stores.jobs.submit("adopt", b'"spool"', key="adopt")
-        await do_all(writer.stores.jobs, writer.do)
-        assert b"Purge it once." in writer.stores.knowledge.data(SPOOL)
+        await do_all_jobs(writer.stores.jobs, writer.run_job)
+        assert b"Purge it once." in writer.stores.knowledge.read_topic_file(SPOOL)
 
 
 _SAMPLE = Path(__file__).parents[2] / "sample"
@@ -390,7 +394,7 @@ _TAUGHT = (
 )
 
 
-async def _answers(intern: Intern, questions: Sequence[str]) -> list[AIResult]:
+async def _answers(intern: Intern, questions: Sequence[str]) -> list[AnswerResult]:
     answers = [await intern.answer(Conversation((Message(role="user", text=each),))) for each in questions]
     return [replace(each, debug=None) for each in answers]
 
@@ -419,9 +423,9 @@ async def test_after_a_restore_fifty_questions_have_their_answers_again(tmp_path
             await intern.index()
             assert await _answers(intern, questions) == before
             # Nuggets and facts are in no text file.
-            assert await intern.known.nuggets(None, 9) == ()
+            assert await intern.learned_knowledge.nuggets(None, 9) == ()
             await intern.extract()
-            assert await intern.known.nuggets(None, 9) != ()
+            assert await intern.learned_knowledge.nuggets(None, 9) != ()
             assert await _answers(intern, questions) == before
     answered = [each.citations[0].source_id for each in before if each.should_reply]
     assert sum(each.startswith("team:") for each in answered) == len(_TAUGHT)

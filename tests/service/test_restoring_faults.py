@@ -13,25 +13,25 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.clock import SystemClock
 from intern.core.errors import KnowledgeError
-from intern.core.flow import Filing, Topic
+from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.records import CapturedPair
-from intern.learning.forgetting import Forget
+from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
 from intern.service.hidden_files import find_edited_files
 from intern.service.intern import open_intern
 from intern.service.models import offline_rules
-from intern.service.restoring import Adopted, restore
-from intern.service.status import lost_folders
+from intern.service.restoring import TopicAdoption, restore
+from intern.service.status import find_lost_folders
 from intern.service.writer import FOLLOWER, Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.database import Transaction
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.maintenance import copied
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.maintenance import copy_database
 from tests import samples
 from tests.fakes import HandClock, KilledError
 from tests.sandbox import Sandbox
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 async def start(settings: Settings) -> None:
-    async with open_sandbox(settings, Sandbox(HandClock()), events=Events()):
+    async with open_sandbox(settings, Sandbox(HandClock()), events=ActivityReporter()):
         pass
 
 
@@ -70,7 +70,7 @@ async def test_a_restore_that_is_killed_at_any_write_is_not_there_or_is_complete
         lose_database(settings)
         left, ended = survives, False
 
-        class Dying(Database):
+        class Dying(SqliteDatabase):
             async def write(self, work: Callable[[Transaction], T]) -> T:
                 nonlocal left
                 if left == 0:
@@ -84,7 +84,7 @@ async def test_a_restore_that_is_killed_at_any_write_is_not_there_or_is_complete
                 ended = True
             except KilledError:
                 pass
-        async with await Database.open(settings.paths.database) as again:
+        async with await SqliteDatabase.open(settings.paths.database) as again:
             decided = await again.number("select count(*) from decisions")
             position = await again.number("select count(*) from positions where follower = 'extractor'")
             ours = await again.number("select count(*) from projected where file = 'topics/spool.txt'")
@@ -101,11 +101,11 @@ async def test_neither_an_index_nor_a_damaged_file_revives_what_was_forgotten(tm
         await shop.taught("2", (11, TOM, "How do I rotate the spool every night?"), (12, ANN, "Set rotate."))
         await shop.work.indexing.refresh()
         await shop.work.stores.files.catch_up()
-    async with await Database.open(shop.settings.paths.database) as db:
+    async with await SqliteDatabase.open(shop.settings.paths.database) as db:
         work = await run_sync(Writer, shop.settings, db, OfflineModel(offline_rules()), shop.clock, Broken())
         with pytest.raises(KnowledgeError, match="no space"):
-            await work.forget(Forget(user_id=MIA))
-        [pair, _] = work.stores.archive.after(None)
+            await work.forget(ForgetRequest(user_id=MIA))
+        [pair, _] = work.stores.archive.pairs_after(None)
     with (shop.settings.paths.topics / "spool.txt").open("a") as file:
         file.write(f"--- QA ---\nid: {pair.qa_id} (torn)\nUser: my quokka\n--- QA ---\nid: nonsense\n")
     lose_database(shop.settings)
@@ -127,13 +127,13 @@ async def test_what_was_forgotten_here_is_not_revived_by_an_older_export(tmp_pat
     async with open_intern(settings) as intern:
         await intern.export(tmp_path / "older")
     async with writer_in(settings) as writer:
-        await writer.forget(Forget(message_ids=pair.message_ids, erase=erase))
+        await writer.forget(ForgetRequest(message_ids=pair.message_ids, erase=erase))
     lose_database(settings)
     for week in settings.paths.raw.iterdir():
         week.unlink()
     await restored(settings, tmp_path / "older")
     knowledge = knowledge_of(settings)
-    assert [block.qa_id for block in knowledge.read(SPOOL)] == [other.qa_id]
+    assert [block.qa_id for block in knowledge.read_topic(SPOOL)] == [other.qa_id]
     assert all(map(knowledge.is_withdrawn, pair.message_ids))
     found = [name for name, data in tree(settings.data.dir).items() if b"quokka" in data]
     assert found == [name for name in found if "/raw/" in name]
@@ -146,7 +146,7 @@ async def two_questions(writer: Writer) -> CapturedPair:
     turns, ids = (*capture.turns, *more.turns), (*capture.message_ids, *more.message_ids)
     pair = await writer.learning.keep(replace(capture, turns=turns, message_ids=ids, author_ids=()))
     assert pair is not None
-    await writer.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+    await writer.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
     await writer.stores.files.catch_up()
     return pair
 
@@ -172,17 +172,17 @@ async def test_a_person_s_words_that_were_withdrawn_are_not_revived_by_older_fil
     # A person's words are in no archive: only their topic has them.
     lose_database(settings)
     await restored(settings)
-    assert b"fresh" in knowledge_of(settings).data(SPOOL)
+    assert b"fresh" in knowledge_of(settings).read_topic_file(SPOOL)
     async with writer_in(settings) as writer:
         lines = settings.paths.decisions.read_bytes()
-        await writer.forget(Forget(message_ids=pair.message_ids[:2], erase=True))
-        assert b"quokka" not in writer.stores.knowledge.data(SPOOL)
+        await writer.forget(ForgetRequest(message_ids=pair.message_ids[:2], erase=True))
+        assert b"quokka" not in writer.stores.knowledge.read_topic_file(SPOOL)
     if damaged:
         damage_lines_after(lines, settings.paths.decisions)
     path.write_text(older)
     lose_database(settings)
     await restored(settings)
-    [block] = knowledge_of(settings).read(SPOOL)
+    [block] = knowledge_of(settings).read_topic(SPOOL)
     assert [turn.text for turn in block.turns] == ["And the spool, how do I purge it?", "Purge it."]
 
 
@@ -253,9 +253,9 @@ async def test_a_withdrawal_clears_the_edits_that_are_kept_and_adopting_them_tak
         assert "How do I purge spool number 2?" in edited.read_text()
         fourth = await writer.learning.keep(samples.capture("How do I purge it?", "Purge it.", n=4))
         assert fourth is not None
-        await writer.learning.file(Filing(pair=fourth, choice=Topic(name=SPOOL)))
-        assert await writer.adopt(SPOOL) == Adopted(topic=SPOOL, changed=(other.qa_id,), removed=())
-        blocks = writer.stores.knowledge.read(SPOOL)
+        await writer.learning.file(FilingDecision(pair=fourth, choice=TopicChoice(name=SPOOL)))
+        assert await writer.adopt(SPOOL) == TopicAdoption(topic=SPOOL, changed=(other.qa_id,), removed=())
+        blocks = writer.stores.knowledge.read_topic(SPOOL)
         assert [block.qa_id for block in blocks] == [other.qa_id, last.qa_id, fourth.qa_id]
 
 
@@ -272,7 +272,7 @@ async def test_an_edit_that_is_noticed_after_a_withdrawal_is_kept_without_its_wo
         assert "twice" in kept
         assert "quokka" not in kept
         # That the pair is not in the edit any more is no person's wish.
-        assert await writer.adopt(SPOOL) == Adopted(topic=SPOOL, changed=(other.qa_id,), removed=())
+        assert await writer.adopt(SPOOL) == TopicAdoption(topic=SPOOL, changed=(other.qa_id,), removed=())
 
 
 async def test_each_edit_is_kept_and_the_oldest_one_is_adopted_first(tmp_path: Path) -> None:
@@ -286,14 +286,14 @@ async def test_each_edit_is_kept_and_the_oldest_one_is_adopted_first(tmp_path: P
             await writer.stores.files.catch_up(SPOOL)
         names = [".spool.txt.2.edited", ".spool.txt.edited"]
         assert [each.name for each in find_edited_files(settings.paths)] == names
-        told = list(lost_folders(settings.paths, writer.stores.knowledge))
+        told = list(find_lost_folders(settings.paths, writer.stores.knowledge))
         assert [("spool.txt was edited" in each, "`intern topics adopt spool`" in each) for each in told] == [
             (True, True),
             (True, True),
         ]
         for word in ("once", "twice"):
             await writer.adopt(SPOOL)
-            assert writer.stores.knowledge.read(SPOOL)[0].turns[-1].text == f"Purge it {word}."
+            assert writer.stores.knowledge.read_topic(SPOOL)[0].turns[-1].text == f"Purge it {word}."
         assert find_edited_files(settings.paths) == []
 
 
@@ -301,8 +301,8 @@ async def test_an_older_database_that_does_not_know_a_member_s_wish_is_refused(t
     settings = settings_in(tmp_path)
     async with writer_in(settings) as writer:
         await filed(writer, 1)
-        await run_sync(copied, settings.paths.database, tmp_path / "older.db")
-        await writer.forget(Forget(user_id=MIA))  # nothing of theirs was archived so far
+        await run_sync(copy_database, settings.paths.database, tmp_path / "older.db")
+        await writer.forget(ForgetRequest(user_id=MIA))  # nothing of theirs was archived so far
     lose_database(settings)
     (tmp_path / "older.db").rename(settings.paths.database)
     with pytest.raises(KnowledgeError, match=r"does not know all that is forgotten"):
@@ -333,7 +333,7 @@ async def test_an_erased_pair_is_not_revived_by_older_files_even_where_its_tombs
         await writer.indexing.refresh()
         await writer.stores.files.catch_up()
         older, lines = [path.read_bytes() for path in files], settings.paths.decisions.read_bytes()
-        await writer.forget(Forget(message_ids=pair.message_ids, erase=True))
+        await writer.forget(ForgetRequest(message_ids=pair.message_ids, erase=True))
     assert all(b"quokka" in data for data in older)
     if damaged:
         damage_lines_after(lines, settings.paths.decisions)
@@ -342,7 +342,7 @@ async def test_an_erased_pair_is_not_revived_by_older_files_even_where_its_tombs
     lose_database(settings)
     async with open_intern(settings) as intern:
         said = (await intern.restore(tmp_path)).damaged
-    assert [block.qa_id for block in knowledge_of(settings).read(SPOOL)] == [other.qa_id]
+    assert [block.qa_id for block in knowledge_of(settings).read_topic(SPOOL)] == [other.qa_id]
     assert [name for name, data in tree(tmp_path).items() if b"quokka" in data] == []
     unsure = f"spool.txt: {pair.qa_id} is not in the archive; a damaged decision may have erased it"
     assert (unsure in said) == damaged

@@ -13,9 +13,19 @@ from hypothesis import HealthCheck, given, settings as bounded, strategies as st
 from msgspec.structs import replace
 
 from intern.core.ids import SourceId, TopicName
-from intern.core.records import CapturedPair, Filed, Forgotten, Moved, Removed, Replaced, Skipped, TopicBlock, Withdrawn
-from intern.learning.filing import take_out
-from intern.learning.prompts import block_of, left_of
+from intern.core.records import (
+    CapturedPair,
+    MessagesForgotten,
+    MessagesWithdrawn,
+    PairFiled,
+    PairMoved,
+    PairRemoved,
+    PairReplaced,
+    PairSkipped,
+    TopicBlock,
+)
+from intern.learning.filing import remove_messages
+from intern.learning.prompts import build_block, strip_withdrawn
 from intern.service.hidden_files import find_edited_files
 from intern.service.projection import TextFiles
 from intern.service.restoring import copy_archive, export, restore
@@ -24,8 +34,8 @@ from intern.settings.loading import Paths
 from intern.sources.refresh import describe_provisionally
 from intern.stores.archive import Archive
 from intern.stores.library import CachedFile, content_hash, topic_id
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.knowledge import Change, Draft, Knowledge
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeDraft, KnowledgeStore
 from tests import samples
 from tests.fakes import HandClock
 from tests.knowing import knowledge_in
@@ -47,7 +57,7 @@ def lose_database(folder: Path) -> None:
 class History:
     """Pairs of three messages in an archive, and decisions about them."""
 
-    def __init__(self, folder: Path, knowledge: Knowledge) -> None:
+    def __init__(self, folder: Path, knowledge: KnowledgeStore) -> None:
         self.knowledge = knowledge
         self.archive = Archive(Paths(folder).raw, clock=knowledge.clock)
         self.pairs = [self.archive.append(self._capture(n)) for n in range(PAIRS)]
@@ -59,16 +69,16 @@ class History:
         return replace(one, turns=(*one.turns, more.turns[0]), message_ids=(*one.message_ids, more.message_ids[0]))
 
     def left(self, n: int) -> CapturedPair | None:
-        return left_of(self.pairs[n], self.knowledge.is_withdrawn)
+        return strip_withdrawn(self.pairs[n], self.knowledge.is_withdrawn)
 
     async def act(self, kind: str, n: int, topic: TopicName, others: frozenset[int]) -> None:
         pair, now = self.pairs[n], self.knowledge.clock.now()
         if kind in ("withdraw", "forget"):
             gone = tuple(pair.message_ids[each] for each in others if each < 3)
-            said = (Withdrawn if kind == "withdraw" else Forgotten)(message_ids=gone, at=now)
+            said = (MessagesWithdrawn if kind == "withdraw" else MessagesForgotten)(message_ids=gone, at=now)
 
-            def out(change: Change) -> None:
-                cleared = take_out(self.knowledge, self.archive, said, gone, change)
+            def out(change: KnowledgeChange) -> None:
+                cleared = remove_messages(self.knowledge, self.archive, said, gone, change)
                 describe_provisionally(change, cleared.topics, now)
 
             await self.knowledge.change(out)
@@ -77,55 +87,55 @@ class History:
         else:
             await self.knowledge.change(partial(self._decide, kind, n, topic, others))
 
-    def _decide(self, kind: str, n: int, topic: TopicName, others: frozenset[int], change: Change) -> None:
+    def _decide(self, kind: str, n: int, topic: TopicName, others: frozenset[int], change: KnowledgeChange) -> None:
         qa_id, now, left = self.pairs[n].qa_id, self.knowledge.clock.now(), self.left(n)
         if kind == "file" and left is not None:
             removed = [self.pairs[each].qa_id for each in others if each != n]
-            change.remove(removed)
-            change.put(topic, block_of(left))
-            change.decide(Filed(qa_id=qa_id, topic=topic, removed=tuple(removed), at=now))
-        elif kind == "move" and change.topic_of(qa_id) is not None and left is not None:
-            change.put(topic, block_of(left))
-            change.decide(Moved(qa_id=qa_id, topic=topic, at=now))
-        elif kind == "skip" and change.topic_of(qa_id) is None:
-            change.decide(Skipped(qa_id=qa_id, at=now, reason="ü\u2028"))
-        elif kind == "replace" and change.remove([qa_id]):
-            change.decide(Replaced(qa_id=qa_id, by=self.pairs[-1].qa_id, at=now))
-        elif kind == "edit" and change.topic_of(qa_id) == topic and left is not None and left is self.pairs[n]:
-            change.put(topic, replace(block_of(left), turns=left.turns[:2]))
-            change.decide(Filed(qa_id=qa_id, topic=topic, at=now, reason="a person edited the topic"))
+            change.remove_blocks(removed)
+            change.file_blocks(topic, build_block(left))
+            change.decide(PairFiled(qa_id=qa_id, topic=topic, removed=tuple(removed), at=now))
+        elif kind == "move" and change.find_topic(qa_id) is not None and left is not None:
+            change.file_blocks(topic, build_block(left))
+            change.decide(PairMoved(qa_id=qa_id, topic=topic, at=now))
+        elif kind == "skip" and change.find_topic(qa_id) is None:
+            change.decide(PairSkipped(qa_id=qa_id, at=now, reason="ü\u2028"))
+        elif kind == "replace" and change.remove_blocks([qa_id]):
+            change.decide(PairReplaced(qa_id=qa_id, by=self.pairs[-1].qa_id, at=now))
+        elif kind == "edit" and change.find_topic(qa_id) == topic and left is not None and left is self.pairs[n]:
+            change.file_blocks(topic, replace(build_block(left), turns=left.turns[:2]))
+            change.decide(PairFiled(qa_id=qa_id, topic=topic, at=now, reason="a person edited the topic"))
 
     async def _regenerate(self, topic: TopicName, others: frozenset[int]) -> None:
-        draft, now = Draft(self.knowledge), self.knowledge.clock.now()
+        draft, now = KnowledgeDraft(self.knowledge), self.knowledge.clock.now()
         for n in range(PAIRS):
             left = self.left(n)
             if left is None:
-                await draft.change(partial(_drop, Removed(qa_id=self.pairs[n].qa_id, at=now)))
+                await draft.change(partial(_drop, PairRemoved(qa_id=self.pairs[n].qa_id, at=now)))
             elif n in others:
-                await draft.change(partial(_drop, Skipped(qa_id=self.pairs[n].qa_id, at=now)))
+                await draft.change(partial(_drop, PairSkipped(qa_id=self.pairs[n].qa_id, at=now)))
             else:
-                await draft.change(partial(_file, block_of(left), topic))
-        await self.knowledge.change(lambda change: change.switch(draft.taken()))
+                await draft.change(partial(_file, build_block(left), topic))
+        await self.knowledge.change(lambda change: change.switch_to_draft(draft.list_decisions()))
 
     async def index(self) -> None:
         """List all as an indexing does."""
 
-        def work(change: Change) -> None:
-            put = {topic_id(name): _entry(name, change.data(name)) for name in change.names()}
-            gone = [topic_id(name) for name in TOPICS if name not in change.names()]
-            change.put_sources("team", put, gone)
-            change.put_sources("kb", {SourceId("kb:a.md"): _entry("a", b"A document.")})
+        def work(change: KnowledgeChange) -> None:
+            put = {topic_id(name): _entry(name, change.read_topic_file(name)) for name in change.topic_names()}
+            gone = [topic_id(name) for name in TOPICS if name not in change.topic_names()]
+            change.update_sources("team", put, gone)
+            change.update_sources("kb", {SourceId("kb:a.md"): _entry("a", b"A document.")})
 
         await self.knowledge.change(work)
 
 
-def _drop(decision: Skipped | Removed, change: Change) -> None:
+def _drop(decision: PairSkipped | PairRemoved, change: KnowledgeChange) -> None:
     change.decide(decision)
 
 
-def _file(block: TopicBlock, topic: TopicName, change: Change) -> None:
-    change.put(topic, block)
-    change.decide(Filed(qa_id=block.qa_id, topic=topic, at=START))
+def _file(block: TopicBlock, topic: TopicName, change: KnowledgeChange) -> None:
+    change.file_blocks(topic, block)
+    change.decide(PairFiled(qa_id=block.qa_id, topic=topic, at=START))
 
 
 def _entry(name: str, data: bytes) -> CachedFile:
@@ -166,7 +176,7 @@ def test_whatever_was_decided_a_restore_and_an_export_give_the_same_bytes(
             await history.index()
             await TextFiles(knowledge, Paths(home)).catch_up()
             await export(knowledge, partial(copy_archive, Paths(home).raw), Paths(first))
-            decisions, names = knowledge.all(), knowledge.names()
+            decisions, names = knowledge.read_decisions(), knowledge.topic_names()
             edited = any(kind == "edit" for kind, *_ in acts)
         # In its own place, with topic files that are lost: all but edited words are in archive and decisions.
         lose_database(home)
@@ -174,12 +184,12 @@ def test_whatever_was_decided_a_restore_and_an_export_give_the_same_bytes(
             (Paths(home).topics / f"{name}.txt").unlink(missing_ok=True)
         before = tree(home)
         for folder, source, out in ((home, home, second), (base / "new", first, third)):
-            async with await Database.open(folder / "intern.db") as db:
+            async with await SqliteDatabase.open(folder / "intern.db") as db:
                 done = await restore(db, Paths(folder), Paths(source), clock, follower=FOLLOWER)
                 assert (done.pairs, done.decisions, done.topics) == (PAIRS, len(decisions), len(names))
                 assert done.damaged == ()
-                knowledge = await run_sync(partial(Knowledge, db, clock=clock))
-                assert knowledge.all() == decisions
+                knowledge = await run_sync(partial(KnowledgeStore, db, clock=clock))
+                assert knowledge.read_decisions() == decisions
                 await export(knowledge, partial(copy_archive, Paths(folder).raw), Paths(out))
                 await TextFiles(knowledge, Paths(folder)).catch_up()
             assert find_edited_files(Paths(folder)) == []

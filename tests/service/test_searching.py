@@ -14,25 +14,25 @@ import pytest
 from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
 
-from intern.actors.job_worker import do_forever
+from intern.actors.job_worker import do_jobs_forever
 from intern.core.errors import KnowledgeError, ModelReplyError
-from intern.core.flow import Filing, Topic
+from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import MessageId, SourceId, TopicName
 from intern.core.messages import Conversation, Message
 from intern.core.records import SearchFilter
-from intern.learning.forgetting import Forget
+from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
-from intern.search.finding import LEAST_LIKENESS, Finder
+from intern.search.finding import LEAST_LIKENESS, HybridSearch
 from intern.service.intern import open_intern
 from intern.service.models import offline_rules
-from intern.service.searching import Ranking, SearchResult
-from intern.service.status import sources_at_rest
+from intern.service.searching import PassageRanking, SearchResult
+from intern.service.status import open_source_statuses
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources import catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.work import Job
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
@@ -77,13 +77,13 @@ async def test_what_is_indexed_is_found_and_what_is_removed_is_not(tmp_path: Pat
             (settings.paths.sources / "logs.md").unlink()
             await intern.index()
             assert await intern.search("lumen") == ()
-            assert [source.source_id for source in sources_at_rest(settings, clock=HandClock())] == ["kb:ports.md"]
+            assert [source.source_id for source in open_source_statuses(settings, clock=HandClock())] == ["kb:ports.md"]
 
 
 async def test_a_refresh_that_finds_nothing_changed_writes_nothing_to_the_search(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     with fail_after(20):
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), HandClock())
             await writer.indexing.refresh()
             before = await db.read(lambda tx: tx.rows("select rid, id, stamp from documents"))
@@ -99,20 +99,20 @@ async def test_vectors_wait_while_words_are_indexed(tmp_path: Path, monkeypatch:
     for n in range(3):
         put(settings.paths.sources / f"{n}.md", f"# Number {n}\n\nThe relay has port {n}.\n")
     with fail_after(20):
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             searchable: list[int] = []
 
             class Watching(Directions):
-                async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+                async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
                     searchable.append(await db.read(lambda tx: tx.number("select count(*) from documents")))
-                    return await super().embed(texts, asked=asked)
+                    return await super().compute_vectors(texts, asked=asked)
 
             offline = OfflineModel(offline_rules())
             writer = await run_sync(partial(Writer, settings, db, offline, HandClock(), embedder=Watching()))
 
             async def embed() -> None:
                 while not searchable:
-                    await writer.indexing.embed_after_words()
+                    await writer.indexing.make_vectors_after_words()
                     await anyio.lowlevel.checkpoint()
 
             async with create_task_group() as tg:
@@ -142,11 +142,11 @@ async def test_answers_may_draw_on_what_is_too_little_like_the_question_to_be_fo
     embedder, car = Local({"xylophone": 80}), document("kb:car", "what to do when the car will not start")
     with fail_after(20):
         async with opened(tmp_path) as (store, _):
-            await store.put([car])
-            await store.put_vectors(embedder.model, [(car, vector(0))])
-            finder = Finder(store, embedder)
+            await store.replace_documents([car])
+            await store.store_vectors(embedder.model, [(car, vector(0))])
+            finder = HybridSearch(store, embedder)
             assert await finder.find("xylophone") == ()
-            [hit] = await Ranking(settings_in(tmp_path), finder).hits("xylophone", 5)
+            [hit] = await PassageRanking(settings_in(tmp_path), finder).find_hits("xylophone", 5)
             assert hit.source_id == "kb:car"
 
 
@@ -156,11 +156,11 @@ async def test_discovered_files_are_found_fresh_and_do_not_serve_answers(tmp_pat
     notes = put(tmp_path / "docs" / "notes.md", "# Notes\n\nOn the spool and its limits.\n")
     with fail_after(20):
         async with open_intern(settings) as intern:
-            assert [question.why for question in (await intern.look_around()).questions] == ["new", "new"]
+            assert [question.why for question in (await intern.preview_discovery()).questions] == ["new", "new"]
             assert await intern.search("spool") == ()
             done = await intern.discover()
             assert done.indexed == (str(notes), str(code))
-            assert (await intern.look_around()).questions == ()
+            assert (await intern.preview_discovery()).questions == ()
             found = await intern.search("spool", SearchFilter(type="source_code"))
             assert [each.path for each in found] == [str(code)]
             assert "Lists classes: Relay" in found[0].summary
@@ -213,7 +213,7 @@ async def test_discovered_files_go_by_their_paths_below_their_scan_paths_in_prom
                 assert (loaded.source_id, loaded.title) == (each, each.rpartition("/")[2].removeprefix("file:"))
             result = await intern.answer(Conversation((Message(role="user", text="How do I empty the spool?"),)))
             assert [(each.source_id, each.title) for each in result.citations] == [("file:ops/spool.md", "spool.md")]
-            hits = await intern._library.hits("empty the spool", 1)
+            hits = await intern._library.find_hits("empty the spool", 1)
             assert [hit.source_id for hit in hits or ()] == ["file:ops/spool.md"]
             with pytest.raises(KnowledgeError, match="was not discovered"):
                 await intern._library.load(SourceId("file:../secret.md"))
@@ -224,14 +224,14 @@ async def test_beside_a_running_bot_the_bot_does_the_work(tmp_path: Path) -> Non
     path = put(tmp_path / "docs" / "notes.md", "# Notes\n\nOn the spool.\n")
     with fail_after(30), FolderLock(settings.data.dir):
         async with (
-            await Database.open(settings.paths.database) as db,
+            await SqliteDatabase.open(settings.paths.database) as db,
             open_intern(settings) as intern,
             create_task_group() as tg,
         ):
             writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), HandClock())
 
             async def work() -> None:
-                await do_forever(writer.stores.jobs, do=writer.do)
+                await do_jobs_forever(writer.stores.jobs, do=writer.run_job)
 
             tg.start_soon(work)
             assert (await intern.discover()).indexed == (str(path),)
@@ -254,25 +254,25 @@ async def test_a_search_that_cannot_look_is_an_error_not_an_empty_result(tmp_pat
 async def test_what_is_forgotten_is_not_found_from_that_moment_on(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     with fail_after(30):
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), HandClock())
             first = samples.capture("How do I purge the xylophone spool?", "Purge it with the mallet.", n=1)
             pair = await writer.learning.keep(first)
             assert pair is not None
-            await writer.learning.file(Filing(pair=pair, choice=Topic(name=TopicName("spool"))))
+            await writer.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=TopicName("spool"))))
             await writer.indexing.refresh()
-            finder = Finder(writer.stores.search)
+            finder = HybridSearch(writer.stores.search)
             assert await finder.find("xylophone") != ()
 
             forgotten: list[bool] = []
-            drop = writer.stores.search.drop
+            drop = writer.stores.search.delete_sources
 
             async def looked(source_ids: Any) -> None:
                 await drop(source_ids)
                 forgotten.append(await finder.find("xylophone") == ())
 
-            writer.stores.search.drop = looked  # type: ignore[method-assign]
-            await writer.forget(Forget(message_ids=tuple(map(MessageId, first.message_ids)), erase=True))
+            writer.stores.search.delete_sources = looked  # type: ignore[method-assign]
+            await writer.forget(ForgetRequest(message_ids=tuple(map(MessageId, first.message_ids)), erase=True))
             assert forgotten[0]
             assert await finder.find("xylophone") == ()
         assert b"xylophone" not in await anyio.Path(settings.paths.database).read_bytes()
@@ -288,14 +288,14 @@ async def test_each_source_tells_how_it_stands(tmp_path: Path) -> None:
             await intern.index()
             await intern.discover()
         clock.turn(hours=2)
-        document, a, b = sources_at_rest(settings, clock=clock)
+        document, a, b = open_source_statuses(settings, clock=clock)
         assert (document.source_id, document.state, document.age_seconds) == ("kb:ports.md", "ok", 7200)
         assert (document.next_check, document.check_every_seconds) == (None, 600)
         assert (a.path, a.state, a.last_error) == (str(tmp_path / "docs" / "a.md"), "ok", None)
         assert (b.state, b.last_error) == ("failed", "it is binary, not text")
         (tmp_path / "docs" / "a.md").unlink()
         (settings.paths.sources / "ports.md").unlink()
-        assert [each.state for each in sources_at_rest(settings, clock=clock)] == ["gone", "gone", "failed"]
+        assert [each.state for each in open_source_statuses(settings, clock=clock)] == ["gone", "gone", "failed"]
 
 
 async def test_what_the_model_cannot_describe_is_tried_by_who_asks_for_that_and_by_no_search(tmp_path: Path) -> None:
@@ -303,10 +303,10 @@ async def test_what_the_model_cannot_describe_is_tried_by_who_asks_for_that_and_
     model = ScriptedModel()
     model.always(SUMMARIZE_SOURCE, ModelReplyError("it made no sense"))
     with fail_after(20):
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, model, HandClock())
             for kind, calls in (("index", 1), ("refresh", 1), ("index", 2)):
-                await writer.do(Job(id=1, kind=kind, key="", payload=b""))
+                await writer.run_job(Job(id=1, kind=kind, key="", payload=b""))
                 assert len(model.calls(SUMMARIZE_SOURCE)) == calls
 
 
@@ -316,14 +316,16 @@ async def test_a_source_that_could_not_be_described_tells_why(tmp_path: Path) ->
     model.next(SUMMARIZE_SOURCE, ModelReplyError("it made no sense"))
     clock = HandClock()
     with fail_after(20):
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, model, clock)
             await writer.indexing.refresh()
-            [source] = sources_at_rest(settings, clock=clock)
+            [source] = open_source_statuses(settings, clock=clock)
             assert (source.state, source.last_error, source.is_described) == ("failed", "it made no sense", False)
             # It is found all the same, by its beginning and by its text.
-            assert [hit.source_id for hit in await Finder(writer.stores.search).hits("port", 5)] == ["kb:ports.md"]
+            assert [hit.source_id for hit in await HybridSearch(writer.stores.search).find_passages("port", 5)] == [
+                "kb:ports.md"
+            ]
             model.next(SUMMARIZE_SOURCE, SummarizeOut(description="All about ports."))
             await writer.indexing.refresh()
-            [source] = sources_at_rest(settings, clock=clock)
+            [source] = open_source_statuses(settings, clock=clock)
             assert (source.state, source.last_error, source.is_described) == ("ok", None, True)

@@ -12,15 +12,15 @@ import pytest
 from anyio import fail_after
 
 from intern.core import flow
-from intern.core.flow import InteractionTicket, SetupCommand, StatusCommand, Wanted
+from intern.core.flow import InteractionTicket, SetupChanges, SetupCommand, StatusCommand
 from intern.core.ids import ChannelId, GuildId, RoleId
 from intern.core.text.masking import Secret
-from intern.service.communities import Registry, erase_left
+from intern.service.communities import CommunityRegistry, erase_left_communities
 from intern.service.databases import open_database
 from intern.service.server_setup import ServerSetup, first_choice
 from intern.settings.loading import load_settings
 from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.traces import Counts
+from intern.stores.sqlite.traces import DailyCounts
 from tests import samples
 from tests.fakes import HandClock
 
@@ -34,12 +34,14 @@ TICKET = InteractionTicket(
 class Server:
     """A server with the bot, whose manager uses commands."""
 
-    def __init__(self, registry: Registry, setup: ServerSetup, store: CommunityStore, counts: Counts) -> None:
+    def __init__(
+        self, registry: CommunityRegistry, setup: ServerSetup, store: CommunityStore, counts: DailyCounts
+    ) -> None:
         self.registry, self._setup, self.store, self.counts = registry, setup, store, counts
 
     async def set_up(self, **wanted: Any) -> str:
         return await self._setup(
-            SetupCommand(interaction=TICKET, user=samples.author(), manages=True, wanted=Wanted(**wanted))
+            SetupCommand(interaction=TICKET, user=samples.author(), manages=True, wanted=SetupChanges(**wanted))
         )
 
     async def status(self) -> str:
@@ -63,9 +65,9 @@ async def joined(folder: Path, **hosting: Any) -> AsyncGenerator[Server]:
     with fail_after(20):
         async with await open_database(defaults) as db:
             store = CommunityStore(db, clock=clock)
-            await store.join(GuildId("1"), "Rust")
-            registry = Registry(defaults, db, clock)
-            counts = Counts(db.of("rust"), clock=clock)
+            await store.add_server(GuildId("1"), "Rust")
+            registry = CommunityRegistry(defaults, db, clock)
+            counts = DailyCounts(db.for_community("rust"), clock=clock)
             yield Server(registry, ServerSetup(registry, "rust", clock), store, counts)
 
 
@@ -161,27 +163,33 @@ async def test_what_left_is_erased_after_a_week_and_what_is_open_or_came_back_is
         async with await open_database(defaults) as db:
             store = CommunityStore(db, clock=clock)
             for n, name in enumerate(("gone", "open", "back", "banned")):
-                known, _ = await store.join(GuildId(str(n)), name)
-                counts = Counts(db.of(name), clock=clock)
+                known, _ = await store.add_server(GuildId(str(n)), name)
+                counts = DailyCounts(db.for_community(name), clock=clock)
                 counts.add("questions_answered")
                 await counts.store()
                 if name == "banned":
-                    await Registry(defaults, db, clock).suspend(name)
-                await store.leave(known.guild_ids[0])
+                    await CommunityRegistry(defaults, db, clock).suspend(name)
+                await store.mark_departed(known.guild_ids[0])
                 (tmp_path / "communities" / name).mkdir(parents=True)
             clock.turn(days=6)
-            assert await erase_left(defaults, db, clock, is_closed=lambda _: True) == ()
-            await store.join(GuildId("2"), "back")
+            assert await erase_left_communities(defaults, db, clock, is_closed=lambda _: True) == ()
+            await store.add_server(GuildId("2"), "back")
             clock.turn(days=1)
-            assert await erase_left(defaults, db, clock, is_closed=lambda name: name != "open") == ("banned", "gone")
+            assert await erase_left_communities(defaults, db, clock, is_closed=lambda name: name != "open") == (
+                "banned",
+                "gone",
+            )
             assert {each.name: each.state for each in await store.all()} == {
                 "back": "active",
                 "banned": "suspended",
                 "open": "left",
             }
             for name, kept in (("gone", 0), ("banned", 0), ("open", 1), ("back", 1)):
-                assert await db.of(name).number("select count(*) from counts where community = :community") == kept
+                assert (
+                    await db.for_community(name).number("select count(*) from counts where community = :community")
+                    == kept
+                )
                 assert (tmp_path / "communities" / name).exists() == bool(kept)
-            assert (await store.join(GuildId("3"), "banned"))[0].state == "suspended"
+            assert (await store.add_server(GuildId("3"), "banned"))[0].state == "suspended"
             clock.turn(days=8)
-            assert await store.left_before(clock.now() - timedelta(days=7)) == (await store.get("open"),)
+            assert await store.list_departed(clock.now() - timedelta(days=7)) == (await store.get("open"),)

@@ -10,8 +10,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from intern.service.reading import Reading
-from intern.service.status import status_of
+from intern.service.reading import ArchiveReader
+from intern.service.status import read_status
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
 from tests import samples
@@ -41,15 +41,15 @@ def openings_of_the_week() -> Generator[list[str]]:
 
 
 def archived(settings: Settings) -> int:
-    return status_of(settings, clock=HandClock()).archived
+    return read_status(settings, clock=HandClock()).archived
 
 
 def newest(settings: Settings) -> int:
-    return len(Reading(settings).pairs(newest=0))
+    return len(ArchiveReader(settings).pairs(newest=0))
 
 
 def topics(settings: Settings) -> int:
-    return len(Reading(settings).topics())
+    return len(ArchiveReader(settings).topics())
 
 
 # Finding G3.
@@ -75,18 +75,18 @@ def test_the_newest_pairs_are_the_end_of_all_pairs(tmp_path: Path, most: int) ->
     archive = Archive(settings.paths.raw, clock=clock)
     for n in range(PAIRS):
         archive.append(samples.capture(n=n))
-    reading, databases = Reading(settings), list[object]()
+    reading, databases = ArchiveReader(settings), list[object]()
     apsw.connection_hooks.append(databases.append)
     with openings_of_the_week() as openings:
         found = reading.pairs(newest=most)
     apsw.connection_hooks.remove(databases.append)
     assert len(databases) <= 1
-    assert found == Reading(settings).pairs()[max(PAIRS - most, 0) :]
+    assert found == ArchiveReader(settings).pairs()[max(PAIRS - most, 0) :]
     assert len(openings) <= 1
 
 
 def newest_pairs(settings: Settings) -> int:
-    return len(Reading(settings).pairs(newest=5))
+    return len(ArchiveReader(settings).pairs(newest=5))
 
 
 # Finding G3.

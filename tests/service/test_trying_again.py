@@ -12,17 +12,17 @@ from anyio import create_memory_object_stream, create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectSendStream
 from anyio.to_thread import run_sync
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.actors.filing import Classifier, Integrator
 from intern.actors.loops import wake
 from intern.core.errors import ModelReplyError, ModelUnavailableError
-from intern.core.flow import Archived, Decided, Filing, SourceChanged, Withdrawal
-from intern.core.records import Approved, CapturedPair, Filed, Parked
+from intern.core.flow import CaptureArchived, DecisionRecorded, FilingDecision, MessageWithdrawal, SourceChanged
+from intern.core.records import CapturedPair, PairApproved, PairFiled, PairParked
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
 from tests.leaping import all_quiet, leap, leaping
@@ -39,7 +39,7 @@ class Room:
     """A folder with its followers at work, and its two clocks turned together."""
 
     def __init__(
-        self, writer: Writer, db: Database, clock: HandClock, archived: MemoryObjectSendStream[Archived]
+        self, writer: Writer, db: SqliteDatabase, clock: HandClock, archived: MemoryObjectSendStream[CaptureArchived]
     ) -> None:
         self.writer = writer
         self._db = db
@@ -53,7 +53,7 @@ class Room:
         return pair
 
     async def look(self) -> None:
-        wake(self._archived, Archived())
+        wake(self._archived, CaptureArchived())
         await self.quiet()
 
     async def pass_time(self, seconds: float) -> None:
@@ -72,22 +72,22 @@ class Room:
 @asynccontextmanager
 async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: object) -> AsyncGenerator[Room]:
     settings = load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "kb": kb})
-    archived, to_classify = create_memory_object_stream[Archived](1)
-    filings, to_file = create_memory_object_stream[Filing](0)
-    withdrawals, to_withdraw = create_memory_object_stream[Withdrawal](1)
+    archived, to_classify = create_memory_object_stream[CaptureArchived](1)
+    filings, to_file = create_memory_object_stream[FilingDecision](0)
+    withdrawals, to_withdraw = create_memory_object_stream[MessageWithdrawal](1)
     changed, to_index = create_memory_object_stream[SourceChanged](1)
-    decided, to_extract = create_memory_object_stream[Decided](1)
+    decided, to_extract = create_memory_object_stream[DecisionRecorded](1)
     with fail_after(1_000_000), archived, withdrawals, to_index, to_extract:
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, model, clock)
-            events, attempts = Events(), writer.stores.attempts
+            events, attempts = ActivityReporter(), writer.stores.attempts
             async with create_task_group() as tg:
                 tg.start_soon(
                     Classifier(
-                        archive=writer.learning.after,
-                        after=writer.stores.archived_until(),
+                        archive=writer.learning.read_pairs_after,
+                        after=writer.stores.find_last_decided(),
                         choose=writer.learning.choose_topic,
-                        again=writer.learning.due,
+                        again=writer.learning.find_next_due,
                         attempts=attempts,
                         events=events,
                     ).run,
@@ -124,7 +124,7 @@ async def test_a_parked_pair_is_tried_again_by_itself_when_its_time_has_come(tmp
             await room.pass_time(seconds)
             asked.append(len(model.asked))
         assert asked == [1, 1, 2, 2, 3, 3]
-        assert isinstance(room.writer.stores.knowledge.of(pair.qa_id), Filed)
+        assert isinstance(room.writer.stores.knowledge.last_decision(pair.qa_id), PairFiled)
 
 
 async def test_after_three_times_it_waits_for_a_person_and_others_go_on(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ async def test_after_three_times_it_waits_for_a_person_and_others_go_on(tmp_path
         for seconds in (601, 3601, 21_601, 100_000):
             await room.pass_time(seconds)
         assert len(model.asked) == 4
-        assert isinstance(room.writer.stores.knowledge.of(pair.qa_id), Parked)
+        assert isinstance(room.writer.stores.knowledge.last_decision(pair.qa_id), PairParked)
         model.next(CLASSIFY, named("drum"))
         other = await room.capture(2)
-        assert room.writer.stores.knowledge.topic_of(other.qa_id) == "drum"
+        assert room.writer.stores.knowledge.find_topic(other.qa_id) == "drum"
 
 
 async def test_what_fell_due_while_nobody_was_there_is_tried_at_the_start(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_what_fell_due_while_nobody_was_there_is_tried_at_the_start(tmp_pa
     clock.turn(hours=1)
     model.next(CLASSIFY, named("drum"))
     async with room_in(tmp_path, model, clock) as room:
-        assert room.writer.stores.knowledge.topic_of(pair.qa_id) == "drum"
+        assert room.writer.stores.knowledge.find_topic(pair.qa_id) == "drum"
 
 
 async def test_an_outage_delays_a_retry_and_does_not_count(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def test_an_outage_delays_a_retry_and_does_not_count(tmp_path: Path) -> No
         for _ in range(3):
             await room.pass_time(300)
         assert len(model.asked) == 5
-        assert (await room.writer.stores.attempts.retries())[pair.qa_id].tries == 2
+        assert (await room.writer.stores.attempts.read_retries())[pair.qa_id].tries == 2
 
 
 @pytest.mark.rest
@@ -174,13 +174,13 @@ async def test_one_that_is_parked_long_after_it_was_handed_on_comes_again_too(tm
         model.next(INTEGRATE, *away, GIBBERISH, IntegrateOut(skip=False, remove_ids=()))
         pair = await room.capture(2)
         for _ in away:
-            assert room.writer.stores.knowledge.of(pair.qa_id) is None
+            assert room.writer.stores.knowledge.last_decision(pair.qa_id) is None
             await room.pass_time(300)
-        assert isinstance(room.writer.stores.knowledge.of(pair.qa_id), Parked)
+        assert isinstance(room.writer.stores.knowledge.last_decision(pair.qa_id), PairParked)
         await room.pass_time(590)
         assert len(model.calls(INTEGRATE)) == len(away) + 1
         await room.pass_time(11)
-        assert room.writer.stores.knowledge.topic_of(pair.qa_id) == "drum"
+        assert room.writer.stores.knowledge.find_topic(pair.qa_id) == "drum"
 
 
 async def test_what_is_approved_is_filed_once_the_followers_look(tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ async def test_what_is_approved_is_filed_once_the_followers_look(tmp_path: Path)
         assert model.asked == []
         model.next(CLASSIFY, named("drum"))
         [said] = await room.writer.learning.review(Review(action="approve", qa_ids=(pair.qa_id,), by="77"))
-        assert isinstance(said, Approved)
+        assert isinstance(said, PairApproved)
         await room.look()
-        assert room.writer.stores.knowledge.topic_of(pair.qa_id) == "drum"
+        assert room.writer.stores.knowledge.find_topic(pair.qa_id) == "drum"
         await room.look()
         assert len(model.asked) == 1

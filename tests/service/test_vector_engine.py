@@ -11,18 +11,18 @@ import pytest
 from anyio import fail_after
 from anyio.to_thread import run_sync
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import GuildId
-from intern.learning.forgetting import Forget
+from intern.learning.forgetting import ForgetRequest
 from intern.runtime.bot import open_sandbox
-from intern.search.embedding_local import installed
+from intern.search.embedding_local import is_english_installed
 from intern.service.communities import open_registry
 from intern.service.databases import open_database
 from intern.service.doctor import examine
 from intern.service.intern import open_intern
-from intern.service.monitoring import Standing, vector_checks
-from intern.service.status import status_of
+from intern.service.monitoring import BotState, vector_checks
+from intern.service.status import read_status
 from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.communities import CommunityStore
 from tests import samples
@@ -30,7 +30,7 @@ from tests.contracts.vector_engines import KEY, QdrantDouble, serving
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")]
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not is_english_installed(), reason="needs the extra: embeddings")]
 
 CLOCK = HandClock()
 SECRET = "The xylophone of Mia is in the cellar"
@@ -80,7 +80,7 @@ async def test_commands_copy_what_they_change_and_search_finds_it_there(
 @pytest.mark.rest
 async def test_the_running_bot_copies_what_it_learns_by_itself(settings: Settings, qdrant: QdrantDouble) -> None:
     with fail_after(60):
-        async with open_sandbox(settings, Sandbox(CLOCK), events=Events(), clock=CLOCK):
+        async with open_sandbox(settings, Sandbox(CLOCK), events=ActivityReporter(), clock=CLOCK):
             await run_sync(qdrant.written.wait, abandon_on_cancel=True)
         assert "car will not start" in texts(qdrant)
 
@@ -96,12 +96,12 @@ async def test_what_is_forgotten_while_the_engine_is_away_is_deleted_once_it_is_
             await intern.index()
             assert SECRET in texts(qdrant)
             qdrant.is_away = True
-            done = await intern.forget(Forget(message_ids=capture.message_ids))
+            done = await intern.forget(ForgetRequest(message_ids=capture.message_ids))
             assert done.found
             assert "qdrant" in done.owed
             assert KEY not in done.owed
             qdrant.is_away = False
-            again = await intern.forget(Forget(message_ids=capture.message_ids))
+            again = await intern.forget(ForgetRequest(message_ids=capture.message_ids))
             assert again.owed == ""
             assert "xylophone" not in texts(qdrant)
 
@@ -113,9 +113,9 @@ async def test_an_engine_that_is_away_is_told_by_health_metrics_status_and_docto
     with fail_after(60):
         async with open_intern(settings, clock=CLOCK) as intern:
             await intern.index()
-            stores = (await intern.writer()).stores
+            stores = (await intern.acquire_writer()).stores
             engine: Any = stores.search.engine
-            standing: Any = Standing.__new__(Standing)
+            standing: Any = BotState.__new__(BotState)
             standing.stores = stores
 
             async def told() -> tuple[list[float], str, str, int, str]:
@@ -123,7 +123,7 @@ async def test_an_engine_that_is_away_is_told_by_health_metrics_status_and_docto
                 [check] = vector_checks(engine)
                 assert check.ok, "local vectors do"
                 assert "127.0.0.1" not in check.note
-                status = await run_sync(lambda: status_of(settings, clock=CLOCK))
+                status = await run_sync(lambda: read_status(settings, clock=CLOCK))
                 findings = [each for each in (await examine(settings)).findings if "vector engine" in each.what]
                 assert len(findings) == 1
                 assert "it holds 2 of 2 vectors" in findings[0].what or qdrant.is_away
@@ -131,7 +131,7 @@ async def test_an_engine_that_is_away_is_told_by_health_metrics_status_and_docto
 
             assert await told() == ([0, 0, 0], "", "qdrant", 0, "ok")
             qdrant.is_away = True
-            await stores.search.drop(["kb:car.md"])  # type: ignore[list-item]
+            await stores.search.delete_sources(["kb:car.md"])  # type: ignore[list-item]
             with pytest.raises(KnowledgeError):
                 await engine.catch_up()
             gauges, note, _, behind, level = await told()
@@ -166,7 +166,7 @@ async def test_an_erased_community_leaves_no_vector_and_waits_for_an_engine_that
         async with open_registry(settings, clock=CLOCK) as registry:
             async with await open_database(settings) as db:
                 for n, name in enumerate(("one", "other")):
-                    await CommunityStore(db, clock=CLOCK).join(GuildId(str(n)), name)
+                    await CommunityStore(db, clock=CLOCK).add_server(GuildId(str(n)), name)
                     own = await registry.settings(name)
                     await run_sync(partial(own.paths.sources.mkdir, parents=True))
                     await run_sync((own.paths.sources / "a.md").write_text, f"# A\n\nThe planted {name} winds.\n")

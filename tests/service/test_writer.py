@@ -12,22 +12,30 @@ import pytest
 from anyio import Event, create_task_group
 from structlog.testing import capture_logs
 
-from intern.actors.loops import Due
+from intern.actors.loops import DueRecord
 from intern.core.errors import ConfigError, KnowledgeError, ModelReplyError, ModelUnavailableError
-from intern.core.flow import Filing, Topic
+from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import QAId, TopicName
 from intern.core.messages import Image
-from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, PairDecision, Parked, Rejected
+from intern.core.records import (
+    CapturedPair,
+    PairApproved,
+    PairDecision,
+    PairFiled,
+    PairParked,
+    PairRejected,
+    PairReviewRequested,
+)
 from intern.learning.classifying import split_topic
-from intern.learning.filing import Tally
-from intern.learning.forgetting import Forget
+from intern.learning.filing import DecisionCounts
+from intern.learning.forgetting import ForgetRequest
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.sources.catalogue import Catalogue
-from intern.stores.blocks import qa_id_of
+from intern.stores.blocks import make_qa_id
 from intern.stores.sqlite.work import Job
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
@@ -65,8 +73,8 @@ def named(topic: str) -> ClassifyOut:
     return ClassifyOut(skip=False, topic_name=topic)
 
 
-def filing(pair: CapturedPair) -> Filing:
-    return Filing(pair=pair, choice=Topic(name=SPOOL))
+def filing(pair: CapturedPair) -> FilingDecision:
+    return FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL))
 
 
 async def test_what_a_killed_process_had_begun_to_write_is_cleared_away(tmp_path: Path) -> None:
@@ -102,7 +110,7 @@ async def test_hidden_files_of_other_programs_stay_wherever_our_own_are(tmp_path
         for path in others:
             path.write_text(f"somebody's work on {pair.qa_id} {pair.message_ids[0]}\n")
         await writer.learning.file(filing(pair))
-        await writer.forget(Forget(message_ids=(pair.message_ids[0],)))
+        await writer.forget(ForgetRequest(message_ids=(pair.message_ids[0],)))
         assert [path for path in others if not path.exists()] == []
     assert len({path.read_text() for path in others}) == 1
 
@@ -111,29 +119,29 @@ async def test_no_model_is_asked_about_a_conversation_that_has_its_topic(tmp_pat
     async with writer_in(settings_in(tmp_path), ScriptedModel()) as writer:
         await writer.learning.file(filing(await kept(writer, 1, conversation="reply_1")))
         fuller = await kept(writer, 2, conversation="reply_1")
-        assert await writer.learning.choose_topic(fuller) == Topic(name=SPOOL)
+        assert await writer.learning.choose_topic(fuller) == TopicChoice(name=SPOOL)
 
 
 async def test_what_the_operator_wants_passed_over_is_not_filed(tmp_path: Path) -> None:
     async with writer_in(settings_in(tmp_path)) as writer:
-        assert writer.stores.archived_until() is None
+        assert writer.stores.find_last_decided() is None
         pairs = [await kept(writer, n) for n in range(1, 5)]
         await writer.learning.file(filing(pairs[0]))
-        assert writer.stores.archived_until() == pairs[0].qa_id
+        assert writer.stores.find_last_decided() == pairs[0].qa_id
 
     passing_over = settings_in(tmp_path, qa_raw_last_processed_id=pairs[2].qa_id)
     async with writer_in(passing_over) as writer:
-        assert writer.stores.archived_until() == pairs[2].qa_id
+        assert writer.stores.find_last_decided() == pairs[2].qa_id
         tally = await writer.learning.catch_up()
         assert tally.filed == 1
-        assert [writer.stores.knowledge.topic_of(pair.qa_id) is not None for pair in pairs] == [
+        assert [writer.stores.knowledge.find_topic(pair.qa_id) is not None for pair in pairs] == [
             True,
             False,
             False,
             True,
         ]
         # From then on the setting is history.
-        assert writer.stores.archived_until() == pairs[3].qa_id
+        assert writer.stores.find_last_decided() == pairs[3].qa_id
 
 
 @pytest.mark.parametrize("archived", [False, True])
@@ -142,13 +150,13 @@ async def test_nothing_that_is_still_to_come_can_be_passed_over(tmp_path: Path, 
     if archived:
         async with writer_in(settings_in(tmp_path), clock=now) as writer:
             await kept(writer, 1)
-    for qa_id in ("qa_20990101_000000", qa_id_of(now.now() + timedelta(seconds=1))):
+    for qa_id in ("qa_20990101_000000", make_qa_id(now.now() + timedelta(seconds=1))):
         with pytest.raises(ConfigError, match=rf"kb\.qa_raw_last_processed_id: {qa_id} lies in the future"):
             async with writer_in(settings_in(tmp_path, qa_raw_last_processed_id=qa_id), clock=now):
                 pass
-    for qa_id in ("qa_20200101_000000", qa_id_of(now.now())):
+    for qa_id in ("qa_20200101_000000", make_qa_id(now.now())):
         async with writer_in(settings_in(tmp_path, qa_raw_last_processed_id=qa_id), clock=now) as writer:
-            assert writer.stores.archived_until() == qa_id
+            assert writer.stores.find_last_decided() == qa_id
 
 
 async def test_what_was_archived_can_be_passed_over_though_the_clock_went_back(tmp_path: Path) -> None:
@@ -157,7 +165,7 @@ async def test_what_was_archived_can_be_passed_over_though_the_clock_went_back(t
     clock = HandClock()
     clock.turn(days=-1)
     async with writer_in(settings_in(tmp_path, qa_raw_last_processed_id=pair.qa_id), clock=clock) as writer:
-        assert writer.stores.archived_until() == pair.qa_id
+        assert writer.stores.find_last_decided() == pair.qa_id
 
 
 OTHERS: dict[str, Callable[[Writer, CapturedPair], Awaitable[object]]] = {
@@ -185,11 +193,11 @@ async def test_whoever_changes_topics_waits_for_who_is_at_it(tmp_path: Path, fir
             tg.start_soon(run, second, pair)
             await all_quiet()
             assert ended == []
-            assert writer.stores.knowledge.names() == ()
+            assert writer.stores.knowledge.topic_names() == ()
             model.gate.set()
         assert sorted(ended) == sorted([first, second])
-        [topic] = writer.stores.knowledge.names()
-        assert [block.qa_id for block in writer.stores.knowledge.read(topic)] == [pair.qa_id]
+        [topic] = writer.stores.knowledge.topic_names()
+        assert [block.qa_id for block in writer.stores.knowledge.read_topic(topic)] == [pair.qa_id]
 
 
 async def test_a_deletion_is_written_down_whoever_is_filing(tmp_path: Path) -> None:
@@ -201,7 +209,7 @@ async def test_a_deletion_is_written_down_whoever_is_filing(tmp_path: Path) -> N
             await model.begun.wait()
             assert await writer.learning.withdraw(pair.message_ids) is not None
             model.gate.set()
-        assert writer.stores.knowledge.names() == ()
+        assert writer.stores.knowledge.topic_names() == ()
 
 
 @pytest.mark.parametrize(("kind", "looks"), [("index", 0), ("regenerate", 1), ("capture", 1)])
@@ -212,9 +220,9 @@ async def test_a_job_says_once_that_there_is_something_to_see(tmp_path: Path, ki
     seen: list[Any] = []
     async with writer_in(settings) as writer:
         job = Job(id=1, kind=kind, key="", payload=payload)
-        await writer.do(job, lambda: seen.append(writer.stores.archived_until()))
-        assert seen == [writer.stores.archived_until()] * looks
-        assert (writer.stores.archived_until() is not None) == (kind == "capture")
+        await writer.run_job(job, lambda: seen.append(writer.stores.find_last_decided()))
+        assert seen == [writer.stores.find_last_decided()] * looks
+        assert (writer.stores.find_last_decided() is not None) == (kind == "capture")
 
 
 def job(kind: str, asked: object) -> Job:
@@ -222,7 +230,7 @@ def job(kind: str, asked: object) -> Job:
 
 
 async def done(writer: Writer, kind: str, asked: object) -> tuple[PairDecision, ...]:
-    return msgspec.json.decode(await writer.do(job(kind, asked)), type=tuple[PairDecision, ...])
+    return msgspec.json.decode(await writer.run_job(job(kind, asked)), type=tuple[PairDecision, ...])
 
 
 def approving(*pairs: CapturedPair) -> Review:
@@ -233,12 +241,12 @@ async def test_a_capture_waits_for_review_and_a_command_that_approves_it_files_i
     async with writer_in(settings_in(tmp_path, review=True)) as writer:
         pairs = [await kept(writer, n) for n in range(1, 4)]
         assert (await writer.learning.catch_up()).awaiting_review == 3
-        assert (await writer.learning.catch_up()) == Tally()
+        assert (await writer.learning.catch_up()) == DecisionCounts()
         first, second = await done(writer, "review", approving(*pairs[:2]))
-        assert isinstance(first, Filed)
-        assert isinstance(second, Filed)
+        assert isinstance(first, PairFiled)
+        assert isinstance(second, PairFiled)
         [rejected] = await done(writer, "review", Review(action="reject", qa_ids=(pairs[2].qa_id,), by="77"))
-        assert rejected == Rejected(qa_id=pairs[2].qa_id, by="77", at=HandClock().now())
+        assert rejected == PairRejected(qa_id=pairs[2].qa_id, by="77", at=HandClock().now())
         # A job may be done twice.
         assert await done(writer, "review", approving(*pairs[:2])) == (first, second)
         assert set(Catalogue(writer.stores.knowledge, "team").entries()) == {
@@ -251,7 +259,7 @@ async def test_with_review_what_the_operator_wants_passed_over_waits_for_nobody(
     async with writer_in(settings_in(tmp_path)) as writer:
         pair = await kept(writer, 1)
     async with writer_in(settings_in(tmp_path, review=True, qa_raw_last_processed_id=pair.qa_id)) as writer:
-        assert (await writer.learning.regenerate()).tally == Tally(filed=1)
+        assert (await writer.learning.regenerate()).tally == DecisionCounts(filed=1)
 
 
 async def test_what_was_approved_while_the_model_is_away_is_due(tmp_path: Path) -> None:
@@ -261,11 +269,11 @@ async def test_what_was_approved_while_the_model_is_away_is_due(tmp_path: Path) 
         pair = await kept(writer, 1)
         await writer.learning.catch_up()
         [decision] = await done(writer, "review", approving(pair))
-        assert isinstance(decision, Approved)
+        assert isinstance(decision, PairApproved)
         model.next(CLASSIFY, ClassifyOut(skip=False, topic_name="spool"))
-        assert (await writer.learning.due(set())).record == pair
+        assert (await writer.learning.find_next_due(set())).record == pair
         assert (await writer.learning.catch_up()).filed == 1
-        assert (await writer.learning.due(set())).record is None
+        assert (await writer.learning.find_next_due(set())).record is None
 
 
 @pytest.mark.parametrize("kind", ["review", "retry"])
@@ -276,7 +284,7 @@ async def test_an_id_that_is_unknown_is_told_and_nothing_is_done(tmp_path: Path,
         ids = (pair.qa_id, QAId("qa_19990101_000000"))
         with pytest.raises(ConfigError, match="qa_19990101_000000"):
             await done(writer, kind, Review(action="approve", qa_ids=ids) if kind == "review" else ids)
-        assert isinstance(writer.stores.knowledge.of(pair.qa_id), AwaitingReview)
+        assert isinstance(writer.stores.knowledge.last_decision(pair.qa_id), PairReviewRequested)
 
 
 async def parked_pairs(writer: Writer, model: ScriptedModel, count: int) -> list[CapturedPair]:
@@ -293,17 +301,17 @@ async def test_parked_pairs_can_be_tried_at_once_and_one_that_fails_again_stops_
         model.next(CLASSIFY, ModelReplyError("nonsense"), named("spool"), named("drum"))
         first, *others = await done(writer, "retry", ())
         reason = "the model's reply did not fit classify; the log says how"
-        assert first == Parked(qa_id=pairs[0].qa_id, reason=reason, at=HandClock().now())
-        assert all(isinstance(each, Filed) for each in others)
-        assert {qa_id: retry.tries for qa_id, retry in (await writer.stores.attempts.retries()).items()} == {
+        assert first == PairParked(qa_id=pairs[0].qa_id, reason=reason, at=HandClock().now())
+        assert all(isinstance(each, PairFiled) for each in others)
+        assert {qa_id: retry.tries for qa_id, retry in (await writer.stores.attempts.read_retries()).items()} == {
             pairs[0].qa_id: 2
         }
         # Those that have their end by now keep it.
         model.next(CLASSIFY, named("wheel"))
         again = await done(writer, "retry", [pair.qa_id for pair in pairs])
         assert again[1:] == tuple(others)
-        assert isinstance(again[0], Filed)
-        assert await writer.stores.attempts.retries() == {}
+        assert isinstance(again[0], PairFiled)
+        assert await writer.stores.attempts.read_retries() == {}
         assert await done(writer, "retry", ()) == ()
 
 
@@ -315,10 +323,10 @@ async def test_an_outage_ends_a_retry_and_is_counted_against_nobody(tmp_path: Pa
             model.next(CLASSIFY, ModelUnavailableError("down"))
             with pytest.raises(ModelUnavailableError):
                 await writer.learning.retry()
-        assert {retry.tries for retry in (await writer.stores.attempts.retries()).values()} == {1}
+        assert {retry.tries for retry in (await writer.stores.attempts.read_retries()).values()} == {1}
         model.next(CLASSIFY, named("spool"), named("drum"))
-        assert [type(each) for each in await writer.learning.retry()] == [Filed, Filed]
-        assert all(writer.stores.knowledge.topic_of(pair.qa_id) for pair in pairs)
+        assert [type(each) for each in await writer.learning.retry()] == [PairFiled, PairFiled]
+        assert all(writer.stores.knowledge.find_topic(pair.qa_id) for pair in pairs)
 
 
 async def test_a_pair_that_keeps_ending_the_process_is_given_up_by_commands_too(tmp_path: Path) -> None:
@@ -332,9 +340,9 @@ async def test_a_pair_that_keeps_ending_the_process_is_given_up_by_commands_too(
                 await writer.learning.catch_up()
         assert (await writer.learning.catch_up()).parked == 1
         assert len(model.asked) == 3
-        [parked] = writer.stores.knowledge.parked()
+        [parked] = writer.stores.knowledge.list_parked()
         assert "the process ended each time" in parked.reason
-        assert (await writer.stores.attempts.retries())[pair.qa_id].next_at is None
+        assert (await writer.stores.attempts.read_retries())[pair.qa_id].next_at is None
 
 
 async def test_parked_pairs_come_again_after_ten_minutes_an_hour_and_six_hours_then_only_when_asked(
@@ -345,17 +353,17 @@ async def test_parked_pairs_come_again_after_ten_minutes_an_hour_and_six_hours_t
         [pair] = await parked_pairs(writer, model, 1)
         model.always(CLASSIFY, ModelReplyError("gibberish"))
         for pause in (600, 3600, 21_600):
-            assert await writer.learning.due(set()) == Due(seconds=pause)
+            assert await writer.learning.find_next_due(set()) == DueRecord(seconds=pause)
             clock.turn(seconds=pause - 1)
-            assert await writer.learning.catch_up() == Tally()
+            assert await writer.learning.catch_up() == DecisionCounts()
             clock.turn(seconds=1)
-            assert (await writer.learning.due(set())).record == pair
+            assert (await writer.learning.find_next_due(set())).record == pair
             assert (await writer.learning.catch_up()).parked == 1
-        assert await writer.learning.due(set()) == Due()
+        assert await writer.learning.find_next_due(set()) == DueRecord()
         clock.turn(days=30)
-        assert await writer.learning.catch_up() == Tally()
-        assert [type(each) for each in await writer.learning.retry([pair.qa_id])] == [Parked]
-        assert await writer.learning.due(set()) == Due()
+        assert await writer.learning.catch_up() == DecisionCounts()
+        assert [type(each) for each in await writer.learning.retry([pair.qa_id])] == [PairParked]
+        assert await writer.learning.find_next_due(set()) == DueRecord()
 
 
 async def test_what_the_operator_passes_over_is_not_tried_again_by_itself(tmp_path: Path) -> None:
@@ -364,18 +372,18 @@ async def test_what_the_operator_passes_over_is_not_tried_again_by_itself(tmp_pa
         pairs = await parked_pairs(writer, model, 2)
     clock.turn(days=1)
     async with writer_in(settings_in(tmp_path, qa_raw_last_processed_id=pairs[0].qa_id), model, clock) as writer:
-        found = await writer.learning.due(set())
+        found = await writer.learning.find_next_due(set())
         assert found.record == pairs[1]
-        assert (await writer.learning.due({found.key})).record is None
+        assert (await writer.learning.find_next_due({found.key})).record is None
 
 
 async def test_what_is_in_work_is_looked_after_though_no_time_for_it_is_known(tmp_path: Path) -> None:
     async with writer_in(settings_in(tmp_path)) as writer:
-        assert await writer.learning.due(set()) == Due()
+        assert await writer.learning.find_next_due(set()) == DueRecord()
         await kept(writer, 1)
-        assert await writer.learning.due(set()) == Due(seconds=600)
+        assert await writer.learning.find_next_due(set()) == DueRecord(seconds=600)
         await writer.learning.catch_up()
-        assert await writer.learning.due(set()) == Due()
+        assert await writer.learning.find_next_due(set()) == DueRecord()
 
 
 async def test_a_topic_that_outgrows_its_bound_is_split_and_both_are_in_the_index_at_once(tmp_path: Path) -> None:
@@ -387,13 +395,17 @@ async def test_a_topic_that_outgrows_its_bound_is_split_and_both_are_in_the_inde
         ]
         for pair in pairs:
             await writer.learning.file(filing(pair))
-        assert len(writer.stores.knowledge.names()) > 1
-        assert all(len(writer.stores.knowledge.text(name)) <= 800 for name in writer.stores.knowledge.names())
+        assert len(writer.stores.knowledge.topic_names()) > 1
+        assert all(
+            len(writer.stores.knowledge.read_text(name)) <= 800 for name in writer.stores.knowledge.topic_names()
+        )
         assert sorted(pair.qa_id for pair in pairs) == sorted(
-            block.qa_id for name in writer.stores.knowledge.names() for block in writer.stores.knowledge.read(name)
+            block.qa_id
+            for name in writer.stores.knowledge.topic_names()
+            for block in writer.stores.knowledge.read_topic(name)
         )
         listed = Catalogue(writer.stores.knowledge, "team").entries()
-        assert sorted(listed) == [f"team:{name}.txt" for name in writer.stores.knowledge.names()]
+        assert sorted(listed) == [f"team:{name}.txt" for name in writer.stores.knowledge.topic_names()]
 
 
 async def test_a_split_that_fails_costs_no_filing(tmp_path: Path) -> None:
@@ -403,7 +415,7 @@ async def test_a_split_that_fails_costs_no_filing(tmp_path: Path) -> None:
     async with writer_in(settings_in(tmp_path, max_topic_chars=1), model) as writer:
         with capture_logs() as logs:
             for n in range(1, 5):
-                assert isinstance(await writer.learning.file(filing(await kept(writer, n))), Filed)
+                assert isinstance(await writer.learning.file(filing(await kept(writer, n))), PairFiled)
                 if n == 3:
                     model.next(SPLIT_TOPIC, split_topic)
         assert [log["event"] for log in logs if log["event"].startswith("topic_split")] == [
@@ -411,10 +423,10 @@ async def test_a_split_that_fails_costs_no_filing(tmp_path: Path) -> None:
             "topic_split_failed",
             "topic_split",
         ]
-        assert len(writer.stores.knowledge.names()) == 2
+        assert len(writer.stores.knowledge.topic_names()) == 2
 
 
 async def test_a_job_that_this_version_does_not_know_is_refused(tmp_path: Path) -> None:
     async with writer_in(settings_in(tmp_path)) as writer:
         with pytest.raises(KnowledgeError, match="no job 'dance'"):
-            await writer.do(Job(id=1, kind="dance", key="", payload=b""))
+            await writer.run_job(Job(id=1, kind="dance", key="", payload=b""))

@@ -13,7 +13,7 @@ from intern.models.prompt import Model, OfflineModel
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from tests.fakes import HandClock
 
 
@@ -26,5 +26,5 @@ async def writer_in(
     settings: Settings, model: Model | None = None, clock: HandClock | None = None
 ) -> AsyncGenerator[Writer]:
     with fail_after(20):
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             yield await run_sync(Writer, settings, db, model or OfflineModel(offline_rules()), clock or HandClock())

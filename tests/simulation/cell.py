@@ -16,28 +16,28 @@ import anyio
 import pytest
 from anyio import CancelScope, Event, create_task_group, fail_after, sleep
 
-from intern.actors.events import Events
-from intern.actors.pipeline import Parts
+from intern.actors.events import ActivityReporter
+from intern.actors.pipeline import PipelineParts
 from intern.core.clock import Wakeup
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.flow import Interaction
 from intern.core.messages import Author, ChatMessage
 from intern.runtime.bot import _LocalFiles
 from intern.runtime.communities import Communities
-from intern.runtime.hosting import communities_of
-from intern.runtime.leases import Leases
-from intern.runtime.parts import Host, parts_of
-from intern.service.models import Shared
+from intern.runtime.hosting import build_communities
+from intern.runtime.leases import LeaseHolder
+from intern.runtime.parts import ProcessResources, open_community_parts
+from intern.service.models import SharedResources
 from intern.settings import communities
-from intern.settings.communities import settings_of
+from intern.settings.communities import build_community_settings
 from intern.settings.loading import Settings, load_settings
 from intern.stores.database import DEFAULT_COMMUNITY, Transaction
 from intern.stores.files import FolderLock
 from intern.stores.postgres.connection import Connection
-from intern.stores.postgres.database import Database
+from intern.stores.postgres.database import PostgresDatabase
 from intern.stores.postgres.leases import Lease, LeaseStore
-from intern.stores.sqlite.captures import StoredArchive
-from intern.stores.sqlite.communities import CommunityStore, Registered
+from intern.stores.sqlite.captures import DatabaseArchive
+from intern.stores.sqlite.communities import CommunityStore, RegisteredCommunity
 from tests.engines import Schemas
 from tests.simulation.community import HANDOFF, HEARD, LAST_LOOK, WINDOW, Community, World
 from tests.simulation.machine import SimulatedTime
@@ -74,7 +74,7 @@ class Process:
         self.awake = Event()
         self.awake.set()
         self.is_dead = False
-        self.host: Host
+        self.host: ProcessResources
         self.asleep_since: float | None = None
         self.life = 0
         """The number of its time with the community; 0 without."""
@@ -106,7 +106,7 @@ class CellWorld(World):
         await _runs()
 
 
-class CellDatabase(Database):
+class CellDatabase(PostgresDatabase):
     """A database that tells the server the simulated time, and that a paused process does not reach."""
 
     time: SimulatedTime
@@ -134,7 +134,7 @@ class CellDatabase(Database):
 
     def write_now(self, work: Callable[[Transaction], T]) -> T:
         """Write at once: threads are none here."""
-        return self._repeated(lambda db: self._committed(db, work), writes=True)
+        return self._retry(lambda db: self._run_and_commit(db, work), writes=True)
 
     @classmethod
     async def at(cls, url: str, time: SimulatedTime, strays: list[str]) -> Self:
@@ -143,7 +143,7 @@ class CellDatabase(Database):
         return db
 
 
-def _write_now(archive: StoredArchive, work: Callable[[Transaction], Any]) -> Any:
+def _write_now(archive: DatabaseArchive, work: Callable[[Transaction], Any]) -> Any:
     db = archive._db
     assert isinstance(db, CellDatabase)
     return db.write_now(work)
@@ -179,7 +179,7 @@ class Cell(Community):
 
     @property
     def settings(self) -> Settings:
-        return settings_of(self._known, self._defaults(self._folder))
+        return build_community_settings(self._known, self._defaults(self._folder))
 
     # What laws ask.
 
@@ -208,14 +208,14 @@ class Cell(Community):
 
     async def live(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(StoredArchive, "_write", _write_now)
+            patch.setattr(DatabaseArchive, "_write", _write_now)
             await super().live()
 
     def _begin(self) -> Process:
         self._started += 1
         folder = self._folder.with_name(f"process-{self._started}")
         process = Process(f"process-{self._started}", folder, self.time)
-        write_documents(settings_of(self._known, self._defaults(folder)).data.dir)
+        write_documents(build_community_settings(self._known, self._defaults(folder)).data.dir)
         self._processes.append(process)
         self.note(f"{process.name} starts")
         self._tasks.start_soon(self._run, process)
@@ -231,8 +231,8 @@ class Cell(Community):
 
     async def _start(self) -> None:
         async with await CellDatabase.at(self._url, self.time, self.strays) as db:
-            known = Registered(name=_NAME, guild_ids=self._known.guild_ids, joined_at=self.time.now())
-            await CommunityStore(db, clock=self.time).take((known,))
+            known = RegisteredCommunity(name=_NAME, guild_ids=self._known.guild_ids, joined_at=self.time.now())
+            await CommunityStore(db, clock=self.time).import_communities((known,))
         while len(self._processes) < 2:
             self._begin()
         with fail_after(120):
@@ -244,18 +244,18 @@ class Cell(Community):
         stopped = Event()
         try:
             with process.scope, FolderLock(process.folder) as lock:
-                async with await CellDatabase.at(self._url, self.time, self.strays) as db, Shared() as shared:
+                async with await CellDatabase.at(self._url, self.time, self.strays) as db, SharedResources() as shared:
                     store = LeaseStore(db, process.name)
-                    await store.join(_SHARDS)
-                    leases = Leases(
+                    await store.register_process(_SHARDS)
+                    leases = LeaseHolder(
                         store,
                         shards=_SHARDS,
-                        took=partial(self._took, process, Host(lock, db, shared, self.time)),
+                        took=partial(self._took, process, ProcessResources(lock, db, shared, self.time)),
                         leave=partial(self._left, process, at_once=False),
                         lost=partial(self._left, process, at_once=True),
                         seconds=process.seconds,
                     )
-                    process.communities = communities_of(
+                    process.communities = build_communities(
                         lambda _: process.host,
                         self._defaults(process.folder),
                         self.world,
@@ -273,17 +273,17 @@ class Cell(Community):
         finally:
             process.over.set()
 
-    async def _took(self, process: Process, host: Host, lease: Lease) -> None:
+    async def _took(self, process: Process, host: ProcessResources, lease: Lease) -> None:
         if lease.shard != self._shard:
             return
         assert isinstance(host.db, CellDatabase)
-        process.host = host._replace(db=host.db.fenced(lease))
+        process.host = host._replace(db=host.db.with_fence(lease))
         await process.communities.add(self._known)
         self._attended.set()
         self._new_life(process)
-        if _NAME in await CommunityStore(host.db, clock=self.time).left_open():
-            process.communities.due(_NAME)
-        process.communities.hear(self.world._session())
+        if _NAME in await CommunityStore(host.db, clock=self.time).list_open():
+            process.communities.open_now(_NAME)
+        process.communities.receive(self.world._build_session_start())
 
     async def _left(self, process: Process, shard: int, *, at_once: bool) -> None:
         if shard == self._shard:
@@ -293,11 +293,11 @@ class Cell(Community):
 
     @asynccontextmanager
     async def _parts(
-        self, process: Process, *given: Any, events: Events, jobs_came: Wakeup | None
-    ) -> AsyncGenerator[Parts]:
+        self, process: Process, *given: Any, events: ActivityReporter, jobs_came: Wakeup | None
+    ) -> AsyncGenerator[PipelineParts]:
         del events
         _here.set(process)  # a task begins with the context of the event that opened the community
-        async with parts_of(*given, events=self.looking, models=self.models, jobs_came=jobs_came) as parts:
+        async with open_community_parts(*given, events=self.looking, models=self.models, jobs_came=jobs_came) as parts:
             yield parts
 
     def _new_life(self, process: Process) -> None:

@@ -73,10 +73,10 @@ class World(Sandbox):
         """What the bot sent it with; empty where it sent that nonce again, minutes later."""
         return next((nonce for (_, nonce), (_, message_id) in self._nonces.items() if message_id == post), "")
 
-    def _here(self, channel_id: ChannelId) -> list[ChatMessage]:
+    def _list_messages(self, channel_id: ChannelId) -> list[ChatMessage]:
         if channel_id in self.refused:
             raise ChatRefusedError("Discord refused: missing access")
-        return super()._here(channel_id)
+        return super()._list_messages(channel_id)
 
     async def _travel(self) -> None:
         await sleep(self._rng.uniform(0, LATENCY))
@@ -354,7 +354,9 @@ class Community(People):
         self.say(self.rng.choice(MEMBERS), self.text("How do I use"), self.direct)
 
     async def _fail(self) -> None:
-        call: Call = self.rng.choice(("channel", "before", "after", "page", "archived_since", "start_thread", "send"))
+        call: Call = self.rng.choice(
+            ("channel", "before", "after", "page", "list_archived_threads", "start_thread", "send")
+        )
         for _ in range(self.rng.choice((1, 1, 2, 3))):
             done = call in {"send", "start_thread"} and self.rng.random() < 0.5
             error = ChatUnknownOutcomeError if done else ChatUnavailableError

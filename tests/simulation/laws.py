@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import NamedTuple
 
-from intern.chat.context import Gathered
-from intern.chat.dispatching import asks
-from intern.chat.phrases import phrases
+from intern.chat.context import BatchContext
+from intern.chat.dispatching import find_question_messages
+from intern.chat.phrases import get_phrases
 from intern.core.flow import Batch, ButtonPressed, LearnCommand
 from intern.core.ids import ChannelId, MessageId
-from intern.core.records import Filed, Parked, Turn
-from intern.facts.segments import without_ids
+from intern.core.records import PairFiled, PairParked, Turn
+from intern.facts.segments import remove_person_ids
 from intern.learning.classifying import MOST_ATTEMPTS
-from intern.service.databases import archive_of, at_rest, open_database
+from intern.service.databases import open_archive, open_database, open_read_only
 from intern.stores.archive import Archive
 from intern.stores.database import Row
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.simulation.community import Community
 from tests.simulation.people import People, Said
 
@@ -38,7 +38,7 @@ class Books(NamedTuple):
     """What the last life left on disk."""
 
     archive: Archive
-    knowledge: Knowledge
+    knowledge: KnowledgeStore
     votes: set[tuple[str, str]]
     """By question and member."""
     accounts: set[MessageId]
@@ -62,8 +62,8 @@ async def books_of(run: People) -> Books:
         accounts = await db.read(lambda books: books.rows("select message_id from trace_messages"))
         shed = await db.read(lambda books: books.row("select sum(number) from counts where name = 'questions_shed'"))
     return Books(
-        archive=archive_of(run.settings, at_rest(run.settings)),
-        knowledge=Knowledge(at_rest(run.settings)),
+        archive=open_archive(run.settings, open_read_only(run.settings)),
+        knowledge=KnowledgeStore(open_read_only(run.settings)),
         votes={(str(question), str(user)) for question, user in votes},
         accounts={MessageId(str(message)) for (message,) in accounts},
         parts=[_part(row) for row in rows],
@@ -144,7 +144,7 @@ def qualifying(run: People) -> Iterator[Said]:
         opening = run.said.get(MessageId(said.place))
         if (
             (opening is not said and _asks_still(opening))
-            or _facts(run, said).teaches(said.message)
+            or _facts(run, said).is_teaching(said.message)
             or _names_an_asker(run, said)
             or (said.goes_on and said.goes_on.id in found)
         ):
@@ -171,40 +171,40 @@ def _asks_still(said: Said | None) -> bool:
     return said is not None and said.deleted is None and said.author.type == "community_user"
 
 
-def _facts(run: People, said: Said) -> Gathered:
+def _facts(run: People, said: Said) -> BatchContext:
     """What stands where a message replies to; the bot's answers are left out, for their question may be gone."""
     replied = said.message.reply_to
     target = run.said.get(replied) if replied else None
     if replied is None or target is None or target.deleted is not None:
-        return Gathered()
+        return BatchContext()
     earlier = run.said.get(target.message.reply_to or MessageId(""))
     answered = earlier.author if earlier and target.author.id == said.author.id and _asks_still(earlier) else None
-    return Gathered(reply_authors={replied: target.author}, answered={replied: answered})
+    return BatchContext(reply_authors={replied: target.author}, answered={replied: answered})
 
 
 def _captures(run: People, books: Books) -> Iterator[str]:
     for said in qualifying(run):
         if run.is_excused(said):
             continue
-        home = next(iter(books.archive.conversations_of(said.id)), None)
-        pair = books.archive.latest_of(home) if home else None
+        home = next(iter(books.archive.find_conversations(said.id)), None)
+        pair = books.archive.latest_capture(home) if home else None
         if home is None or pair is None or said.id not in pair.message_ids:
             yield f"the team's {said.id} is not captured"
             continue
         edits = [change for change in said.changes if not run.had_effect(change)]
         written = [Turn("Team", text) for text in (said.texts if edits else said.texts[-1:])]
-        texts = [turn.text for turn in without_ids(written, ())]  # as they are archived: nobody is named by an id
+        texts = [turn.text for turn in remove_person_ids(written, ())]  # as they are archived: nobody is named by an id
         turns = [turn.text for turn in pair.turns]
         if sum(turns.count(text) for text in texts) != 1:
             yield f"the team's {said.id} is not archived once with {texts}, but in {turns}"
             continue
-        decision, topic = books.knowledge.of(pair.qa_id), books.knowledge.topic_of(pair.qa_id)
-        if isinstance(decision, Parked) and run.crashes_after(said) >= MOST_ATTEMPTS:
+        decision, topic = books.knowledge.last_decision(pair.qa_id), books.knowledge.find_topic(pair.qa_id)
+        if isinstance(decision, PairParked) and run.crashes_after(said) >= MOST_ATTEMPTS:
             continue  # it was in work too often when the bot died, and waits for a person, who is told
-        if not isinstance(decision, Filed) or topic is None:
+        if not isinstance(decision, PairFiled) or topic is None:
             yield f"the team's {said.id} is not in the topics: {pair.qa_id} {decision}"
             continue
-        [block] = [block for block in books.knowledge.read(topic) if block.qa_id == pair.qa_id]
+        [block] = [block for block in books.knowledge.read_topic(topic) if block.qa_id == pair.qa_id]
         if block.turns != pair.turns and not any(_was_deleted(run, each) for each in pair.message_ids):
             yield f"the topic's block {pair.qa_id} differs from the archive"
         elif sum(turn.text in texts for turn in block.turns) != 1:
@@ -217,17 +217,17 @@ def _was_deleted(run: People, message_id: MessageId) -> bool:
 
 
 def _conversations(books: Books) -> Iterator[str]:
-    blocks = [block for name in books.knowledge.names() for block in books.knowledge.read(name)]
+    blocks = [block for name in books.knowledge.topic_names() for block in books.knowledge.read_topic(name)]
     for conversation, times in Counter(block.conversation_id for block in blocks).items():
         if times > 1:
             yield f"{times} blocks survive of {conversation}"
-    for pair in books.archive.after(None):
-        if books.knowledge.of(pair.qa_id) is None:
+    for pair in books.archive.pairs_after(None):
+        if books.knowledge.last_decision(pair.qa_id) is None:
             yield f"nothing was decided on {pair.qa_id}"
 
 
 def _withdrawn(run: People, books: Books) -> Iterator[str]:
-    texts = "\n".join(books.knowledge.text(name) for name in books.knowledge.names())
+    texts = "\n".join(books.knowledge.read_text(name) for name in books.knowledge.topic_names())
     for said in run.said.values():
         if said.deleted is not None and run.had_effect(said.changes[-1]):
             for text in said.texts:
@@ -237,7 +237,7 @@ def _withdrawn(run: People, books: Books) -> Iterator[str]:
 
 def _private(run: People, books: Books) -> Iterator[str]:
     for said in run.said.values():
-        if said.while_private and books.archive.conversations_of(said.id):
+        if said.while_private and books.archive.find_conversations(said.id):
             yield f"{said.id} from a private channel is captured"
     for post in run.stage.posts():
         if run.spoke_in_private(post):
@@ -286,8 +286,8 @@ def _asks(run: People, said: Said) -> bool:
     place, replied = run.place_of(said), said.message.reply_to
     authors = {each.id: each.author for each in run.standing()} | {each.id: each.author for each in run.stage.posts()}
     batch = Batch(channel_id=said.place, author=said.author, messages=(said.message,))
-    facts = Gathered(reply_authors={replied: authors.get(replied)} if replied else {})
-    return said.author.type == "community_user" and bool(asks(batch, place, facts))
+    facts = BatchContext(reply_authors={replied: authors.get(replied)} if replied else {})
+    return said.author.type == "community_user" and bool(find_question_messages(batch, place, facts))
 
 
 def desk_violations(run: Community, books: Books) -> Iterator[str]:
@@ -298,7 +298,7 @@ def desk_violations(run: Community, books: Books) -> Iterator[str]:
         in_time = used.heard.heard == used.heard.at and run.had_effect(used.heard)
         if in_time and not texts:
             yield f"{used.user.name} was told nothing on {used.id}"
-        if isinstance(interaction, ButtonPressed) and phrases().thanks in texts:
+        if isinstance(interaction, ButtonPressed) and get_phrases().thanks in texts:
             question = interaction.button.rpartition(":")[2]
             if (question, used.user.id) not in books.votes:
                 yield f"the vote {used.id} is not kept"
@@ -306,7 +306,7 @@ def desk_violations(run: Community, books: Books) -> Iterator[str]:
             on = run.said[interaction.on.id]
             if used.user.type != "team_member":
                 yield f"{used.user.name} taught: {texts}"
-            elif in_time and on.deleted is None and not books.archive.conversations_of(on.id):
+            elif in_time and on.deleted is None and not books.archive.find_conversations(on.id):
                 yield f"it said that it learns from {on.id}, and did not"
     shared = Counter(nonce for post in run.stage.posts() if (nonce := run.world.nonce_of(post.id)).startswith("s"))
     asked = {

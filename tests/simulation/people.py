@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.core.messages import Author, Channel, ChatMessage
@@ -103,15 +103,15 @@ class Stage(Protocol):
         ...
 
 
-class Looking(Events):
+class Looking(ActivityReporter):
     """Remembers which messages each reply was for, over all of the bot's lives."""
 
     def __init__(self) -> None:
         super().__init__()
         self.replied: dict[MessageId, tuple[MessageId, ...]] = {}
 
-    def posted(self, reply: Reply, outcome: str) -> None:
-        super().posted(reply, outcome)
+    def report_post(self, reply: Reply, outcome: str) -> None:
+        super().report_post(reply, outcome)
         if outcome == "posted":
             self.replied[reply.question.id] = reply.settles
 

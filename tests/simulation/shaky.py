@@ -19,7 +19,7 @@ from intern.core.errors import (
     ModelUnavailableError,
 )
 from intern.core.flow import InteractionTicket
-from intern.core.ids import position_of
+from intern.core.ids import parse_position
 from intern.core.messages import Button, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.service.models import Models, offline_rules
@@ -73,7 +73,7 @@ class ShakyResponses(SandboxCommands):
 
     async def defer(self, ticket: InteractionTicket, *, update: bool = False) -> None:
         await sleep(self._rng.uniform(0, LATENCY))
-        age = (self._clock.now() - position_of(ticket.id).time).total_seconds()
+        age = (self._clock.now() - parse_position(ticket.id).time).total_seconds()
         if ticket.id not in self.told and age > _FIRST_ANSWER:
             raise ChatRefusedError("Discord refused: unknown interaction")
         await super().defer(ticket, update=update)

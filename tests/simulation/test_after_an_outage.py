@@ -9,8 +9,8 @@ from pathlib import Path
 from anyio import Event, create_task_group, sleep
 
 from intern.core.clock import Clock
-from intern.core.flow import AnswerRequest, Declined
-from intern.core.messages import AIResult, Image
+from intern.core.flow import AnswerRequest, QuestionDeclined
+from intern.core.messages import AnswerResult, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, offline_rules
@@ -48,12 +48,12 @@ class Noting(Watching):
         self.together: list[list[str]] = []
         self.turned_down: list[str] = []
 
-    def answered(self, request: AnswerRequest, result: AIResult) -> None:
-        super().answered(request, result)
+    def report_answer(self, request: AnswerRequest, result: AnswerResult) -> None:
+        super().report_answer(request, result)
         self.together.append([message.text for message in request.batch.messages])
 
-    def declined(self, declined: Declined) -> None:
-        super().declined(declined)
+    def report_decline(self, declined: QuestionDeclined) -> None:
+        super().report_decline(declined)
         self.turned_down.append(declined.request.batch.last.text)
 
 

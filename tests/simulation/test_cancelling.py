@@ -20,14 +20,14 @@ from anyio import Event, create_task_group, move_on_after, sleep, sleep_forever
 
 from intern.actors.responder import Responder
 from intern.core.clock import Clock
-from intern.core.flow import Revision
+from intern.core.flow import MessageRevisions
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Image
 from intern.core.records import Decision
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime import parts
 from intern.runtime.bot import open_sandbox
-from intern.service.models import Models, Shared, offline_rules
+from intern.service.models import Models, SharedResources, offline_rules
 from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.usage import UsageLog
 from tests.simulation.community import Community, World
@@ -64,10 +64,10 @@ async def _models(settings: Settings, log: UsageLog, clock: Clock) -> AsyncGener
     yield Models(answering=_Steady(), learning=_Steady())
 
 
-class _Compiled(Shared):
+class _Compiled(SharedResources):
     """Templates that are compiled once for all trials: half of what a start costs."""
 
-    _once: ClassVar[Shared] = Shared()
+    _once: ClassVar[SharedResources] = SharedResources()
 
     def __init__(self, megabytes: int) -> None:
         super().__init__(megabytes)
@@ -92,8 +92,8 @@ class _Watching(Looking):
         super().__init__()
         self.decided_one = Event()
 
-    def decided(self, decision: Decision) -> None:
-        super().decided(decision)
+    def report_decision(self, decision: Decision) -> None:
+        super().report_decision(decision)
         self.decided_one.set()
 
 
@@ -205,11 +205,11 @@ class Question(Way):
 
     def edit_at_once(self) -> None:
         self.edit()
-        self.responders[-1]._revise(Revision(versions={self.first.id: self.first.message}))
+        self.responders[-1]._apply_revision(MessageRevisions(versions={self.first.id: self.first.message}))
 
     def delete_at_once(self) -> None:
         self.delete()
-        self.responders[-1]._revise(Revision(versions={self.first.id: None}))
+        self.responders[-1]._apply_revision(MessageRevisions(versions={self.first.id: None}))
 
     def wrong(self, books: Books) -> Iterator[str]:
         # What is added after the last look at the channel is seen when that has travelled back.
@@ -252,7 +252,7 @@ class Capture(Way):
         await self.watching.decided_one.wait()
 
     def wrong(self, books: Books) -> Iterator[str]:
-        blocks = [block for name in books.knowledge.names() for block in books.knowledge.read(name)]
+        blocks = [block for name in books.knowledge.topic_names() for block in books.knowledge.read_topic(name)]
         texts = [turn.text for block in blocks for turn in block.turns]
         due = [] if self.first.deleted is not None else [self.first.texts[-1]]
         due += [self.more.message.text] if self.more and not self.first.deleted else []
@@ -287,7 +287,7 @@ def play(kind: type[Way], backend: Backend, folder: Path, change: Change, at: in
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Responder, "run", noted)
-            patch.setattr(parts, "Shared", _Compiled)
+            patch.setattr(parts, "SharedResources", _Compiled)
             await way.live()
         broken = [*way.wrong(books := await books_of(way)), *violations(way, books)]
         assert not broken, "\n".join([f"{change} before step {at} of {backend}:", *broken, *way.transcript])

@@ -48,7 +48,7 @@ async def trouble_with(seed: int, folder: Path, *, length: int) -> str:
             await run.live()
             books = await books_of(run)
             broken = list(violations(run, books))
-            ends = [*map(str, run.stage.posts()), *map(str, books.parts), *map(str, books.archive.after(None))]
+            ends = [*map(str, run.stage.posts()), *map(str, books.parts), *map(str, books.archive.pairs_after(None))]
         except Exception as error:  # noqa: BLE001 the other seeds shall end, too
             broken, ends = [*broken, *format_exception(error)], []
         broken += discord.violations

@@ -43,7 +43,7 @@ def simulate(
         run = kind(seed, folder / "life-1", time, length=length, url=url)
         await run.live()
         books = await books_of(run)
-        ends = [*map(str, run.stage.posts()), *map(str, books.parts), *map(str, books.archive.after(None))]
+        ends = [*map(str, run.stage.posts()), *map(str, books.parts), *map(str, books.archive.pairs_after(None))]
         return [*run.transcript, *ends], [*violations(run, books), *desk_violations(run, books)]
 
     try:

@@ -19,11 +19,11 @@ from typing import Literal
 from anyio import CancelScope, Event, create_task_group, current_time, fail_after, open_process, sleep
 from anyio.abc import Process, TaskGroup
 
-from intern.actors.pipeline import Parts, run_pipeline
+from intern.actors.pipeline import PipelineParts, run_pipeline
 from intern.core.clock import SystemClock
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import Author, Channel, ChatMessage
-from intern.runtime.bot import parts_on_discord
+from intern.runtime.bot import open_discord_parts
 from intern.settings.loading import Settings, load_settings
 from tests.double.discord import DiscordDouble
 from tests.double.gateway import Session
@@ -152,7 +152,7 @@ class Life:
     stop: Event = field(default_factory=Event)
     scope: CancelScope = field(default_factory=CancelScope)
     over: Event = field(default_factory=Event)
-    parts: Parts | None = None
+    parts: PipelineParts | None = None
     process: Process | None = None
 
 
@@ -281,7 +281,7 @@ class Town(People):
     async def _live_here(self, life: Life, *, drain: bool) -> None:
         try:
             with life.scope:
-                async with parts_on_discord(
+                async with open_discord_parts(
                     self.settings, events=self.looking, clock=SystemClock(), first_pause=0.05
                 ) as parts:
                     life.parts = parts
@@ -356,7 +356,9 @@ class Town(People):
         if self._life.parts is None:
             return False
         checkpoints = self._life.parts.checkpoints
-        return not (checkpoints.behind() or checkpoints.unlisted() or checkpoints.unhandled().messages)
+        return not (
+            checkpoints.channels_behind() or checkpoints.find_unlisted() or checkpoints.count_unfinished().messages
+        )
 
     # What may happen.
 

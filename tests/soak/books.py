@@ -14,22 +14,22 @@ from intern.core.ids import MessageId, QAId
 from intern.core.records import (
     CapturedPair,
     Decision,
-    Filed,
-    Forgotten,
+    MessagesForgotten,
+    MessagesWithdrawn,
     PairDecision,
-    Parked,
-    Skipped,
+    PairFiled,
+    PairParked,
+    PairSkipped,
     TopicBlock,
     Turn,
-    Withdrawn,
 )
 from intern.core.text.masking import mask_secrets
-from intern.facts.segments import without_ids
-from intern.service.databases import at_rest
+from intern.facts.segments import remove_person_ids
+from intern.service.databases import open_read_only
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
 from intern.stores.database import Database
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.soak.traffic import Role
 
 
@@ -106,36 +106,36 @@ class Shed(NamedTuple):
 
 def accounts_in(settings: Settings) -> dict[str, Account]:
     """What became of each message of a question, as far as the bot keeps it now."""
-    return accounts_of(at_rest(settings))
+    return accounts_of(open_read_only(settings))
 
 
 def accounts_of(db: Database) -> dict[str, Account]:
     """As `accounts_in`, of a community's database. Blocks."""
     asked = "select message_id, question_id, outcome, reason from trace_messages join traces on rid = trace"
-    return {str(message): Account(*map(str, row)) for message, *row in db.look(lambda tx: tx.rows(asked))}
+    return {str(message): Account(*map(str, row)) for message, *row in db.read_blocking(lambda tx: tx.rows(asked))}
 
 
 def books_in(settings: Settings) -> Books:
     """Everything, read as a next start would; of a folder that nobody writes to."""
-    return books_of(at_rest(settings), Archive(settings.paths.raw))
+    return books_of(open_read_only(settings), Archive(settings.paths.raw))
 
 
 def books_of(db: Database, archive: Archive) -> Books:
     """As `books_in`, of a community's database. Blocks."""
-    parts, holding, answered, counts = db.look(
+    parts, holding, answered, counts = db.read_blocking(
         lambda tx: [tx.rows(each) for each in (_PARTS, _HOLDING, _ANSWERED, _COUNTS)]
     )
-    knowledge = Knowledge(db)
+    knowledge = KnowledgeStore(db)
     blocks: defaultdict[QAId, list[TopicBlock]] = defaultdict(list)
-    for name in knowledge.names():
-        for block in knowledge.read(name):
+    for name in knowledge.topic_names():
+        for block in knowledge.read_topic(name):
             blocks[block.qa_id].append(block)
     return Books(
         parts=[Part(*cast("tuple[Any, ...]", row)) for row in parts],
         covered=Counter(str(row[0]) for row in holding),
         answered={str(place): datetime.fromisoformat(str(at)) for place, at in answered},
-        pairs=list(archive.after(None)),
-        decisions=knowledge.all(),
+        pairs=list(archive.pairs_after(None)),
+        decisions=knowledge.read_decisions(),
         blocks=blocks,
         counts={str(name): int(str(n)) for name, n in counts},
     )
@@ -307,7 +307,7 @@ def _captures(taught: Iterable[Said], books: Books) -> Iterator[str]:
         for pair in pairs:
             turns = [pair.turns[n] for n, own in enumerate(pair.message_ids) if own == MessageId(each.id)]
             # Whoever else is mentioned in it: a member, or a colleague.
-            said = without_ids([Turn("Team", mask_secrets(each.text).text)], ())[0].text
+            said = remove_person_ids([Turn("Team", mask_secrets(each.text).text)], ())[0].text
             as_said = [(turn.speaker, turn.text.replace("a team member", "the member")) for turn in turns]
             if as_said != [("Team", said)]:
                 yield f"the team's {each.id} is not archived once as {each.text!r}, but as {turns}"
@@ -353,14 +353,14 @@ def _decisions(books: Books) -> Iterator[str]:
     last: dict[QAId, PairDecision] = {}
     times: Counter[QAId] = Counter()
     for decision in books.decisions:
-        if not isinstance(decision, Withdrawn | Forgotten):
+        if not isinstance(decision, MessagesWithdrawn | MessagesForgotten):
             last[decision.qa_id] = decision
-            times[decision.qa_id] += isinstance(decision, Filed | Skipped)
+            times[decision.qa_id] += isinstance(decision, PairFiled | PairSkipped)
     for pair in books.pairs:
         match last.get(pair.qa_id):
-            case Skipped(reason="") | Parked(reason=""):
+            case PairSkipped(reason="") | PairParked(reason=""):
                 yield f"{pair.qa_id} was left out without a reason"
-            case Filed() if [block.turns for block in books.blocks.get(pair.qa_id, ())] != [pair.turns]:
+            case PairFiled() if [block.turns for block in books.blocks.get(pair.qa_id, ())] != [pair.turns]:
                 yield f"{pair.qa_id} is filed, and does not stand once and as it is in the topics"
             case _ if times[pair.qa_id] > 1:
                 yield f"{pair.qa_id} was filed or skipped {times[pair.qa_id]} times"

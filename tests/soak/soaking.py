@@ -26,7 +26,7 @@ from anyio.abc import Process
 from anyio.to_thread import run_sync
 
 from intern.core.errors import InternError
-from intern.core.ids import MessageId, position_of
+from intern.core.ids import MessageId, parse_position
 from intern.core.memory import EVERY_SECONDS
 from intern.settings.loading import Settings, load_settings
 from tests.double.discord import DiscordDouble, Request
@@ -507,7 +507,7 @@ class Soak:
         idle = datetime.now(UTC) - _THREADS_REST_AFTER
         for thread in self.discord.world.threads():
             newest = thread.last_message_id or thread.id
-            if not thread.archived and position_of(MessageId(newest)).time < idle:
+            if not thread.archived and parse_position(MessageId(newest)).time < idle:
                 self.discord.acts.change_channel(thread, {"archived": True})
 
     def _forget(self) -> None:

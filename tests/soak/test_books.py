@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, TopicName
-from intern.core.records import CapturedPair, Filed, Skipped, TopicBlock, Turn
-from intern.stores.sqlite.database import Database
+from intern.core.records import CapturedPair, PairFiled, PairSkipped, TopicBlock, Turn
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import TraceStore
 from tests import samples
@@ -44,7 +44,7 @@ PAIR = CapturedPair(
     answered_at=NOW,
 )
 BLOCK = TopicBlock(qa_id=PAIR.qa_id, timestamp=NOW, turns=PAIR.turns, conversation_id=PAIR.conversation_id)
-FILED = Filed(qa_id=PAIR.qa_id, topic=TopicName("t"), at=NOW)
+FILED = PairFiled(qa_id=PAIR.qa_id, topic=TopicName("t"), at=NOW)
 BOOKS = Books(
     parts=(Part(question_id="1", place="1", text="Thus.", message_id="3", state="finished"),),
     covered={"1": 1},
@@ -86,7 +86,7 @@ def test_nothing_is_amiss_where_the_question_has_its_answer_and_the_lesson_its_p
         (BOOKS._replace(pairs=(), decisions=(), blocks={}), "is not captured"),
         (BOOKS._replace(decisions=()), "nothing was decided"),
         (BOOKS._replace(decisions=(FILED, FILED)), "filed or skipped 2 times"),
-        (BOOKS._replace(decisions=(Skipped(qa_id=PAIR.qa_id, at=NOW),)), "without a reason"),
+        (BOOKS._replace(decisions=(PairSkipped(qa_id=PAIR.qa_id, at=NOW),)), "without a reason"),
         (BOOKS._replace(blocks={}), "does not stand once"),
         (BOOKS._replace(blocks={PAIR.qa_id: (BLOCK, BLOCK)}), "stands in the topics 2 times"),
         (
@@ -228,19 +228,19 @@ def test_a_kill_may_take_along_what_was_counted_right_before_it(counted: int) ->
 async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_is_found(tmp_path: Path) -> None:
     one, two, here = MessageId("1"), MessageId("2"), ChannelId("10")
     settings, clock = settings_in(tmp_path), HandClock()
-    async with await Database.open(settings.paths.database) as db:
+    async with await SqliteDatabase.open(settings.paths.database) as db:
         ledger = Outbox(db, clock=clock)
         await ledger.begin(samples.reply(one, here, "in_place"), ["Thus."])
-        await ledger.finished(one)
+        await ledger.mark_finished(one)
         assert dict(books_in(settings).covered) == {"1": 1}
         # The ledger leaves the first with its own reply, but what was asked and answered held both.
         await ledger.begin(samples.reply(two, here, "in_place", covers=[one, two]), ["Thus, once more."])
-        await TraceStore(db, clock=clock).keep([one, two], here, outcome="answer posted")
+        await TraceStore(db, clock=clock).save([one, two], here, outcome="answer posted")
         assert dict(books_in(settings).covered) == {"1": 1, "2": 1}
-        await ledger.finished(two)
+        await ledger.mark_finished(two)
         assert dict(books_in(settings).covered) == {"1": 2, "2": 1}
         assert "1 is held by 2 replies" in "\n".join(faults([], [], {}, books_in(settings), window=WINDOW))
-        await ledger.dropped(one, "too_old")
+        await ledger.mark_dropped(one, "too_old")
         assert dict(books_in(settings).covered) == {"1": 1, "2": 1}
 
 
@@ -248,36 +248,36 @@ async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_
 async def test_a_message_whose_reply_was_dropped_may_be_answered_with_a_later_one(tmp_path: Path) -> None:
     one, two, three, here = MessageId("1"), MessageId("2"), MessageId("3"), ChannelId("10")
     settings, clock = settings_in(tmp_path), HandClock()
-    async with await Database.open(settings.paths.database) as db:
+    async with await SqliteDatabase.open(settings.paths.database) as db:
         ledger = Outbox(db, clock=clock)
         await ledger.begin(samples.reply(two, here, "in_place", covers=[one, two]), ["Thus."])
-        await ledger.dropped(two, "team_answered")
+        await ledger.mark_dropped(two, "team_answered")
         await ledger.begin(samples.reply(three, here, "in_place", covers=[three]), ["Thus, once more."])
-        await TraceStore(db, clock=clock).keep([one, three], here, outcome="answer posted")
-        await ledger.finished(three)
+        await TraceStore(db, clock=clock).save([one, three], here, outcome="answer posted")
+        await ledger.mark_finished(three)
         assert dict(books_in(settings).covered) == {"1": 1, "2": 1, "3": 1}
 
 
 @pytest.mark.anyio
 async def test_a_thread_is_answered_from_when_an_answer_that_is_no_notice_stood_there(tmp_path: Path) -> None:
     settings, clock = settings_in(tmp_path), HandClock()
-    async with await Database.open(settings.paths.database) as db:
+    async with await SqliteDatabase.open(settings.paths.database) as db:
         ledger = Outbox(db, clock=clock)
         for n, notice in (("1", False), ("2", True), ("3", False)):
             await ledger.begin(samples.reply(MessageId(n), ChannelId("10"), "new_thread", notice=notice), ["Thus."])
-            await ledger.thread_made(MessageId(n), ChannelId(n))
+            await ledger.save_thread(MessageId(n), ChannelId(n))
         clock.turn(seconds=60)
         answered = clock.now()
         for n in ("1", "2"):
-            await ledger.finished(MessageId(n))
+            await ledger.mark_finished(MessageId(n))
     assert books_in(settings).answered == {"1": answered}
 
 
 @pytest.mark.anyio
 async def test_each_message_of_a_question_has_its_account(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    async with await Database.open(settings.paths.database) as db:
-        await TraceStore(db, clock=HandClock()).keep(
+    async with await SqliteDatabase.open(settings.paths.database) as db:
+        await TraceStore(db, clock=HandClock()).save(
             [MessageId("1"), MessageId("2")], ChannelId("10"), outcome="silent", reason="no_question"
         )
         account = Account("2", "silent", "no_question")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from intern.core.records import SearchDocument
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
-from intern.sources.discovery import Discovery, Question
+from intern.sources.discovery import Discovery, DiscoveryQuestion
 from intern.sources.options import DiscoveryOptions
 from intern.sources.scanning import FileText, Scanner, read_file
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -61,11 +61,11 @@ class Desk:
 
     async def known(self) -> dict[str, SearchDocument]:
         """What is remembered, by name."""
-        return {each.title: each for each in await self.store.documents("file")}
+        return {each.title: each for each in await self.store.list_documents("file")}
 
-    async def look(self) -> Sequence[Question]:
+    async def look(self) -> Sequence[DiscoveryQuestion]:
         """The feed."""
-        return (await self.discovery.look()).questions
+        return (await self.discovery.find_questions()).questions
 
     async def why(self) -> Sequence[tuple[str, str]]:
         """The feed: name and reason."""

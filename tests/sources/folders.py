@@ -14,10 +14,10 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SummarizeIn, SummarizeOut
 from intern.sources.files import SourceFolder
 from intern.sources.options import IndexingOptions
-from intern.sources.refresh import Refreshed, list_topic, refresh_sources, refresh_topics
-from intern.stores.blocks import qa_id_of
+from intern.sources.refresh import RefreshReport, list_topic, refresh_sources, refresh_topics
+from intern.stores.blocks import make_qa_id
 from intern.stores.library import CachedSource
-from intern.stores.sqlite.knowledge import Change, Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
 from tests.fakes import HandClock, ScriptedModel
 from tests.knowing import knowledge_in
 
@@ -30,7 +30,7 @@ def praised(given: SummarizeIn) -> SummarizeOut:
 def block(question: str, answer: str, *, n: int = 0) -> TopicBlock:
     at = datetime(2026, 2, 1, tzinfo=UTC) + timedelta(seconds=n)
     return TopicBlock(
-        qa_id=qa_id_of(at),
+        qa_id=make_qa_id(at),
         timestamp=at,
         turns=(Turn("User", question), Turn("Team", answer)),
         conversation_id=ConversationId(f"reply_{n}"),
@@ -41,7 +41,7 @@ def block(question: str, answer: str, *, n: int = 0) -> TopicBlock:
 class Shelf:
     """A data folder with documents, topics and their two indices."""
 
-    def __init__(self, folder: Path, knowledge: Knowledge, clock: HandClock) -> None:
+    def __init__(self, folder: Path, knowledge: KnowledgeStore, clock: HandClock) -> None:
         self.sources_dir = folder / "sources"
         self.sources_dir.mkdir(exist_ok=True)
         self.clock = clock
@@ -68,9 +68,9 @@ class Shelf:
     async def topic(self, name: str, *blocks: TopicBlock, without: Collection[TopicBlock] = ()) -> None:
         """Put blocks into a topic, and take others out."""
 
-        def work(change: Change) -> None:
-            change.remove([each.qa_id for each in without])
-            change.put(TopicName(name), *blocks)
+        def work(change: KnowledgeChange) -> None:
+            change.remove_blocks([each.qa_id for each in without])
+            change.file_blocks(TopicName(name), *blocks)
 
         await self.knowledge.change(work)
 
@@ -78,10 +78,10 @@ class Shelf:
         """List a topic at once, as filing does."""
         await self.knowledge.change(lambda change: list_topic(change, TopicName(name), self.clock.now()))
 
-    async def refresh_sources(self) -> Refreshed:
+    async def refresh_sources(self) -> RefreshReport:
         return await refresh_sources(self.model, self.folder, self.catalogue, self.options)
 
-    async def refresh_topics(self) -> Refreshed:
+    async def refresh_topics(self) -> RefreshReport:
         return await refresh_topics(self.model, self.knowledge, self.team, self.options)
 
     def index(self) -> dict[str, str]:
@@ -96,4 +96,4 @@ class Shelf:
 
     def newest_change(self) -> int:
         """The position of the newest change of an index."""
-        return max(self.knowledge.sources_after("kb", 0)[0], self.knowledge.sources_after("team", 0)[0])
+        return max(self.knowledge.read_source_changes("kb", 0)[0], self.knowledge.read_source_changes("team", 0)[0])

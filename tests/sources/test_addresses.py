@@ -13,7 +13,7 @@ from anyio import fail_after
 from hypothesis import given, strategies as st
 
 from intern.core.errors import PageRefusedError, PageUnavailableError, WebError
-from intern.sources.addresses import GuardedBackend, Policy, is_public
+from intern.sources.addresses import DialPolicy, GuardedBackend, is_public
 from intern.sources.fetching import PageFetcher
 from intern.sources.options import WebOptions
 
@@ -93,7 +93,7 @@ class Names:
 
 async def dialled(url: str, recording: Recording, names: Names | None = None) -> WebError | None:
     """What comes of fetching; all connections go to the recording."""
-    policy = Policy()
+    policy = DialPolicy()
     backend = GuardedBackend(policy, resolve=names or Names(), dial=recording)
     with fail_after(10):
         async with PageFetcher(WebOptions(pause_seconds=0), policy=policy, backend=backend) as fetcher:
@@ -284,7 +284,7 @@ async def test_a_name_that_leads_nowhere_is_worth_another_try() -> None:
 
 
 def test_an_international_name_is_read_once() -> None:
-    assert Policy().url("https://bücher.example.org/ä").raw_host == b"xn--bcher-kva.example.org"
+    assert DialPolicy().parse_url("https://bücher.example.org/ä").raw_host == b"xn--bcher-kva.example.org"
 
 
 @given(st.ip_addresses(v=4))
@@ -303,9 +303,9 @@ def test_no_ipv6_spelling_of_an_ipv4_address_is_public(address: IPv4Address) -> 
 
 @given(st.text(max_size=60))
 def test_any_text_is_an_address_or_refused(text: str) -> None:
-    for base in (None, Policy().url("https://docs.example.org/a/")):
+    for base in (None, DialPolicy().parse_url("https://docs.example.org/a/")):
         try:
-            url = Policy().url(text, base=base)
+            url = DialPolicy().parse_url(text, base=base)
         except PageRefusedError:
             continue
         assert url.scheme in {"http", "https"}

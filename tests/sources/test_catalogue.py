@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from intern.core.ids import SourceId
 from intern.sources.catalogue import Catalogue
 from intern.stores.library import CachedFile, CachedPage
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.fakes import HandClock
 from tests.knowing import knowledge_in
 
@@ -23,7 +23,7 @@ A, B, PAGE = SourceId("kb:a.md"), SourceId("kb:b.md"), SourceId("kb:https://x.ex
 
 
 @pytest.fixture
-async def knowledge(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[Knowledge]:
+async def knowledge(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[KnowledgeStore]:
     with fail_after(10):
         async with knowledge_in(tmp_path) as opened:
             yield opened
@@ -42,7 +42,7 @@ def page(summary: str = "") -> CachedPage:
 
 
 async def test_files_come_before_pages_and_what_has_no_description_is_known_but_not_listed(
-    knowledge: Knowledge,
+    knowledge: KnowledgeStore,
 ) -> None:
     catalogue = Catalogue(knowledge, "kb")
     await catalogue.change({PAGE: page("A page."), B: file(), A: file(" Two\n\nlines. ")})
@@ -55,7 +55,7 @@ async def test_files_come_before_pages_and_what_has_no_description_is_known_but_
     assert (list(catalogue.sources()), list(catalogue.entries())) == ([A, B, PAGE], [A, B])
 
 
-async def test_each_reader_sees_what_another_one_changed_and_keeps_the_rest(knowledge: Knowledge) -> None:
+async def test_each_reader_sees_what_another_one_changed_and_keeps_the_rest(knowledge: KnowledgeStore) -> None:
     writer, reader = Catalogue(knowledge, "kb"), Catalogue(knowledge, "kb")
     await writer.change({A: file(), B: file()})
     before, entry = reader.sources(), reader.entries()[B]
@@ -67,22 +67,22 @@ async def test_each_reader_sees_what_another_one_changed_and_keeps_the_rest(know
     assert list(reader.sources()) == list(writer.sources()) == list(Catalogue(knowledge, "kb").sources()) == [B]
 
 
-async def test_an_index_has_none_of_the_other_one_s_entries(knowledge: Knowledge) -> None:
+async def test_an_index_has_none_of_the_other_one_s_entries(knowledge: KnowledgeStore) -> None:
     kb, team = Catalogue(knowledge, "kb"), Catalogue(knowledge, "team")
     await kb.change({A: file()})
     await team.change({}, [A])
     assert (list(kb.sources()), list(team.sources())) == ([A], [])
 
 
-async def test_what_stays_the_same_is_not_written(knowledge: Knowledge) -> None:
+async def test_what_stays_the_same_is_not_written(knowledge: KnowledgeStore) -> None:
     catalogue = Catalogue(knowledge, "kb")
     await catalogue.change({A: file()})
-    before = knowledge.sources_after("kb", 0)
+    before = knowledge.read_source_changes("kb", 0)
     await catalogue.change({A: file()}, [B])
-    assert knowledge.sources_after("kb", 0) == before
+    assert knowledge.read_source_changes("kb", 0) == before
 
 
-async def test_an_id_that_no_index_can_hold_is_left_out_with_a_warning(knowledge: Knowledge) -> None:
+async def test_an_id_that_no_index_can_hold_is_left_out_with_a_warning(knowledge: KnowledgeStore) -> None:
     catalogue = Catalogue(knowledge, "kb")
     with capture_logs() as logs:
         await catalogue.change({SourceId("kb:a\nteam:forged.txt"): file(), A: file()})
@@ -91,7 +91,7 @@ async def test_an_id_that_no_index_can_hold_is_left_out_with_a_warning(knowledge
 
 
 # Finding G6.
-async def test_a_changed_source_costs_the_same_in_a_long_index(knowledge: Knowledge) -> None:
+async def test_a_changed_source_costs_the_same_in_a_long_index(knowledge: KnowledgeStore) -> None:
     catalogue, calls = Catalogue(knowledge, "kb"), list[int]()
     for number in (20, 1000):
         await catalogue.change({SourceId(f"kb:{n}.md"): file() for n in range(number)})

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.core.text.words import overlap
+from intern.core.text.words import word_overlap
 from intern.sources.descriptions import (
     RULES,
     SUMMARIZE_FILE,
@@ -12,10 +12,10 @@ from intern.sources.descriptions import (
     describe_by_rules,
     describe_source,
     describe_topic,
-    source_material,
+    source_excerpt,
     summarize_source,
     summarize_topic,
-    topic_material,
+    topic_excerpt,
 )
 from tests.sources.folders import block
 
@@ -37,14 +37,14 @@ def test_a_document_is_described_by_its_beginning_its_headings_and_its_terms() -
     description = summarize_source(SummarizeIn(source_id="kb:backups.md", text=DOCUMENT)).description
     assert description.startswith("Backups. How to keep what the relay holds. Covers: ")
     assert "Making a backup; Restoring" in description
-    assert overlap("are certificates restored from the archive?", description) == 1
+    assert word_overlap("are certificates restored from the archive?", description) == 1
 
 
 def test_a_topic_is_described_by_its_questions_newest_first_and_its_terms() -> None:
     blocks = [block("How do I start a node?", "Run the container."), block("Which GPU works?", "Any RTX.", n=1)]
     description = describe_by_rules(blocks)
     assert description.startswith("Questions such as: Which GPU works?; How do I start a node? Key terms: ")
-    assert overlap("container for my rtx", description) == 1
+    assert word_overlap("container for my rtx", description) == 1
 
 
 @given(st.text(max_size=3000))
@@ -60,8 +60,8 @@ def test_every_description_is_one_short_paragraph(text: str) -> None:
 @given(st.lists(st.text(max_size=600), max_size=40), st.integers(200, 3000))
 def test_material_keeps_its_bound(texts: list[str], max_chars: int) -> None:
     blocks = [block(text, text, n=n) for n, text in enumerate(texts)]
-    assert len(topic_material(blocks, max_chars)) <= max_chars
-    assert len(source_material("\n".join(texts), max_chars)) <= max_chars
+    assert len(topic_excerpt(blocks, max_chars)) <= max_chars
+    assert len(source_excerpt("\n".join(texts), max_chars)) <= max_chars
 
 
 def test_the_beginning_of_a_document_is_its_heading_and_its_first_paragraph() -> None:

@@ -218,7 +218,7 @@ def test_a_document_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> No
 
 def test_a_file_that_cannot_be_opened_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
     class Closed(SourceFolder):
-        def _looked_at(self, root: Path, rel_path: str) -> SourceFile:
+        def _check_file(self, root: Path, rel_path: str) -> SourceFile:
             raise PermissionError(13, "Permission denied")
 
     make(tmp_path, **{"a.md": b"x"})
@@ -252,9 +252,9 @@ class Parsing(SourceFolder):
         super().__init__(folder, 100)
         self.parsed: list[str] = []
 
-    def _extract(self, rel_path: str, data: bytes, included: list[str]) -> str:
+    def _extract_text(self, rel_path: str, data: bytes, included: list[str]) -> str:
         self.parsed.append(rel_path)
-        return super()._extract(rel_path, data, included)
+        return super()._extract_text(rel_path, data, included)
 
 
 def test_a_document_is_parsed_again_only_where_it_was_changed_or_others_took_its_room(
@@ -287,9 +287,9 @@ def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_pat
     opened: list[str] = []
 
     class Watched(SourceFolder):
-        def _data(self, root: Path, rel_path: str) -> bytes:
+        def _read_bytes(self, root: Path, rel_path: str) -> bytes:
             opened.append(rel_path)
-            return super()._data(root, rel_path)
+            return super()._read_bytes(root, rel_path)
 
     make(tmp_path, **{"a.md": b"x", "b.md": b"a\0b", "c.html": b"<p>x"})
     folder = Watched(tmp_path, 100)
@@ -310,8 +310,8 @@ class Late(SourceFolder):
         super().__init__(folder, 100)
         self._happens = happens
 
-    def _looked_at(self, root: Path, rel_path: str) -> SourceFile:
-        file = super()._looked_at(root, rel_path)
+    def _check_file(self, root: Path, rel_path: str) -> SourceFile:
+        file = super()._check_file(root, rel_path)
         self._happens()
         return file
 

@@ -11,10 +11,10 @@ from anyio import Path as AsyncPath, fail_after
 from structlog.testing import capture_logs
 
 from intern.core.errors import ModelReplyError, ModelUnavailableError
-from intern.search.finding import Finder
+from intern.search.finding import HybridSearch
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
-from intern.sources.discovery import SUMMARY_FAILED, Discovered
-from intern.sources.scanning import FileText, UnreadError, read_file
+from intern.sources.discovery import SUMMARY_FAILED, DiscoveryReport
+from intern.sources.scanning import FileText, FileUnreadableError, read_file
 from tests.sources.discovered import desk, summed_up
 
 pytestmark = pytest.mark.anyio
@@ -53,8 +53,8 @@ async def test_an_answered_question_leaves_the_metadata_of_the_file(tmp_path: Pa
     with fail_after(10):
         async with desk(tmp_path) as at:
             path = at.write("relay.md", "# Relay\n\nAll about ports.\n\n## Limits\n")
-            done = await at.discovery.work()
-            assert done == Discovered(indexed=(path,))
+            done = await at.discovery.run_cycle()
+            assert done == DiscoveryReport(indexed=(path,))
             [given] = at.model.calls(SUMMARIZE_FILE)
             assert given.structure == "Sections: Relay, Limits."
             document = (await at.known())["relay.md"]
@@ -72,7 +72,7 @@ async def test_an_answered_question_leaves_the_metadata_of_the_file(tmp_path: Pa
                 "reason": "",
             }
             assert (document.type, document.status) == ("documentation", "ok")
-            [found] = await Finder(at.store).find("limits of the relay")
+            [found] = await HybridSearch(at.store).find("limits of the relay")
             assert found.document.path == path
 
 
@@ -85,7 +85,7 @@ async def test_a_file_of_which_the_model_saw_a_part_is_remembered_as_truncated(
     with fail_after(10):
         async with desk(tmp_path, max_chars=1_000) as at:
             at.write("sub/relay.md", "x" * chars)
-            await at.discovery.work()
+            await at.discovery.run_cycle()
             [given] = at.model.calls(SUMMARIZE_FILE)
             assert len(given.text) <= 1_000
             assert given.file_path == "sub/relay.md"
@@ -96,11 +96,11 @@ async def test_a_second_cycle_over_unchanged_files_asks_nothing_and_writes_nothi
     with fail_after(10):
         async with desk(tmp_path) as at:
             at.write("a.md", "A")
-            await at.discovery.work()
+            await at.discovery.run_cycle()
             at.model.asked.clear()
             at.clock.turn(days=1)
             before = await at.known()
-            assert await at.discovery.work() == Discovered()
+            assert await at.discovery.run_cycle() == DiscoveryReport()
             assert at.model.asked == []
             assert await at.known() == before
 
@@ -110,15 +110,15 @@ async def test_what_changed_comes_after_what_is_new_and_what_is_gone_is_dropped(
         async with desk(tmp_path) as at:
             at.write("old.md", "old")
             gone = at.write("gone.md", "gone")
-            await at.discovery.work()
+            await at.discovery.run_cycle()
             at.write("old.md", "changed", mtime=1_600_000_000)  # a restored backup is older, and changed all the same
             at.write("new.service", "new")
             await AsyncPath(gone).unlink()
             assert await at.why() == [("new.service", "new"), ("old.md", "changed"), ("gone.md", "gone")]
-            done = await at.discovery.work()
+            done = await at.discovery.run_cycle()
             assert done.dropped == (gone,)
             assert sorted(await at.known()) == ["new.service", "old.md"]
-            assert await Finder(at.store).find("gone") == ()
+            assert await HybridSearch(at.store).find("gone") == ()
 
 
 async def test_a_cycle_takes_on_no_more_than_it_may_and_says_what_is_left(tmp_path: Path) -> None:
@@ -127,11 +127,11 @@ async def test_a_cycle_takes_on_no_more_than_it_may_and_says_what_is_left(tmp_pa
             for n in range(7):
                 at.write(f"{n}.md", "text")
             assert len(await at.look()) == 7
-            done = await at.discovery.work()
+            done = await at.discovery.run_cycle()
             assert (len(done.indexed), done.left) == (3, 4)
             assert len(at.model.asked) == 3
-            await at.discovery.work()
-            assert (await at.discovery.work()).left == 0
+            await at.discovery.run_cycle()
+            assert (await at.discovery.run_cycle()).left == 0
 
 
 async def test_a_failed_summary_is_retried_once_then_remembered_and_asked_for_again_later(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_a_failed_summary_is_retried_once_then_remembered_and_asked_for_ag
         async with desk(tmp_path) as at:
             path = at.write("a.md", "A")
             at.model.next(SUMMARIZE_FILE, ModelUnavailableError("slow"), ModelReplyError("nonsense"))
-            assert await at.discovery.work() == Discovered(failed=(path,))
+            assert await at.discovery.run_cycle() == DiscoveryReport(failed=(path,))
             assert len(at.model.asked) == 2
             document = (await at.known())["a.md"]
             assert document.status == "summary_failed"
@@ -147,7 +147,7 @@ async def test_a_failed_summary_is_retried_once_then_remembered_and_asked_for_ag
             assert document.meta["summary_failed"] is True
             assert document.meta["reason"] == "nonsense"
             assert await at.why() == [("a.md", "summary_failed")]
-            assert await at.discovery.work() == Discovered(indexed=(path,))
+            assert await at.discovery.run_cycle() == DiscoveryReport(indexed=(path,))
             assert await at.why() == []
 
 
@@ -156,7 +156,7 @@ async def test_one_retry_is_enough_where_it_helps_and_an_empty_reply_is_no_summa
         async with desk(tmp_path) as at:
             path = at.write("a.md", "A")
             at.model.next(SUMMARIZE_FILE, SummarizeFileOut(summary=" \n "), summed_up)
-            assert await at.discovery.work() == Discovered(indexed=(path,))
+            assert await at.discovery.run_cycle() == DiscoveryReport(indexed=(path,))
 
 
 async def test_files_that_fail_for_ever_do_not_keep_the_others_waiting(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ async def test_files_that_fail_for_ever_do_not_keep_the_others_waiting(tmp_path:
             seen: list[str] = []
             for _ in range(4):
                 at.clock.turn(minutes=10)
-                done = await at.discovery.work()
+                done = await at.discovery.run_cycle()
                 seen += [path.rpartition("/")[2] for path in (*done.failed, *done.indexed)]
             assert set(seen[:6]) == {"bad0.md", "bad1.md", "bad2.md", "bad3.md", "good.service"}
             # Who failed longest ago is asked for first.
@@ -186,12 +186,12 @@ async def test_what_is_no_text_is_unsupported_and_not_looked_at_again_until_it_c
     with fail_after(10):
         async with desk(tmp_path) as at:
             path = at.write("a.md", content)
-            assert await at.discovery.work() == Discovered(passed_over=(path,))
+            assert await at.discovery.run_cycle() == DiscoveryReport(passed_over=(path,))
             assert (await at.known())["a.md"].status == "unsupported_type"
             assert at.model.asked == []
             assert await at.why() == []
             at.write("a.md", "text", mtime=1_800_000_000)
-            assert await at.discovery.work() == Discovered(indexed=(path,))
+            assert await at.discovery.run_cycle() == DiscoveryReport(indexed=(path,))
 
 
 async def test_what_may_not_be_read_is_named_and_tried_again(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ async def test_what_may_not_be_read_is_named_and_tried_again(tmp_path: Path) -> 
 
     def read(path: str, secrets: Collection[str]) -> FileText:
         if not may_read:
-            raise UnreadError("permission_denied", "Permission denied")
+            raise FileUnreadableError("permission_denied", "Permission denied")
         return read_file(path, secrets)
 
     with fail_after(10):
@@ -207,14 +207,14 @@ async def test_what_may_not_be_read_is_named_and_tried_again(tmp_path: Path) -> 
             at.discovery = at.made(read=read)
             path = at.write("a.md", "text")
             with capture_logs() as logs:
-                assert await at.discovery.work() == Discovered(passed_over=(path,))
+                assert await at.discovery.run_cycle() == DiscoveryReport(passed_over=(path,))
             told = {"log_level": "warning", "path": path, "trouble": "permission_denied", "reason": "Permission denied"}
             assert [log for log in logs if log["event"] == "file_unread"] == [{"event": "file_unread", **told}]
             document = (await at.known())["a.md"]
             assert (document.status, document.meta["reason"]) == ("permission_denied", "Permission denied")
             assert await at.why() == [("a.md", "unreadable")]
             may_read = True
-            assert await at.discovery.work() == Discovered(indexed=(path,))
+            assert await at.discovery.run_cycle() == DiscoveryReport(indexed=(path,))
 
 
 async def test_a_file_that_is_deleted_between_scan_and_reading_is_no_failure(tmp_path: Path) -> None:
@@ -231,8 +231,8 @@ async def test_a_file_that_is_deleted_between_scan_and_reading_is_no_failure(tmp
             [a, b] = await at.look()
             assert (a.path, b.path) == (first, path)
             await AsyncPath(path).unlink()
-            done = await at.discovery._answered([a, b])
-            assert done == Discovered(indexed=(first,), dropped=(path,))
+            done = await at.discovery._answer_questions([a, b])
+            assert done == DiscoveryReport(indexed=(first,), dropped=(path,))
 
 
 async def test_of_a_very_long_file_the_first_and_the_last_lines_are_read(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ async def test_of_a_very_long_file_the_first_and_the_last_lines_are_read(tmp_pat
         async with desk(tmp_path) as at:
             at.write("long.txt", "".join(f"line {n}\n" for n in range(10_001)))
             at.write("fits.txt", "".join(f"line {n}\n" for n in range(10_000)))
-            await at.discovery.work()
+            await at.discovery.run_cycle()
             known = await at.known()
             assert (known["long.txt"].meta["truncated"], known["long.txt"].meta["original_size"]) == (True, 10_001)
             assert known["fits.txt"].meta["original_size"] is None
@@ -254,7 +254,7 @@ async def test_secrets_reach_neither_the_model_nor_the_store(tmp_path: Path) -> 
         async with desk(tmp_path) as at:
             at.write("conf.yaml", f"github: {token}\npassword: hunter2-of-the-config\n")
             at.model.always(SUMMARIZE_FILE, SummarizeFileOut(summary=f"The token is {token}."))
-            await at.discovery.work()
+            await at.discovery.run_cycle()
             [given] = at.model.calls(SUMMARIZE_FILE)
             document = (await at.known())["conf.yaml"]
             for said in (repr(given), repr(document)):
@@ -268,13 +268,13 @@ async def test_somebody_who_finds_a_file_sees_it_as_it_is(tmp_path: Path) -> Non
         async with desk(tmp_path) as at:
             changed, gone, same = (at.write(name, "x") for name in ("changed.md", "gone.md", "same.md"))
             other = at.write("other.md", "x")
-            await at.discovery.work()
+            await at.discovery.run_cycle()
             at.model.asked.clear()
             at.write("changed.md", "y", mtime=1_800_000_000)
             at.write("other.md", "y", mtime=1_800_000_000)
             await AsyncPath(gone).unlink()
-            done = await at.discovery.freshen([changed, gone, same])
-            assert done == Discovered(indexed=(changed,), dropped=(gone,))
+            done = await at.discovery.refresh_files([changed, gone, same])
+            assert done == DiscoveryReport(indexed=(changed,), dropped=(gone,))
             assert len(at.model.asked) == 1
             assert await at.why() == [("other.md", "changed")]
             del other
@@ -284,10 +284,10 @@ async def test_a_scan_path_that_is_no_more_wanted_takes_its_files_along(tmp_path
     with fail_after(10):
         async with desk(tmp_path) as at:
             at.write("a.md", "x")
-            await at.discovery.work()
+            await at.discovery.run_cycle()
         async with desk(tmp_path, scan_paths=()) as at:
             assert await at.why() == [("a.md", "gone")]
-            await at.discovery.work()
+            await at.discovery.run_cycle()
             assert await at.known() == {}
 
 
@@ -295,7 +295,7 @@ async def test_a_disk_that_is_not_mounted_takes_nothing_along(tmp_path: Path) ->
     with fail_after(10):
         async with desk(tmp_path) as at:
             at.write("a.md", "x")
-            await at.discovery.work()
+            await at.discovery.run_cycle()
             await AsyncPath(at.root).rename(tmp_path / "elsewhere")
             assert await at.why() == []
             assert list(await at.known()) == ["a.md"]

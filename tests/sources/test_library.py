@@ -9,18 +9,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from intern.answering.working import Knowledge as Sources
+from intern.answering.working import KnowledgeLookup as Sources
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import ChannelId, GuildId, MessageId, QAId, SourceId, TopicName, reply_conversation
 from intern.core.records import Capture, CapturedPair, Turn
-from intern.learning.prompts import block_of
+from intern.learning.prompts import build_block
 from intern.platforms.discord.options import DiscordOptions
 from intern.sources.catalogue import Catalogue
 from intern.sources.files import SourceFolder
-from intern.sources.library import Library, jump_link, title_of
+from intern.sources.library import Library, document_title, jump_link
 from intern.stores.archive import Archive
 from intern.stores.library import CachedFile, CachedSource, Index
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.fakes import HandClock
 from tests.knowing import knowledge_in
 
@@ -40,7 +40,7 @@ LISTED = CachedFile(
 class Folder:
     """A data folder with its stores."""
 
-    def __init__(self, root: Path, knowledge: Knowledge) -> None:
+    def __init__(self, root: Path, knowledge: KnowledgeStore) -> None:
         self.sources = root / "kb" / "sources"
         self.sources.mkdir(parents=True)
         self.knowledge = knowledge
@@ -65,7 +65,7 @@ class Folder:
 
     async def filed(self, capture: Capture, topic: TopicName = GPU) -> CapturedPair:
         pair = self.archive.append(capture)
-        await self.knowledge.change(lambda change: change.put(topic, block_of(pair)))
+        await self.knowledge.change(lambda change: change.file_blocks(topic, build_block(pair)))
         return pair
 
 
@@ -175,8 +175,8 @@ async def test_a_listed_id_that_cannot_be_read_is_an_error_of_that_source_alone(
 
 
 async def test_an_index_that_cannot_be_read_is_not_an_empty_library(folder: Folder) -> None:
-    class Damaged(Knowledge):
-        def sources_after(self, index: Index, position: int) -> tuple[int, dict[SourceId, CachedSource | None]]:
+    class Damaged(KnowledgeStore):
+        def read_source_changes(self, index: Index, position: int) -> tuple[int, dict[SourceId, CachedSource | None]]:
             raise KnowledgeError(f"{index} is damaged after {position}")
 
     catalogue = Catalogue(Damaged(folder.knowledge.db), "kb")
@@ -263,4 +263,4 @@ def archived(**changes: object) -> CapturedPair:
     ],
 )
 def test_a_title_is_the_first_heading_or_the_file_name(name: str, text: str, title: str) -> None:
-    assert title_of(name, text) == title
+    assert document_title(name, text) == title

@@ -36,7 +36,7 @@ def test_a_list_that_cannot_be_read_is_no_empty_list(tmp_path: Path) -> None:
 def test_a_copy_is_kept_under_a_name_that_no_address_can_choose(tmp_path: Path) -> None:
     copies = PageCopies(tmp_path / "web-cache")
     for url in (URL, "https://docs.example.org/../../../etc/passwd", "https://docs.example.org/" + "x" * 1900):
-        copies.keep(copy(url))
+        copies.save(copy(url))
         assert copies.load(url) == copy(url)
     names = [path.name for path in (tmp_path / "web-cache").iterdir()]
     assert len(names) == 3
@@ -47,7 +47,7 @@ def test_a_copy_is_kept_under_a_name_that_no_address_can_choose(tmp_path: Path) 
 def test_a_lost_or_damaged_copy_is_none(tmp_path: Path) -> None:
     copies = PageCopies(tmp_path)
     assert copies.get(URL) is None
-    copies.keep(copy())
+    copies.save(copy())
     [path] = tmp_path.iterdir()
     for damage in (b"", b"{", b'{"url":1}', b"\xff"):
         path.write_bytes(damage)
@@ -58,11 +58,11 @@ def test_a_lost_or_damaged_copy_is_none(tmp_path: Path) -> None:
 
 def test_only_copies_are_ever_removed(tmp_path: Path) -> None:
     copies = PageCopies(tmp_path)
-    assert PageCopies(tmp_path / "nowhere").keep_only(()) == 0
-    copies.keep(copy())
-    copies.keep(copy("https://docs.example.org/b"))
+    assert PageCopies(tmp_path / "nowhere").remove_others(()) == 0
+    copies.save(copy())
+    copies.save(copy("https://docs.example.org/b"))
     (tmp_path / "notes.txt").write_text("mine")
-    assert copies.keep_only({URL}) == 1
+    assert copies.remove_others({URL}) == 1
     assert copies.get(URL) == copy()
     assert (tmp_path / "notes.txt").exists()
-    assert copies.keep_only(()) == 1
+    assert copies.remove_others(()) == 1

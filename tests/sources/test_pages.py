@@ -16,14 +16,14 @@ from anyio.lowlevel import checkpoint
 from intern.core.errors import ModelReplyError, ModelUnavailableError, SourceError
 from intern.core.ids import SourceId
 from intern.sources import pages
-from intern.sources.catalogue import PAUSES, unasked
+from intern.sources.catalogue import PAUSES, respect_pauses
 from intern.sources.descriptions import SUMMARIZE_SOURCE
 from intern.sources.library import MOST_MISSING, Library, PageCopies, PageState, page_state
 from intern.sources.pages import refresh_pages
-from intern.sources.refresh import Owed, Refreshed
+from intern.sources.refresh import PendingSummary, RefreshReport
 from intern.stores.archive import Archive
-from intern.stores.library import CachedPage, Tries
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.library import CachedPage, DescriptionAttempts
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.fakes import HandClock
 from tests.knowing import knowledge_in
 from tests.site_double import Served, SiteDouble, page, redirect, site_double
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 class Desk(Shelf):
     """A shelf with a list of pages, all on the double."""
 
-    def __init__(self, folder: Path, knowledge: Knowledge, clock: HandClock, site: SiteDouble) -> None:
+    def __init__(self, folder: Path, knowledge: KnowledgeStore, clock: HandClock, site: SiteDouble) -> None:
         super().__init__(folder, knowledge, clock)
         self.model.always(SUMMARIZE_SOURCE, praised)
         self.site = site
@@ -57,7 +57,7 @@ class Desk(Shelf):
     def id(self, path: str) -> SourceId:
         return SourceId(f"kb:{self.site.url(path)}")
 
-    async def refresh(self) -> Refreshed:
+    async def refresh(self) -> RefreshReport:
         with fail_after(20):
             return await refresh_pages(
                 self.model,
@@ -108,7 +108,7 @@ async def test_listed_pages_are_described_and_loaded_without_fetching(desk: Desk
     await desk.refresh_sources()
     result = await desk.refresh()
 
-    assert result == Refreshed(changed=(desk.id("/a"), desk.id("/b")))
+    assert result == RefreshReport(changed=(desk.id("/a"), desk.id("/b")))
     assert list(desk.index()) == ["kb:a.md", desk.id("/a"), desk.id("/b")]
     desk.site.requests.clear()
     loaded = await desk.library.load(desk.id("/a"))
@@ -125,7 +125,7 @@ async def test_a_second_run_downloads_nothing_asks_nothing_and_writes_nothing(de
     desk.forget_traces()
     before = desk.written()
     desk.clock.turn(hours=23)
-    assert await desk.refresh() == Refreshed()
+    assert await desk.refresh() == RefreshReport()
     assert (desk.site.requests, desk.model.asked, desk.written()) == ([], [], before)
 
 
@@ -136,7 +136,7 @@ async def test_a_page_that_did_not_change_costs_a_look_and_no_model_call(desk: D
     desk.forget_traces()
     _, copies = desk.written()
     desk.clock.turn(hours=24)
-    assert await desk.refresh() == Refreshed()
+    assert await desk.refresh() == RefreshReport()
     assert desk.site.asked == ["/a", "/b"]
     assert desk.model.asked == []
     assert desk.written()[1] == copies
@@ -151,7 +151,7 @@ async def test_a_changed_page_costs_one_call_and_one_new_copy(desk: Desk) -> Non
     _, copies = desk.written()
     desk.site.pages["/3"] = page("Page 3 is longer now.")
     desk.clock.turn(hours=24)
-    assert await desk.refresh() == Refreshed(changed=(desk.id("/3"),))
+    assert await desk.refresh() == RefreshReport(changed=(desk.id("/3"),))
     assert len(desk.model.asked) == 1
     assert len(set(desk.written()[1]) - set(copies)) == 1
     assert (await desk.library.load(desk.id("/3"))).text == "Page 3 is longer now."
@@ -193,7 +193,7 @@ async def test_a_page_that_fails_keeps_its_entry_and_is_tried_after_growing_paus
         desk.clock.turn(hours=hours)
     desk.site.pages["/a"] = page("A.")
     desk.model.asked.clear()
-    assert await desk.refresh() == Refreshed()
+    assert await desk.refresh() == RefreshReport()
     assert (desk.state("/a"), desk.model.asked) == ("fresh", [])
 
 
@@ -232,7 +232,7 @@ async def test_a_page_that_is_no_more_listed_leaves_index_cache_and_web_cache(de
     await desk.refresh()
     desk.list("/b")
     desk.forget_traces()
-    assert await desk.refresh() == Refreshed(removed=(desk.id("/a"),))
+    assert await desk.refresh() == RefreshReport(removed=(desk.id("/a"),))
     assert list(desk.index()) == [desk.id("/b")]
     assert list(desk.catalogue.sources()) == [desk.id("/b")]
     assert len(list(desk.cache_dir.iterdir())) == 1
@@ -257,7 +257,7 @@ async def test_a_summary_that_failed_is_asked_for_again_without_a_download(desk:
     assert [owed.source_id for owed in (await desk.refresh()).pending] == [desk.id("/a")]
     assert desk.state("/a") == "pending"
     desk.site.requests.clear()
-    assert await desk.refresh() == Refreshed(changed=(desk.id("/a"),))
+    assert await desk.refresh() == RefreshReport(changed=(desk.id("/a"),))
     assert desk.site.requests == []
     assert desk.state("/a") == "fresh"
     first, again = desk.model.calls(SUMMARIZE_SOURCE)
@@ -270,8 +270,8 @@ async def test_a_page_that_the_model_cannot_describe_is_tried_again_after_growin
     desk.site.pages["/a"] = page("A.")
     desk.list("/a")
     desk.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
-    pending = Refreshed(pending=(Owed(desk.id("/a"), "junk"),))
-    with unasked():
+    pending = RefreshReport(pending=(PendingSummary(desk.id("/a"), "junk"),))
+    with respect_pauses():
         await desk.refresh()
         assert desk.cached(desk.id("/a")).described_at is None
         for pause in PAUSES[:3]:
@@ -296,11 +296,11 @@ async def test_a_page_that_the_model_cannot_describe_is_tried_again_after_growin
         desk.model.next(SUMMARIZE_SOURCE, ModelReplyError("junk of another kind"))
         await desk.refresh()
         assert len(desk.model.asked) == 1
-        assert desk.cached(desk.id("/a")).tries == Tries(failed=1, next_at=desk.clock.now() + PAUSES[0])
-        assert await desk.refresh() == Refreshed(pending=(Owed(desk.id("/a"), "junk of another kind"),))
+        assert desk.cached(desk.id("/a")).tries == DescriptionAttempts(failed=1, next_at=desk.clock.now() + PAUSES[0])
+        assert await desk.refresh() == RefreshReport(pending=(PendingSummary(desk.id("/a"), "junk of another kind"),))
         assert len(desk.model.asked) == 1
     desk.model.always(SUMMARIZE_SOURCE, praised)
-    assert await desk.refresh() == Refreshed(changed=(desk.id("/a"),))
+    assert await desk.refresh() == RefreshReport(changed=(desk.id("/a"),))
     known = desk.cached(desk.id("/a"))
     assert (known.last_error, known.tries, known.described_at) == (None, None, desk.clock.now())
 
@@ -334,7 +334,7 @@ async def test_a_lost_copy_is_fetched_again_and_costs_no_call(desk: Desk) -> Non
     await desk.refresh()
     next(desk.cache_dir.iterdir()).unlink()
     desk.model.asked.clear()
-    assert await desk.refresh() == Refreshed()
+    assert await desk.refresh() == RefreshReport()
     assert (await desk.library.load(desk.id("/a"))).text == "A."
     assert desk.model.asked == []
 

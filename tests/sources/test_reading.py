@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from intern.sources.scanning import Trouble, UnreadError, _unread, read_file
+from intern.sources.scanning import FileUnreadableError, Trouble, _unreadable_error, read_file
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from intern.sources.scanning import Trouble, UnreadError, _unread, read_file
 )
 def test_what_may_not_be_read_is_told_from_what_is_gone(code: int, trouble: Trouble) -> None:
     # Made here: for root, who may run this, the system denies nothing.
-    error = _unread(OSError(code, os.strerror(code)))
+    error = _unreadable_error(OSError(code, os.strerror(code)))
     assert (error.trouble, str(error)) == (trouble, os.strerror(code))
 
 
@@ -32,11 +32,11 @@ def test_a_file_without_read_permission_is_denied_with_the_systems_reason(tmp_pa
     path = tmp_path / "a.md"
     path.write_text("text")
     path.chmod(0)
-    with pytest.raises(UnreadError, match="Permission denied"):
+    with pytest.raises(FileUnreadableError, match="Permission denied"):
         read_file(str(path))
 
 
 def test_a_file_that_is_not_there_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(UnreadError, match="No such file or directory") as raised:
+    with pytest.raises(FileUnreadableError, match="No such file or directory") as raised:
         read_file(str(tmp_path / "a.md"))
     assert raised.value.trouble == "gone"

@@ -14,20 +14,20 @@ from anyio.lowlevel import checkpoint
 
 from intern.core.errors import ModelReplyError, ModelSchemaError, ModelUnavailableError, SourceError
 from intern.core.ids import SourceId, TopicName
-from intern.core.progress import heard_by
+from intern.core.progress import send_progress_to
 from intern.core.records import TopicBlock
-from intern.sources.catalogue import OUTAGE_PAUSES, PAUSES, unasked
+from intern.sources.catalogue import OUTAGE_PAUSES, PAUSES, respect_pauses
 from intern.sources.descriptions import (
     SUMMARIZE_SOURCE,
     SUMMARIZE_TOPIC,
     SummarizeIn,
     SummarizeOut,
 )
-from intern.sources.files import Scan, SkippedFile, SourceFolder
+from intern.sources.files import FolderScan, SkippedFile, SourceFolder
 from intern.sources.options import IndexingOptions
-from intern.sources.refresh import Refreshed, describe_provisionally, refresh_sources, refresh_topics
-from intern.stores.library import CachedFile, CachedTopic, IndexCache, Tries
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.sources.refresh import RefreshReport, describe_provisionally, refresh_sources, refresh_topics
+from intern.stores.library import CachedFile, CachedTopic, DescriptionAttempts, IndexCache
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests.sources.folders import Shelf, block, praised
 
 T = TypeVar("T")
@@ -43,8 +43,8 @@ async def shelf(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[Shelf]:
         yield shelf
 
 
-def refreshed(changed: tuple[str, ...] = (), removed: tuple[str, ...] = ()) -> Refreshed:
-    return Refreshed(changed=tuple(map(SourceId, changed)), removed=tuple(map(SourceId, removed)))
+def refreshed(changed: tuple[str, ...] = (), removed: tuple[str, ...] = ()) -> RefreshReport:
+    return RefreshReport(changed=tuple(map(SourceId, changed)), removed=tuple(map(SourceId, removed)))
 
 
 def asked_for(shelf: Shelf, source_id: str) -> int:
@@ -73,7 +73,7 @@ async def test_a_second_run_over_unchanged_sources_asks_nothing_and_writes_nothi
         shelf.clock.turn(days=1)
         again = await shelf.refresh_sources()
 
-    assert again == Refreshed()
+    assert again == RefreshReport()
     assert (shelf.newest_change(), len(shelf.model.asked)) == (before, asked)
 
 
@@ -100,9 +100,9 @@ async def test_a_file_that_was_only_touched_is_not_asked_for(shelf: Shelf) -> No
         shelf.source("a.md", "A  \r\n\r\n")
         os.utime(shelf.sources_dir / "a.md", ns=(5, 5))
         shelf.model.asked.clear()
-        assert await shelf.refresh_sources() == Refreshed()
+        assert await shelf.refresh_sources() == RefreshReport()
         once = shelf.newest_change()  # the new size and mtime
-        assert await shelf.refresh_sources() == Refreshed()
+        assert await shelf.refresh_sources() == RefreshReport()
 
     assert shelf.model.asked == []
     assert shelf.newest_change() == once
@@ -283,10 +283,10 @@ async def test_what_lies_in_a_folder_that_cannot_be_looked_at_stays_known(shelf:
         shelf.source(name, name)
 
     class Closed(SourceFolder):
-        def scan(self) -> Scan:
+        def scan(self) -> FolderScan:
             found = super().scan()
             files = tuple(file for file in found.files if file.rel_path == "b.md")
-            return Scan(files, (SkippedFile("deep", "it cannot be read"),), frozenset({"deep"}))
+            return FolderScan(files, (SkippedFile("deep", "it cannot be read"),), frozenset({"deep"}))
 
     with fail_after(5):
         await shelf.refresh_sources()
@@ -369,7 +369,7 @@ async def test_a_blank_document_is_listed_without_a_call(shelf: Shelf) -> None:
     shelf.source("blank.md", " \n\n ")
     with fail_after(5):
         result = await shelf.refresh_sources()
-        assert await shelf.refresh_sources() == Refreshed()
+        assert await shelf.refresh_sources() == RefreshReport()
     assert result == refreshed(changed=("kb:blank.md",))
     assert shelf.index() == {"kb:blank.md": "No text."}
     assert shelf.model.asked == []
@@ -406,7 +406,7 @@ async def test_progress_is_told_for_each_document_read_and_described(shelf: Shel
         assert not note
         told.append((what.partition(" ")[0], done, total))
 
-    with fail_after(5), heard_by(hear):
+    with fail_after(5), send_progress_to(hear):
         await shelf.refresh_sources()
     assert told == [(what, n, 3) for what in ("Reading", "Describing") for n in (1, 2, 3)]
 
@@ -443,7 +443,7 @@ async def test_unchanged_topics_cost_nothing_and_lost_ones_leave_the_index(shelf
     with fail_after(5):
         await shelf.refresh_topics()
         before = shelf.newest_change()
-        assert await shelf.refresh_topics() == Refreshed()
+        assert await shelf.refresh_topics() == RefreshReport()
         assert shelf.newest_change() == before
 
         await shelf.topic("two", without=[first])
@@ -529,14 +529,14 @@ async def test_a_topic_that_is_added_during_a_refresh_is_not_lost(shelf: Shelf) 
 async def test_a_topic_that_grows_while_it_is_read_is_described_with_what_came(shelf: Shelf) -> None:
     more = [block("When?", "Now.", n=2)]
 
-    class Growing(Knowledge):
+    class Growing(KnowledgeStore):
         """Grows after the first look."""
 
-        def text(self, name: TopicName) -> str:
-            return self._grown(super().text(name))
+        def read_text(self, name: TopicName) -> str:
+            return self._grown(super().read_text(name))
 
-        def read(self, name: TopicName) -> tuple[TopicBlock, ...]:
-            return self._grown(super().read(name))
+        def read_topic(self, name: TopicName) -> tuple[TopicBlock, ...]:
+            return self._grown(super().read_topic(name))
 
         def _grown(self, found: T) -> T:
             if more:
@@ -556,7 +556,7 @@ async def test_what_the_model_cannot_describe_is_not_asked_for_with_every_change
 ) -> None:
     shelf.source("bad.md", "# Bad")
     shelf.model.always(SUMMARIZE_SOURCE, lambda given: failure if given.source_id == "kb:bad.md" else praised(given))
-    with fail_after(5), unasked():
+    with fail_after(5), respect_pauses():
         for n in range(5):
             shelf.source("other.md", f"version {n}")
             result = await shelf.refresh_sources()
@@ -572,7 +572,7 @@ async def test_what_the_model_cannot_describe_is_not_asked_for_with_every_change
 async def test_what_the_model_cannot_describe_is_tried_again_after_growing_pauses(shelf: Shelf) -> None:
     shelf.source("bad.md", "# Bad")
     shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
-    with fail_after(5), unasked():
+    with fail_after(5), respect_pauses():
         await shelf.refresh_sources()
         for tries, pause in enumerate((*PAUSES, PAUSES[-1]), start=2):
             shelf.clock.turn(seconds=pause.total_seconds() - 1)
@@ -588,7 +588,7 @@ async def test_what_the_model_cannot_describe_is_tried_again_after_growing_pause
         shelf.source("bad.md", "# Bad, and other")
         shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
         await shelf.refresh_sources()
-    assert shelf.cached("kb:bad.md").tries == Tries(failed=1, next_at=shelf.clock.now() + PAUSES[0])
+    assert shelf.cached("kb:bad.md").tries == DescriptionAttempts(failed=1, next_at=shelf.clock.now() + PAUSES[0])
 
 
 async def test_what_the_model_cannot_describe_is_tried_at_once_when_its_text_changes_or_somebody_asks(
@@ -597,7 +597,7 @@ async def test_what_the_model_cannot_describe_is_tried_at_once_when_its_text_cha
     shelf.source("bad.md", "# Bad")
     shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
     with fail_after(5):
-        with unasked():
+        with respect_pauses():
             await shelf.refresh_sources()
             os.utime(shelf.sources_dir / "bad.md", ns=(5, 5))
             result = await shelf.refresh_sources()
@@ -622,7 +622,7 @@ async def test_a_topic_that_the_model_cannot_describe_costs_no_call_while_others
         SUMMARIZE_TOPIC,
         lambda given: ModelReplyError("junk") if given.source_id == "team:bad.txt" else praised(given),
     )
-    with fail_after(5), unasked():
+    with fail_after(5), respect_pauses():
         for n in range(1, 4):
             await shelf.topic("good", block(f"Why {n}?", "Thus.", n=n))
             await shelf.refresh_topics()
@@ -634,7 +634,7 @@ async def test_an_outage_says_nothing_of_a_source_and_one_that_lasts_costs_no_ca
 ) -> None:
     shelf.source("a.md", "# A")
     shelf.model.next(SUMMARIZE_SOURCE, ModelUnavailableError("down"))
-    with fail_after(5), unasked():
+    with fail_after(5), respect_pauses():
         assert [owed.source_id for owed in (await shelf.refresh_sources()).pending] == ["kb:a.md"]
         assert await shelf.refresh_sources() == refreshed(changed=("kb:a.md",))
 
@@ -651,13 +651,13 @@ async def test_an_outage_says_nothing_of_a_source_and_one_that_lasts_costs_no_ca
         # What the model says of it then is its first word.
         shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
         await shelf.refresh_sources()
-    assert shelf.cached("kb:a.md").tries == Tries(failed=1, next_at=shelf.clock.now() + PAUSES[0])
+    assert shelf.cached("kb:a.md").tries == DescriptionAttempts(failed=1, next_at=shelf.clock.now() + PAUSES[0])
 
 
 async def test_a_clock_that_was_far_ahead_makes_no_source_wait_for_years(shelf: Shelf) -> None:
     shelf.source("a.md", "# A")
     shelf.model.next(SUMMARIZE_SOURCE, ModelReplyError("junk"))
-    with fail_after(5), unasked():
+    with fail_after(5), respect_pauses():
         await shelf.refresh_sources()
         shelf.clock.turn(days=-3000)
         assert await shelf.refresh_sources() == refreshed(changed=("kb:a.md",))

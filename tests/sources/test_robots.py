@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.sources.fetching import NOBODY, Robots
+from intern.sources.fetching import NOBODY, RobotsRules
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ from intern.sources.fetching import NOBODY, Robots
     ],
 )
 def test_the_longest_rule_of_our_group_decides(text: str, target: str, *, allowed: bool) -> None:
-    assert Robots.parse(text).allows(target) is allowed
+    assert RobotsRules.parse(text).allows(target) is allowed
 
 
 def test_a_wanted_pause_is_bounded() -> None:
-    assert Robots.parse("User-agent: *\nCrawl-delay: 2").delay == 2
+    assert RobotsRules.parse("User-agent: *\nCrawl-delay: 2").delay == 2
     for wanted, given_ in (("86400", 5.0), ("-1", 0.0), ("nan", 0.0), ("soon", 0.0)):
-        assert Robots.parse(f"User-agent: *\nCrawl-delay: {wanted}").delay == given_
+        assert RobotsRules.parse(f"User-agent: *\nCrawl-delay: {wanted}").delay == given_
 
 
 def test_a_site_that_cannot_say_allows_nothing() -> None:
@@ -51,7 +51,7 @@ def test_a_site_that_cannot_say_allows_nothing() -> None:
 
 
 def test_hostile_rules_cost_no_more_than_their_length() -> None:
-    rules = Robots.parse("User-agent: *\n" + f"Disallow: /{'a*' * 1000}b$\n" * 200)
+    rules = RobotsRules.parse("User-agent: *\n" + f"Disallow: /{'a*' * 1000}b$\n" * 200)
     started = time.process_time()
     assert rules.allows("/" + "a" * 2000)
     assert time.process_time() - started < 2
@@ -59,5 +59,5 @@ def test_hostile_rules_cost_no_more_than_their_length() -> None:
 
 @given(st.text(max_size=300), st.text(max_size=50))
 def test_any_text_makes_rules(text: str, path: str) -> None:
-    Robots.parse(text).allows(f"/{path}")
-    assert Robots.parse("User-agent: *\n" + text + "\nUser-agent: intern\nDisallow: /").allows("/") is False
+    RobotsRules.parse(text).allows(f"/{path}")
+    assert RobotsRules.parse("User-agent: *\n" + text + "\nUser-agent: intern\nDisallow: /").allows("/") is False

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from intern.sources.options import DiscoveryOptions
-from intern.sources.scanning import Scanner, UnreadError, read_file
+from intern.sources.scanning import FileUnreadableError, Scanner, read_file
 
 
 def trouble(path: str) -> str:
-    with pytest.raises(UnreadError) as raised:
+    with pytest.raises(FileUnreadableError) as raised:
         read_file(path)
     return raised.value.trouble
 
@@ -73,7 +73,7 @@ def test_links_lead_nowhere_but_inside(tmp_path: Path) -> None:
     (root / "broken.md").symlink_to(tmp_path / "nothing")
     assert [file.path for file in scanner(root).scan().files] == [str(inside)]
     assert names(scanner(root / "*.md")) == ["a.md"]
-    look = scanner(root).look
+    look = scanner(root).check_file
     assert look(str(inside)) is not None
     assert look(str(root / "out.md")) is None
     assert look(str(secret)) is None
@@ -124,11 +124,11 @@ def test_a_file_below_a_scan_path_that_is_away_cannot_be_looked_at_and_is_not_go
         found = scanner(scan_path)
         file.parent.rename(tmp_path / "away")
         with pytest.raises(OSError, match="No such file"):
-            found.look(str(file))
-        assert (found.scan().nowhere, list(found.troubles())) == (True, [str(file.parent)])
+            found.check_file(str(file))
+        assert (found.scan().nowhere, list(found.find_unreadable_paths())) == (True, [str(file.parent)])
         (tmp_path / "away").rename(file.parent)
         file.unlink()
-        assert found.look(str(file)) is None
+        assert found.check_file(str(file)) is None
         assert not found.scan().nowhere
         put(file)
 

@@ -10,7 +10,7 @@ import pytest
 from anyio import fail_after
 
 from intern.core.ids import SourceId
-from intern.sources.catalogue import Covered, keep_searchable
+from intern.sources.catalogue import SourceContent, update_search_index
 from intern.stores.library import CachedFile
 from tests.search.documents import opened
 from tests.stores.full_text import check
@@ -18,8 +18,8 @@ from tests.stores.full_text import check
 pytestmark = pytest.mark.anyio
 
 
-async def read(source_id: SourceId) -> Covered:
-    return Covered("", [("", f"how to rotate the ports of {source_id}")])
+async def read(source_id: SourceId) -> SourceContent:
+    return SourceContent("", [("", f"how to rotate the ports of {source_id}")])
 
 
 def listed(n: int) -> dict[SourceId, CachedFile]:
@@ -40,17 +40,17 @@ async def test_after_many_sources_came_a_search_looks_into_one_piece_and_a_few_m
         async with opened(tmp_path) as (store, _):
 
             async def pieces() -> int:
-                row = await (await store.current()).row("select count(distinct segid) from search_words_idx")
+                row = await (await store.ensure_current()).row("select count(distinct segid) from search_words_idx")
                 return int(str((row or (0,))[0]))
 
-            assert await keep_searchable(store, listed(200), read) == 200
+            assert await update_search_index(store, listed(200), read) == 200
             assert await pieces() == 1
-            assert await keep_searchable(store, listed(203), read) == 3
+            assert await update_search_index(store, listed(203), read) == 3
             assert await pieces() > 1  # to merge all for each of them would write all for each
-            assert await keep_searchable(store, listed(203), read) == 0
-            assert await keep_searchable(store, listed(3203), read) == 3000
+            assert await update_search_index(store, listed(203), read) == 0
+            assert await update_search_index(store, listed(3203), read) == 3000
             assert await pieces() == 1
-            assert await keep_searchable(store, listed(3303), read) == 100  # no more than one of twenty
+            assert await update_search_index(store, listed(3303), read) == 100  # no more than one of twenty
             assert await pieces() > 1
             await check(store)
 
@@ -63,9 +63,9 @@ async def test_the_file_has_a_larger_cache_only_while_many_sources_are_put(tmp_p
         async with opened(tmp_path) as (store, _):
 
             async def kilobytes() -> int:
-                return -await (await store.current()).write(lambda tx: tx.number("pragma cache_size"))
+                return -await (await store.ensure_current()).write(lambda tx: tx.number("pragma cache_size"))
 
-            async def read_and_look(source_id: SourceId) -> Covered:
+            async def read_and_look(source_id: SourceId) -> SourceContent:
                 seen.add(await kilobytes())
                 if fails:
                     raise ZeroDivisionError
@@ -73,6 +73,6 @@ async def test_the_file_has_a_larger_cache_only_while_many_sources_are_put(tmp_p
 
             usual = await kilobytes()
             with pytest.raises(ZeroDivisionError) if fails else nullcontext():
-                await keep_searchable(store, listed(70), read_and_look)
+                await update_search_index(store, listed(70), read_and_look)
             assert min(seen) > 4 * usual
             assert await kilobytes() == usual

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.upkeep import regularly
+from intern.actors.upkeep import run_regularly
 from intern.core.errors import ModelRefusedError, ModelUnavailableError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter
-from intern.sources.catalogue import Embedding, embedded_text
-from intern.stores.sqlite.database import Database
+from intern.sources.catalogue import EmbeddingUpdater, embedding_text
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ class Compass:
         self.away = 0
         self.refuses = "\0"
 
-    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+    async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         self.asked.append(list(texts))
         if self.away:
             self.away -= 1
@@ -55,90 +55,90 @@ def documents(count: int) -> list[SearchDocument]:
 
 
 async def like(store: SqliteSearchStore, model: str = "compass-1") -> list[str]:
-    hits = await store.by_vector(NORTH, model, SearchFilter(), 100)
-    told = await store.documents_at([hit.document_id for hit in hits], SearchFilter())
+    hits = await store.search_vector(NORTH, model, SearchFilter(), 100)
+    told = await store.read_documents([hit.document_id for hit in hits], SearchFilter())
     return [told[hit.document_id].text for hit in hits]
 
 
 async def test_all_documents_get_their_vectors_some_at_a_time(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         with fail_after(5):
-            await store.put(documents(300))
-            await Embedding(store, compass).all()
+            await store.replace_documents(documents(300))
+            await EmbeddingUpdater(store, compass).update_all()
             assert [len(texts) for texts in compass.asked] == [128, 128, 44]
             assert all("north" in text for text in (await like(store))[:100])
-            await Embedding(store, compass).all()  # as after a restart
+            await EmbeddingUpdater(store, compass).update_all()  # as after a restart
         assert len(compass.asked) == 3
 
 
 async def test_identical_texts_that_stand_far_apart_are_embedded_once(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         with fail_after(5):
-            await store.put([*documents(200), *(document(200 + n, "north 1") for n in range(200))])
-            embedding = Embedding(store, compass)
-            await embedding.all()
+            await store.replace_documents([*documents(200), *(document(200 + n, "north 1") for n in range(200))])
+            embedding = EmbeddingUpdater(store, compass)
+            await embedding.update_all()
             assert [len(texts) for texts in compass.asked] == [128, 72]
-            assert await embedding.missing() == 0
+            assert await embedding.count_missing() == 0
             assert len(await like(store)) == 100
-            await store.put([document(400, "north 1")])
-            await embedding.all()
+            await store.replace_documents([document(400, "north 1")])
+            await embedding.update_all()
         assert compass.asked[2:] == [["north 1"]]  # nothing is kept once all is done
 
 
 async def test_another_model_makes_all_anew_and_old_vectors_are_no_answer_to_it(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store = SqliteSearchStore(db, tmp_path / "search.db")
         with fail_after(5):
-            await store.put(documents(140))
-            await Embedding(store, Compass()).all()
-            newer = Embedding(store, Compass("compass-2"))
-            assert await newer.some() == 128
+            await store.replace_documents(documents(140))
+            await EmbeddingUpdater(store, Compass()).update_all()
+            newer = EmbeddingUpdater(store, Compass("compass-2"))
+            assert await newer.update_batch() == 128
             assert len(await like(store)) == 12  # what is still to come
             assert len(await like(store, "compass-2")) == 100
-            await newer.all()
+            await newer.update_all()
             assert await like(store) == []
 
 
 async def test_a_text_that_changed_gets_another_vector(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         with fail_after(5):
-            await store.put([document(1, "south")])
-            await Embedding(store, compass).all()
-            await store.put([document(1, "north")])
-            await Embedding(store, compass).all()
+            await store.replace_documents([document(1, "south")])
+            await EmbeddingUpdater(store, compass).update_all()
+            await store.replace_documents([document(1, "north")])
+            await EmbeddingUpdater(store, compass).update_all()
         assert compass.asked == [["south"], ["north"]]
 
 
 async def test_a_text_that_is_refused_holds_up_no_other_and_is_not_asked_again(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         compass.refuses = "south 44"
         with fail_after(5):
-            await store.put(documents(50))
-            embedding = Embedding(store, compass)
-            await embedding.all()
+            await store.replace_documents(documents(50))
+            embedding = EmbeddingUpdater(store, compass)
+            await embedding.update_all()
             assert len(await like(store)) == 49
             asked = len(compass.asked)
-            assert await embedding.some() == 0
+            assert await embedding.update_batch() == 0
         assert len(compass.asked) == asked
 
 
 async def test_the_embedder_goes_on_where_the_endpoint_was_away_and_works_when_woken(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         compass.away = 2
-        embedding = Embedding(store, compass)
-        await store.put(documents(3))
+        embedding = EmbeddingUpdater(store, compass)
+        await store.replace_documents(documents(3))
         with fail_after(5):
             async with create_task_group() as tasks:
                 tasks.start_soon(
                     partial(
-                        regularly,
+                        run_regularly,
                         "embedder",
-                        embedding.all,
+                        embedding.update_all,
                         interval_seconds=30,
                         woken=embedding.wait,
                         backoff=lambda: iter([0.0] * 9),
@@ -146,7 +146,7 @@ async def test_the_embedder_goes_on_where_the_endpoint_was_away_and_works_when_w
                 )
                 while len(await like(store)) < 3:
                     await wait_all_tasks_blocked()
-                await store.put([document(9, "north by north")])
+                await store.replace_documents([document(9, "north by north")])
                 embedding.wake()
                 while len(await like(store)) < 4:
                     await wait_all_tasks_blocked()
@@ -155,36 +155,36 @@ async def test_the_embedder_goes_on_where_the_endpoint_was_away_and_works_when_w
 
 
 def test_what_stands_above_a_text_belongs_to_it() -> None:
-    assert embedded_text(document(1, "Hello!", "Ann")) == "Ann: Hello!"
-    assert embedded_text(document(1, "Hello!")) == "Hello!"
-    assert embedded_text(document(1, "", "Ann")) == "Ann"
+    assert embedding_text(document(1, "Hello!", "Ann")) == "Ann: Hello!"
+    assert embedding_text(document(1, "Hello!")) == "Hello!"
+    assert embedding_text(document(1, "", "Ann")) == "Ann"
 
 
 @pytest.mark.rest
 async def test_vectors_that_another_folder_has_of_the_same_text_are_used(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "a.db") as a, await Database.open(tmp_path / "b.db") as b:
+    async with await SqliteDatabase.open(tmp_path / "a.db") as a, await SqliteDatabase.open(tmp_path / "b.db") as b:
         theirs, ours, compass = (
             SqliteSearchStore(a, tmp_path / "a-search.db"),
             SqliteSearchStore(b, tmp_path / "b-search.db"),
             Compass(),
         )
         with fail_after(5):
-            await theirs.put(documents(300))
-            await Embedding(theirs, compass).all()
-            await ours.put([*documents(299), document(299, "north, but another text")])
+            await theirs.replace_documents(documents(300))
+            await EmbeddingUpdater(theirs, compass).update_all()
+            await ours.replace_documents([*documents(299), document(299, "north, but another text")])
             compass.asked.clear()
-            embedding = Embedding(ours, compass)
-            await embedding.take_over(theirs.embedded(compass.model))
-            assert await embedding.missing() == 1
-            await embedding.all()
+            embedding = EmbeddingUpdater(ours, compass)
+            await embedding.import_vectors(theirs.read_embedded(compass.model))
+            assert await embedding.count_missing() == 1
+            await embedding.update_all()
         assert compass.asked == [["north, but another text"]]
 
 
 async def test_embedding_within_a_time_leaves_the_rest_for_later(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         with fail_after(5):
-            await store.put(documents(300))
-            embedding = Embedding(store, compass)
-            await embedding.all(within=0)
-            assert await embedding.missing() == 172
+            await store.replace_documents(documents(300))
+            embedding = EmbeddingUpdater(store, compass)
+            await embedding.update_all(within=0)
+            assert await embedding.count_missing() == 172

@@ -13,4 +13,4 @@ async def check(store: SqliteSearchStore) -> None:
         for table in ("search_words", "search_trigrams"):
             tx.run(f"insert into {table} ({table}, rank) values ('integrity-check', 1)")
 
-    await (await store.current()).write(work)
+    await (await store.ensure_current()).write(work)

@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from intern.core.ids import ConversationId, FactId, MessageId, NuggetId
 from intern.core.records import (
     UNSAID,
-    Distilled,
+    DistilledConversation,
+    ExtractionResult,
     Fact,
     FactDecision,
+    FactOccurrence,
     NewFact,
     Nugget,
-    Occurrence,
-    Outcome,
     RefusedFact,
     RepeatedFact,
     UpdatedFact,
@@ -31,9 +31,9 @@ def at(minutes: int) -> datetime:
     return START + timedelta(minutes=minutes)
 
 
-def conversation(n: int, minutes: int = 0, *, agent_id: str = AGENT, content_hash: str = "") -> Distilled:
+def conversation(n: int, minutes: int = 0, *, agent_id: str = AGENT, content_hash: str = "") -> DistilledConversation:
     """The n-th conversation, of two messages."""
-    return Distilled(
+    return DistilledConversation(
         id=ConversationId(f"reply_{n}"),
         agent_id=agent_id,
         message_ids=(MessageId(f"{n}1"), MessageId(f"{n}2")),
@@ -64,9 +64,9 @@ def fact(
     )
 
 
-def said(name: str, n: int, minutes: int = 0, *, snippet: str = "", id_: str = "") -> Occurrence:
+def said(name: str, n: int, minutes: int = 0, *, snippet: str = "", id_: str = "") -> FactOccurrence:
     """The n-th conversation says a fact."""
-    return Occurrence(
+    return FactOccurrence(
         id=id_ or f"{name} in {n} at {minutes}",
         fact_id=FactId(name),
         conversation_id=conversation(n).id,
@@ -92,10 +92,14 @@ def nugget(name: str, n: int, summary: str = "The relay listens on port 7480.") 
 
 
 def outcome(
-    of: Distilled, facts: Sequence[FactDecision] = (), nuggets: Sequence[Nugget] = (), *, minutes: int = 10_000
-) -> Outcome:
+    of: DistilledConversation,
+    facts: Sequence[FactDecision] = (),
+    nuggets: Sequence[Nugget] = (),
+    *,
+    minutes: int = 10_000,
+) -> ExtractionResult:
     """All that a conversation taught."""
-    return Outcome(
+    return ExtractionResult(
         conversation=of, facts=tuple(facts), nuggets=tuple(nuggets), model_used="tiny", extracted_at=at(minutes)
     )
 
@@ -133,7 +137,7 @@ class Beliefs:
     def _ended(self, fact_id: FactId) -> datetime:
         return self._retired_at[fact_id]
 
-    def learn(self, of: Distilled, decisions: Iterable[FactDecision], now: datetime) -> None:
+    def learn(self, of: DistilledConversation, decisions: Iterable[FactDecision], now: datetime) -> None:
         """A conversation says this, and no more what it said before."""
         taken = list(decisions)
         lost = self._take_back(of.id)
@@ -207,7 +211,7 @@ class Beliefs:
                 for memory in (self.ever, self.said, self.before, self.retired):
                     memory.pop(each, None)
 
-    def _say(self, occurrence: Occurrence) -> None:
+    def _say(self, occurrence: FactOccurrence) -> None:
         fact_id, where = occurrence.fact_id, occurrence.conversation_id
         self.said[fact_id].append(where)
         self.ever[fact_id][where] = min(self.ever[fact_id].get(where, occurrence.timestamp), occurrence.timestamp)

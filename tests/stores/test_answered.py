@@ -42,15 +42,15 @@ def said(n: int, author: UserId = MIA, *, outside: bool = False) -> ThreadMessag
 
 async def read(threads: AnsweredThreads, thread: ChannelId, *messages: ThreadMessage) -> None:
     await threads.add({thread: NOON})
-    await threads.keep(thread, messages)
-    await threads.looked(thread, None)
+    await threads.replace_messages(thread, messages)
+    await threads.reschedule(thread, None)
 
 
 async def times(threads: AnsweredThreads) -> list[tuple[ChannelId, datetime]]:
     found: list[tuple[ChannelId, datetime]] = []
-    while (following := await threads.next()) is not None:
+    while (following := await threads.next_due()) is not None:
         found.append(following)
-        await threads.looked(following[0], None)
+        await threads.reschedule(following[0], None)
     return found
 
 
@@ -61,26 +61,26 @@ async def test_the_thread_that_is_due_first_comes_first_and_another_answer_puts_
     await threads.add({TWO: LATER})
     await threads.add({ONE: NOON - timedelta(days=1)})
     assert await times(threads) == [(ONE, NOON), (TWO, LATER)]
-    assert await threads.next() is None
+    assert await threads.next_due() is None
 
 
 async def test_a_stir_counts_at_once_and_on_disk_with_the_next_store(db: Database, threads: AnsweredThreads) -> None:
     await read(threads, ONE, said(101, outside=True), said(102))
-    threads.stir(ONE, MessageId("109"), LATER)
-    assert threads.is_stirred(ONE)
-    assert await threads.next() is None
+    threads.note_event(ONE, MessageId("109"), LATER)
+    assert threads.has_events(ONE)
+    assert await threads.next_due() is None
     await threads.store()
-    assert not threads.is_stirred(ONE)
-    assert await AnsweredThreads(db).next() == (ONE, LATER)
+    assert not threads.has_events(ONE)
+    assert await AnsweredThreads(db).next_due() == (ONE, LATER)
 
 
 async def test_of_several_stirred_threads_one_can_be_stored_alone(threads: AnsweredThreads) -> None:
     await read(threads, ONE, said(102))
     await read(threads, TWO, said(202))
-    threads.stir(ONE, MessageId("102"), LATER)
-    threads.stir(TWO, MessageId("202"), LATER)
+    threads.note_event(ONE, MessageId("102"), LATER)
+    threads.note_event(TWO, MessageId("202"), LATER)
     await threads.store(TWO)
-    assert threads.stirred() == ONE
+    assert threads.find_thread_with_events() == ONE
     assert await times(threads) == [(TWO, LATER)]
 
 
@@ -96,32 +96,32 @@ async def test_the_question_in_the_channel_stirs_its_thread_and_what_nobody_read
         assert known.holds(ONE, MessageId("999"))
         assert not known.holds(GENERAL, MessageId("102"))
         assert not known.holds(TWO, MessageId("202"))
-        known.stir(GENERAL, MessageId("102"))
-        known.stir(TWO, MessageId("202"))
-        assert known.stirred() is None
-        known.stir(GENERAL, MessageId("101"))
-        assert known.stirred() == ONE
+        known.note_event(GENERAL, MessageId("102"))
+        known.note_event(TWO, MessageId("202"))
+        assert known.find_thread_with_events() is None
+        known.note_event(GENERAL, MessageId("101"))
+        assert known.find_thread_with_events() == ONE
 
 
 async def test_who_wrote_what_a_thread_once_held_stays_known_until_it_is_forgotten(threads: AnsweredThreads) -> None:
     await read(threads, ONE, said(101, outside=True), said(102, TOM))
     await read(threads, ONE, said(101, outside=True), said(103))
-    assert await threads.held(ONE) == ("101", "103")
-    assert await threads.written_by(TOM) == {"102"}
-    assert await threads.holding([MessageId("102"), MessageId("5")]) == (ONE,)
-    await threads.let_go(ONE)
-    assert await threads.held(ONE) == ()
-    assert await threads.written_by(MIA) == {"101", "103"}
+    assert await threads.read_message_ids(ONE) == ("101", "103")
+    assert await threads.find_messages_by(TOM) == {"102"}
+    assert await threads.find_threads([MessageId("102"), MessageId("5")]) == (ONE,)
+    await threads.mark_unread(ONE)
+    assert await threads.read_message_ids(ONE) == ()
+    assert await threads.find_messages_by(MIA) == {"101", "103"}
 
     await threads.forget([MessageId("102"), MessageId("101")])
-    assert await threads.written_by(TOM) == frozenset()
-    assert await threads.written_by(MIA) == {"103"}
+    assert await threads.find_messages_by(TOM) == frozenset()
+    assert await threads.find_messages_by(MIA) == {"103"}
     assert not threads.holds(GENERAL, MessageId("101"))
     # What is left of it is read anew.
-    found = await threads.next()
+    found = await threads.next_due()
     assert found is not None
     assert found[0] == ONE
-    assert threads.is_stirred(ONE)
+    assert threads.has_events(ONE)
 
 
 async def test_the_ledger_gives_answers_in_the_order_in_which_they_were_finished(db: Database) -> None:
@@ -134,18 +134,18 @@ async def test_the_ledger_gives_answers_in_the_order_in_which_they_were_finished
         )
     await ledger.begin(samples.reply(notice, GENERAL, "new_thread", notice=True), ["I cannot tell."])
     for n, question in enumerate((second, notice, first, third)):
-        await ledger.thread_made(question, ChannelId(question))
+        await ledger.save_thread(question, ChannelId(question))
         clock.turn(seconds=min(n, 2) % 2)  # two of them in the same moment
-        await ledger.finished(question)
+        await ledger.mark_finished(question)
 
-    [(one, position)] = await ledger.finished_after(None, 1)
-    rest = await ledger.finished_after(position, 10)
+    [(one, position)] = await ledger.list_finished_after(None, 1)
+    rest = await ledger.list_finished_after(position, 10)
     assert [one.question_id, *(each.question_id for each, _ in rest)] == [second, first, third]
-    assert await ledger.finished_after(rest[-1][1], 10) == ()
-    assert await ledger.asked_in(ChannelId(first)) == ((GENERAL, first), (GENERAL, MessageId(f"{first}9")))
-    assert await ledger.asked_in(ChannelId(notice)) == ()
+    assert await ledger.list_finished_after(rest[-1][1], 10) == ()
+    assert await ledger.find_questions_in(ChannelId(first)) == ((GENERAL, first), (GENERAL, MessageId(f"{first}9")))
+    assert await ledger.find_questions_in(ChannelId(notice)) == ()
 
     clock.turn(hours=1)
-    await ledger.thread_made(open_, ChannelId(open_))
-    await ledger.finished(open_)
-    assert [each.question_id for each, _ in await ledger.finished_after(rest[-1][1], 10)] == [open_]
+    await ledger.save_thread(open_, ChannelId(open_))
+    await ledger.mark_finished(open_)
+    assert [each.question_id for each, _ in await ledger.list_finished_after(rest[-1][1], 10)] == [open_]

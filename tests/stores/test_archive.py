@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import asdict, replace
 from structlog.testing import capture_logs
 
-from intern.core.clock import micros_of
+from intern.core.clock import to_microseconds
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId
 from intern.core.records import Capture, CapturedPair, Speaker, Turn
 from intern.stores.archive import Archive
-from intern.stores.blocks import format_raw, qa_id_of, time_of
+from intern.stores.blocks import format_pair_block, make_qa_id, qa_id_time
 from intern.stores.files import FileLayer
 from tests.examples import examples
 from tests.fakes import HandClock
@@ -56,9 +56,9 @@ def as_capture(pair: CapturedPair) -> Capture:
 
 def archived_at(*moments: datetime) -> bytes:
     return b"".join(
-        format_raw(
+        format_pair_block(
             CapturedPair(
-                **asdict(capture(messages=(str(moment.timestamp()),))), qa_id=qa_id_of(moment), timestamp=moment
+                **asdict(capture(messages=(str(moment.timestamp()),))), qa_id=make_qa_id(moment), timestamp=moment
             )
         ).encode()
         for moment in moments
@@ -79,25 +79,27 @@ def test_all_that_was_appended_is_read_back_in_order_live_and_after_a_restart(
             written.append(archive.append(given_capture))
 
         assert [as_capture(pair) for pair in written] == [given_capture for given_capture, _ in work]
-        assert all(time_of(one.qa_id) < time_of(other.qa_id) for one, other in pairwise(written))
+        assert all(qa_id_time(one.qa_id) < qa_id_time(other.qa_id) for one, other in pairwise(written))
         for opened in (archive, Archive(Path(folder))):
-            assert list(opened.after(None)) == written
+            assert list(opened.pairs_after(None)) == written
             assert len(opened) == len(written)
             for n, pair in enumerate(written):
                 assert opened.get(pair.qa_id) == pair
-                assert list(opened.after(pair.qa_id)) == written[n + 1 :]
-                assert list(opened.times_after(pair.qa_id)) == [micros_of(each.timestamp) for each in written[n + 1 :]]
+                assert list(opened.pairs_after(pair.qa_id)) == written[n + 1 :]
+                assert list(opened.times_after(pair.qa_id)) == [
+                    to_microseconds(each.timestamp) for each in written[n + 1 :]
+                ]
 
 
 def test_where_time_ends_the_archive_says_so(tmp_path: Path) -> None:
     archive = Archive(tmp_path, clock=HandClock(NOW))
-    archive.rise_above(QAId("qa_99991231_235959.999998"))
+    archive.reserve_ids_up_to(QAId("qa_99991231_235959.999998"))
     last = archive.append(capture())
     for opened in (archive, Archive(tmp_path, clock=HandClock(NOW))):
-        assert opened.newest() == last.timestamp == datetime.max.replace(tzinfo=UTC)
+        assert opened.newest_time() == last.timestamp == datetime.max.replace(tzinfo=UTC)
         with pytest.raises(KnowledgeError, match=r"qa_99991231_235959\.999999 is the last id"):
             opened.append(capture())
-        assert list(opened.after(None)) == [last]
+        assert list(opened.pairs_after(None)) == [last]
 
 
 def test_a_clock_that_stands_still_or_goes_back_gives_one_microsecond_more(tmp_path: Path) -> None:
@@ -138,13 +140,13 @@ def test_following_crosses_weeks_and_years(tmp_path: Path) -> None:
         written.append(archive.append(capture()).qa_id)
 
     assert len(list(tmp_path.iterdir())) > 5
-    assert [pair.qa_id for pair in Archive(tmp_path).after(written[2])] == written[3:]
+    assert [pair.qa_id for pair in Archive(tmp_path).pairs_after(written[2])] == written[3:]
 
 
 def test_a_follower_sees_what_is_appended_while_it_reads(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     first = archive.append(capture())
-    follower = archive.after(None)
+    follower = archive.pairs_after(None)
 
     assert next(follower) == first
     second = archive.append(capture("and now?"))
@@ -155,14 +157,14 @@ def test_a_cursor_need_not_be_in_the_archive_nor_carry_a_fraction(tmp_path: Path
     archive = Archive(tmp_path, clock=HandClock(NOW))
     first, second = archive.append(capture()), archive.append(capture())
 
-    assert list(archive.after(QAId("qa_20260101_000000"))) == [first, second]
-    assert list(archive.after(QAId("qa_20260201_031056"))) == [second]
-    assert list(archive.after(QAId("qa_20270101_000000"))) == []
+    assert list(archive.pairs_after(QAId("qa_20260101_000000"))) == [first, second]
+    assert list(archive.pairs_after(QAId("qa_20260201_031056"))) == [second]
+    assert list(archive.pairs_after(QAId("qa_20270101_000000"))) == []
     assert archive.get(QAId("qa_20260201_031056")) == first
     assert archive.get(QAId("qa_20260201_031057")) is None
     assert archive.get(QAId("qa_from_a_model")) is None
     with pytest.raises(ValueError, match="no id of a pair"):
-        next(archive.after(QAId("yesterday")))
+        next(archive.pairs_after(QAId("yesterday")))
 
 
 def test_a_torn_tail_costs_one_block_and_the_next_append_starts_afresh(tmp_path: Path) -> None:
@@ -176,11 +178,11 @@ def test_a_torn_tail_costs_one_block_and_the_next_append_starts_afresh(tmp_path:
         assert len(archive) == 1
     assert [(log["event"], log["file"], log["line"]) for log in logs] == [("archive_block_damaged", "2026-W05.txt", 18)]
     assert [(each.file, each.line) for each in archive.damaged] == [("2026-W05.txt", 18)]
-    assert list(archive.after(None)) == [first]
+    assert list(archive.pairs_after(None)) == [first]
 
     second = archive.append(capture("second"))
-    assert list(archive.after(None)) == [first, second]
-    assert list(Archive(tmp_path).after(None)) == [first, second]
+    assert list(archive.pairs_after(None)) == [first, second]
+    assert list(Archive(tmp_path).pairs_after(None)) == [first, second]
 
 
 @pytest.mark.parametrize("trimmed", [1, 2])
@@ -205,7 +207,7 @@ def test_a_block_that_was_torn_stays_torn_when_others_follow(tmp_path: Path, los
     assert len(archive) == 0
 
     pair = archive.append(capture())
-    assert list(Archive(tmp_path).after(None)) == [pair]
+    assert list(Archive(tmp_path).pairs_after(None)) == [pair]
 
 
 class FullDisk(FileLayer):
@@ -239,11 +241,11 @@ def test_a_full_disk_fails_loudly_and_breaks_nothing_that_comes_later(tmp_path: 
 
     with pytest.raises(KnowledgeError, match=r"2026-W05\.txt could not be written"):
         archive.append(capture("lost"))
-    assert list(archive.after(None)) == [first]
+    assert list(archive.pairs_after(None)) == [first]
     assert ((tmp_path / "2026-W05.txt").read_bytes() == before) is undo
     disk.full = False
     second = archive.append(capture("second"))
-    assert list(archive.after(None)) == list(Archive(tmp_path).after(None)) == [first, second]
+    assert list(archive.pairs_after(None)) == list(Archive(tmp_path).pairs_after(None)) == [first, second]
     assert second.qa_id != first.qa_id
 
 
@@ -255,7 +257,7 @@ def test_a_capture_that_no_block_can_hold_is_refused_and_the_next_one_is_not(tmp
     with pytest.raises(ValueError, match="cannot stand"):
         archive.append(capture(messages=("1\nTeam: x",)))
     pair = archive.append(capture())
-    assert list(Archive(tmp_path).after(None)) == [pair]
+    assert list(Archive(tmp_path).pairs_after(None)) == [pair]
 
 
 def test_half_surrogates_do_not_stop_a_capture(tmp_path: Path) -> None:
@@ -273,9 +275,9 @@ def test_the_newest_capture_of_a_conversation_is_found_after_a_restart_too(tmp_p
     fuller = archive.append(capture(messages=("11", "12", "13")))
 
     for opened in (archive, Archive(tmp_path)):
-        assert opened.latest_of(THREAD) == fuller
-        assert opened.latest_of(ConversationId("reply_9")) == other
-        assert opened.latest_of(ConversationId("reply_10")) is None
+        assert opened.latest_capture(THREAD) == fuller
+        assert opened.latest_capture(ConversationId("reply_9")) == other
+        assert opened.latest_capture(ConversationId("reply_10")) is None
 
 
 def test_a_captured_message_remembers_its_conversation(tmp_path: Path) -> None:
@@ -284,11 +286,11 @@ def test_a_captured_message_remembers_its_conversation(tmp_path: Path) -> None:
     archive.append(capture(conversation="reply_9", messages=("12", "13")))
 
     for opened in (archive, Archive(tmp_path)):
-        assert opened.conversations_of(MessageId("13")) == ("reply_9",)
-        assert opened.conversations_of(MessageId("14")) == ()
-        assert opened.conversations_of(MessageId("11")) == (THREAD,)
-        assert opened.conversations_of(MessageId("msg_12")) == (THREAD, "reply_9")
-        assert opened.conversations_of(MessageId("14")) == ()
+        assert opened.find_conversations(MessageId("13")) == ("reply_9",)
+        assert opened.find_conversations(MessageId("14")) == ()
+        assert opened.find_conversations(MessageId("11")) == (THREAD,)
+        assert opened.find_conversations(MessageId("msg_12")) == (THREAD, "reply_9")
+        assert opened.find_conversations(MessageId("14")) == ()
 
 
 def test_foreign_files_are_no_archive(tmp_path: Path) -> None:
@@ -308,7 +310,7 @@ def test_pairs_that_another_program_wrote_out_of_order_are_followed_in_order(tmp
         archive = Archive(tmp_path, clock=HandClock(NOW))
         assert len(archive) == 3
     assert [log["event"] for log in logs] == ["archive_id_repeated"]
-    assert [pair.timestamp for pair in archive.after(None)] == sorted({*moments})
+    assert [pair.timestamp for pair in archive.pairs_after(None)] == sorted({*moments})
     assert archive.append(capture()).timestamp > moments[0]
 
 
@@ -320,7 +322,7 @@ def test_an_unreadable_week_is_an_error_and_not_an_empty_one(tmp_path: Path) -> 
     with pytest.raises(KnowledgeError, match=r"2026-W05\.txt could not be read"):
         archive.get(pair.qa_id)
     with pytest.raises(KnowledgeError, match=r"2026-W05\.txt could not be read"):
-        next(archive.after(None))
+        next(archive.pairs_after(None))
 
 
 @pytest.mark.rest
@@ -333,8 +335,8 @@ def test_a_long_archive_is_read_in_a_stream(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         archive = Archive(tmp_path)
-        assert sum(1 for _ in archive.after(None)) == 100
-        assert len(list(islice(archive.after(qa_id_of(moments[50])), 3))) == 3
+        assert sum(1 for _ in archive.pairs_after(None)) == 100
+        assert len(list(islice(archive.pairs_after(make_qa_id(moments[50])), 3))) == 3
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -349,7 +351,7 @@ def test_a_long_archive_costs_memory_for_places_and_not_for_pairs(tmp_path: Path
             at = NOW + timedelta(milliseconds=n)
             # Of ten conversations, and without ids of messages: what is measured is what a pair costs.
             one = capture("x" * 1_000, conversation=f"thread_{n % 10}", messages=())
-            file.write(format_raw(CapturedPair(**asdict(one), qa_id=qa_id_of(at), timestamp=at)).encode())
+            file.write(format_pair_block(CapturedPair(**asdict(one), qa_id=make_qa_id(at), timestamp=at)).encode())
 
     assert len(Archive(tmp_path)) == pairs  # so that expressions are compiled
     tracemalloc.start()
@@ -357,7 +359,7 @@ def test_a_long_archive_costs_memory_for_places_and_not_for_pairs(tmp_path: Path
         archive = Archive(tmp_path)
         assert len(archive) == pairs
         held, _ = tracemalloc.get_traced_memory()
-        assert sum(1 for _ in archive.after(None)) == pairs
+        assert sum(1 for _ in archive.pairs_after(None)) == pairs
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from intern.core.ids import QAId, TopicName
-from intern.core.records import Filed, Parked
-from intern.stores.sqlite.work import Attempts, Retry, retry_of
+from intern.core.records import PairFiled, PairParked
+from intern.stores.sqlite.work import AttemptStore, Retry, find_retry
 from tests.engines import open_database
 from tests.samples import START
 
@@ -25,9 +25,9 @@ async def test_attempts_count_up_over_restarts_until_cleared(tmp_path: Path) -> 
     with anyio.fail_after(5):
         for expected in (1, 2):
             async with await open_database(path) as db:
-                assert await Attempts(db).begin(ONE) == expected
+                assert await AttemptStore(db).begin(ONE) == expected
         async with await open_database(path) as db:
-            attempts = Attempts(db)
+            attempts = AttemptStore(db)
             assert await attempts.begin(TWO) == 1
             await attempts.clear(ONE)
             await attempts.clear(ONE)
@@ -35,8 +35,8 @@ async def test_attempts_count_up_over_restarts_until_cleared(tmp_path: Path) -> 
             assert await attempts.begin(TWO) == 2
 
 
-def parked(at: datetime, qa_id: QAId = ONE) -> Parked:
-    return Parked(qa_id=qa_id, at=at, reason="gibberish")
+def parked(at: datetime, qa_id: QAId = ONE) -> PairParked:
+    return PairParked(qa_id=qa_id, at=at, reason="gibberish")
 
 
 async def test_a_parked_pair_is_tried_again_after_growing_pauses_then_waits_for_a_person(tmp_path: Path) -> None:
@@ -44,11 +44,11 @@ async def test_a_parked_pair_is_tried_again_after_growing_pauses_then_waits_for_
     with anyio.fail_after(5):
         for tries, pause in enumerate((600, 3600, 21_600, None, None), 1):
             async with await open_database(path) as db:
-                attempts = Attempts(db)
+                attempts = AttemptStore(db)
                 await attempts.begin(ONE)
                 await attempts.end(parked(at))
                 next_at = None if pause is None else at + timedelta(seconds=pause)
-                assert await attempts.retries() == {ONE: Retry(tries, next_at)}
+                assert await attempts.read_retries() == {ONE: Retry(tries, next_at)}
                 assert await attempts.begin(ONE) == 1
                 await attempts.clear(ONE)
             at = next_at or at
@@ -57,25 +57,25 @@ async def test_a_parked_pair_is_tried_again_after_growing_pauses_then_waits_for_
 async def test_a_decision_ends_the_counting_and_an_outage_counts_nothing(tmp_path: Path) -> None:
     with anyio.fail_after(5):
         async with await open_database(tmp_path / "intern.db") as db:
-            attempts = Attempts(db)
+            attempts = AttemptStore(db)
             await attempts.end(parked(START))
             await attempts.end(parked(START, TWO), again=False)
             await attempts.begin(ONE)
             await attempts.clear(ONE)
-            assert await attempts.retries() == {
+            assert await attempts.read_retries() == {
                 ONE: Retry(1, START + timedelta(minutes=10)),
                 TWO: Retry(1, None),
             }
-            await attempts.end(Filed(qa_id=ONE, topic=TopicName("gpu"), at=START))
-            await attempts.end(Filed(qa_id=ONE, topic=TopicName("gpu"), at=START))
-            assert set(await attempts.retries()) == {TWO}
+            await attempts.end(PairFiled(qa_id=ONE, topic=TopicName("gpu"), at=START))
+            await attempts.end(PairFiled(qa_id=ONE, topic=TopicName("gpu"), at=START))
+            assert set(await attempts.read_retries()) == {TWO}
 
 
 def test_a_decision_that_was_not_counted_before_a_crash_still_makes_the_pair_wait() -> None:
     ten_minutes, hour = timedelta(minutes=10), timedelta(hours=1)
-    assert retry_of(parked(START), {}) == Retry(1, START + ten_minutes)
+    assert find_retry(parked(START), {}) == Retry(1, START + ten_minutes)
     counted = {ONE: Retry(1, START + ten_minutes)}
-    assert retry_of(parked(START), counted) == counted[ONE]
+    assert find_retry(parked(START), counted) == counted[ONE]
     again = START + ten_minutes
-    assert retry_of(parked(again), counted) == Retry(2, again + hour)
-    assert retry_of(parked(again), {ONE: Retry(4, None)}) == Retry(4, None)
+    assert find_retry(parked(again), counted) == Retry(2, again + hour)
+    assert find_retry(parked(again), {ONE: Retry(4, None)}) == Retry(4, None)

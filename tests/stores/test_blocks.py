@@ -13,17 +13,17 @@ from msgspec.structs import replace
 
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId
 from intern.core.records import CapturedPair, Speaker, TopicBlock, Turn
-from intern.learning.prompts import block_of
+from intern.learning.prompts import build_block
 from intern.stores.blocks import (
     BlockWarning,
-    Placed,
-    format_raw,
-    format_topic,
-    parse_blocks,
-    qa_id_of,
+    LocatedPair,
+    format_pair_block,
+    format_timestamp,
+    format_topic_block,
+    make_qa_id,
+    parse_topic_file,
+    qa_id_time,
     scan_archive,
-    time_of,
-    timestamp_of,
 )
 from tests import samples
 from tests.examples import examples
@@ -103,7 +103,7 @@ def pairs(draw: st.DrawFn) -> CapturedPair:
     messages = tuple(map(MessageId, draw(st.lists(ids, max_size=4))))
     authors = draw(st.lists(ids | st.just(""), min_size=len(messages), max_size=len(messages)))
     return CapturedPair(
-        qa_id=qa_id_of(timestamp),
+        qa_id=make_qa_id(timestamp),
         timestamp=timestamp,
         conversation_id=ConversationId(draw(ids)),
         turns=draw(turns),
@@ -112,7 +112,7 @@ def pairs(draw: st.DrawFn) -> CapturedPair:
         answered_at=draw(moments),
         guild_id=draw(st.none() | ids.map(GuildId)),
         channel_id=draw(st.none() | ids.map(ChannelId)),
-        replaces=draw(st.none() | moments.map(qa_id_of)),
+        replaces=draw(st.none() | moments.map(make_qa_id)),
         extra_headers=draw(headers),
     )
 
@@ -121,7 +121,7 @@ def pairs(draw: st.DrawFn) -> CapturedPair:
 def topic_blocks(draw: st.DrawFn) -> TopicBlock:
     timestamp = draw(moments)
     return TopicBlock(
-        qa_id=qa_id_of(timestamp),
+        qa_id=make_qa_id(timestamp),
         timestamp=timestamp,
         turns=draw(turns),
         conversation_id=draw(st.none() | ids.map(ConversationId)),
@@ -132,7 +132,7 @@ def topic_blocks(draw: st.DrawFn) -> TopicBlock:
 
 def pair(*texts: str, at: datetime = NOW) -> CapturedPair:
     return CapturedPair(
-        qa_id=qa_id_of(at),
+        qa_id=make_qa_id(at),
         timestamp=at,
         conversation_id=ConversationId("thread_1"),
         turns=tuple(Turn("Team" if n % 2 else "User", text) for n, text in enumerate(texts or ("how?", "so"))),
@@ -144,12 +144,12 @@ def pair(*texts: str, at: datetime = NOW) -> CapturedPair:
 def scanned(data: bytes) -> tuple[list[CapturedPair], list[BlockWarning]]:
     found = list(scan_archive(BytesIO(data), file="2026-W05.txt"))
     for placed in found:
-        if isinstance(placed, Placed):
+        if isinstance(placed, LocatedPair):
             [again, *_] = scan_archive(BytesIO(data[placed.start :][: placed.length]), file="")
-            assert isinstance(again, Placed)
+            assert isinstance(again, LocatedPair)
             assert again.pair == placed.pair
     return (
-        [placed.pair for placed in found if isinstance(placed, Placed)],
+        [placed.pair for placed in found if isinstance(placed, LocatedPair)],
         [warning for warning in found if isinstance(warning, BlockWarning)],
     )
 
@@ -161,7 +161,7 @@ patient = settings(deadline=None, max_examples=examples(60), suppress_health_che
 @patient
 @given(st.lists(pairs(), max_size=3))
 def test_an_archive_gives_back_exactly_what_was_written(written: list[CapturedPair]) -> None:
-    assert scanned("".join(map(format_raw, written)).encode()) == (written, [])
+    assert scanned("".join(map(format_pair_block, written)).encode()) == (written, [])
 
 
 @patient
@@ -179,7 +179,7 @@ def test_an_archive_that_an_editor_saved_gives_back_what_was_written(
     marked: bool,  # noqa: FBT001
     data: st.DataObject,
 ) -> None:
-    text = "".join(map(format_raw, written))
+    text = "".join(map(format_pair_block, written))
     assume("\r" not in text)  # nobody can tell it from an editor's
     text = text[: len(text) - trimmed].replace("\n", line_end)
     # A file to which another one was added has a mark within.
@@ -188,9 +188,9 @@ def test_an_archive_that_an_editor_saved_gives_back_what_was_written(
     saved = f"{text[:place]}\ufeff{text[place:]}" if marked else text
 
     assert scanned(saved.encode()) == (written, [])
-    topic_file = "".join(map(format_topic, map(_as_topic, written)))
+    topic_file = "".join(map(format_topic_block, map(_as_topic, written)))
     saved = "\ufeff" * marked + topic_file[: len(topic_file) - trimmed].replace("\n", line_end)
-    assert parse_blocks(saved.encode(), file="gpu.txt") == (tuple(map(_as_topic, written)), ())
+    assert parse_topic_file(saved.encode(), file="gpu.txt") == (tuple(map(_as_topic, written)), ())
 
 
 def _as_topic(pair: CapturedPair) -> TopicBlock:
@@ -206,7 +206,7 @@ def _as_topic(pair: CapturedPair) -> TopicBlock:
 @patient
 @given(st.lists(topic_blocks(), max_size=3))
 def test_a_topic_file_gives_back_exactly_what_was_written(written: list[TopicBlock]) -> None:
-    parsed = parse_blocks("".join(map(format_topic, written)).encode(), file="gpu.txt")
+    parsed = parse_topic_file("".join(map(format_topic_block, written)).encode(), file="gpu.txt")
 
     assert parsed == (tuple(written), ())
 
@@ -216,13 +216,13 @@ def test_a_topic_file_gives_back_exactly_what_was_written(written: list[TopicBlo
 def test_a_torn_write_costs_its_own_block_wherever_it_tears(
     before: CapturedPair, torn: CapturedPair, after: CapturedPair, data: st.DataObject
 ) -> None:
-    block = format_raw(torn).encode()
+    block = format_pair_block(torn).encode()
     cut = data.draw(st.integers(1, len(block) - 3))  # the last two bytes are line breaks, and nothing of the text
-    archive = format_raw(before).encode() + block[:cut]
+    archive = format_pair_block(before).encode() + block[:cut]
 
     assert scanned(archive)[0] == [before]
     fresh_line = b"" if archive.endswith(b"\n") else b"\n"
-    found, warnings = scanned(archive + fresh_line + format_raw(after).encode())
+    found, warnings = scanned(archive + fresh_line + format_pair_block(after).encode())
     assert found == [before, after]
     assert len(warnings) == 1
 
@@ -236,7 +236,7 @@ def test_the_raw_format_is_this_text() -> None:
         extra_headers=(("imported_from", "export.json"),),
     )
 
-    assert format_raw(written) == (
+    assert format_pair_block(written) == (
         "--- QA ---\n"
         "id: qa_20260201_031056.228000\n"
         "timestamp: 2026-02-01T03:10:56.228000Z\n"
@@ -277,15 +277,15 @@ def test_further_lines_of_other_programs_need_no_indent() -> None:
 
 def test_torn_utf8_costs_one_block_and_names_file_and_line() -> None:
     first, second = pair("ä"), pair("ö", at=NOW + timedelta(seconds=1))
-    torn = format_raw(first).encode().partition("ä".encode()[1:])[0]
+    torn = format_pair_block(first).encode().partition("ä".encode()[1:])[0]
 
-    found, warnings = scanned(torn + b"\n" + format_raw(second).encode())
+    found, warnings = scanned(torn + b"\n" + format_pair_block(second).encode())
     assert found == [second]
     assert list(map(str, warnings)) == ["2026-W05.txt, line 8: bytes that are not UTF-8"]
 
 
 def test_of_a_block_without_a_length_the_last_line_break_tells_whether_it_is_whole() -> None:
-    text = re.sub("length: .*\n", "", format_raw(pair("how?", "so\nand so")))
+    text = re.sub("length: .*\n", "", format_pair_block(pair("how?", "so\nand so")))
     for whole_block in (text, text[:-1]):
         assert scanned(whole_block.encode()) == ([pair("how?", "so\nand so")], [])
     found, [warning] = scanned(text[:-2].encode())
@@ -294,7 +294,7 @@ def test_of_a_block_without_a_length_the_last_line_break_tells_whether_it_is_who
 
 
 def test_zeros_behind_the_last_block_cost_nothing_but_a_warning() -> None:
-    found, warnings = scanned(format_raw(pair()).encode() + bytes(100))
+    found, warnings = scanned(format_pair_block(pair()).encode() + bytes(100))
 
     assert found == [pair()]
     assert [warning.line for warning in warnings] == [11]
@@ -318,9 +318,9 @@ def test_zeros_behind_the_last_block_cost_nothing_but_a_warning() -> None:
 )
 def test_a_damaged_block_costs_itself_alone(old: str, new: str, line: int, reason: str) -> None:
     good = [pair(at=NOW + timedelta(seconds=n)) for n in (1, 2)]
-    block = format_raw(pair())
+    block = format_pair_block(pair())
     assert old in block
-    before, after = map(format_raw, good)
+    before, after = map(format_pair_block, good)
 
     found, warnings = scanned(f"{before}\n\n{block.replace(old, new)}{after}".encode())
     assert found == good
@@ -329,25 +329,25 @@ def test_a_damaged_block_costs_itself_alone(old: str, new: str, line: int, reaso
 
 
 def test_unknown_headers_are_kept() -> None:
-    data = format_raw(pair()).replace("User: how?", "mood:  sunny \nempty:\nUser: how?").encode()
+    data = format_pair_block(pair()).replace("User: how?", "mood:  sunny \nempty:\nUser: how?").encode()
 
     ((found,), _) = scanned(data)
     assert found.extra_headers == (("mood", " sunny "), ("empty", ""))
-    assert format_raw(found).encode() == data
+    assert format_pair_block(found).encode() == data
 
 
 def test_text_before_the_first_block_is_passed_over_aloud() -> None:
-    parsed = parse_blocks(b"\n\nnotes to self\n\n" + format_topic(topic()).encode(), file="gpu.txt")
+    parsed = parse_topic_file(b"\n\nnotes to self\n\n" + format_topic_block(topic()).encode(), file="gpu.txt")
 
     assert parsed.blocks == (topic(),)
     assert [str(warning) for warning in parsed.warnings] == ["gpu.txt, line 3: text that belongs to no block"]
 
 
 def test_a_topic_file_survives_an_editor_that_strips_blanks() -> None:
-    text = format_topic(topic("a\n\nb"))
+    text = format_topic_block(topic("a\n\nb"))
     edited = "\n".join(line.rstrip() for line in text.splitlines()).rstrip()
 
-    assert parse_blocks(edited.encode(), file="gpu.txt") == ((topic("a\n\nb"),), ())
+    assert parse_topic_file(edited.encode(), file="gpu.txt") == ((topic("a\n\nb"),), ())
 
 
 def topic(*texts: str) -> TopicBlock:
@@ -380,14 +380,14 @@ def topic(*texts: str) -> TopicBlock:
 )
 def test_what_could_break_the_format_is_refused(wrong: CapturedPair) -> None:
     with pytest.raises(ValueError, match=r"cannot stand|cannot be archived|needs a turn|no time zone"):
-        format_raw(wrong)
+        format_pair_block(wrong)
 
 
 @settings(deadline=None)
 @given(moments)
 def test_an_id_tells_its_time(moment: datetime) -> None:
-    assert time_of(qa_id_of(moment)) == moment
-    assert qa_id_of(moment) == "qa_" + timestamp_of(moment)[:-1].translate(
+    assert qa_id_time(make_qa_id(moment)) == moment
+    assert make_qa_id(moment) == "qa_" + format_timestamp(moment)[:-1].translate(
         {ord("-"): None, ord(":"): None, ord("T"): "_"}
     )
 
@@ -395,29 +395,29 @@ def test_an_id_tells_its_time(moment: datetime) -> None:
 @settings(deadline=None)
 @given(moments, moments)
 def test_ids_sort_as_their_times(one: datetime, other: datetime) -> None:
-    assert (time_of(qa_id_of(one)) < time_of(qa_id_of(other))) == (one < other)
+    assert (qa_id_time(make_qa_id(one)) < qa_id_time(make_qa_id(other))) == (one < other)
 
 
 def test_a_fraction_may_be_missing_or_short() -> None:
-    assert time_of(QAId("qa_20260201_031056")) == time_of(QAId("qa_20260201_031056.000000"))
-    assert time_of(QAId("qa_20260201_031056.2")) == NOW.replace(microsecond=200_000)
+    assert qa_id_time(QAId("qa_20260201_031056")) == qa_id_time(QAId("qa_20260201_031056.000000"))
+    assert qa_id_time(QAId("qa_20260201_031056.2")) == NOW.replace(microsecond=200_000)
     # As strings these two would stand the other way round.
-    assert time_of(QAId("qa_20260201_031056")) < time_of(QAId("qa_20260201_031056.000001"))
+    assert qa_id_time(QAId("qa_20260201_031056")) < qa_id_time(QAId("qa_20260201_031056.000001"))
 
 
 # Finding B12.
 @pytest.mark.parametrize("fraction", ["", ".2", ".228000"])
 def test_a_timestamp_is_written_with_the_fraction_of_its_id(fraction: str) -> None:
     qa_id = QAId(f"qa_20260201_031056{fraction}")
-    made = replace(samples.pair(), qa_id=qa_id, timestamp=time_of(qa_id))
-    for text in (format_raw(made), format_topic(block_of(made))):
+    made = replace(samples.pair(), qa_id=qa_id, timestamp=qa_id_time(qa_id))
+    for text in (format_pair_block(made), format_topic_block(build_block(made))):
         assert f"\ntimestamp: 2026-02-01T03:10:56{fraction}Z\n" in text
 
 
 def test_an_id_is_in_utc_whatever_the_zone_of_the_time() -> None:
-    assert qa_id_of(NOW.astimezone(timezone(timedelta(hours=9)))) == "qa_20260201_031056.228000"
+    assert make_qa_id(NOW.astimezone(timezone(timedelta(hours=9)))) == "qa_20260201_031056.228000"
     with pytest.raises(ValueError, match="no time zone"):
-        qa_id_of(NOW.replace(tzinfo=None))
+        make_qa_id(NOW.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize(
@@ -427,18 +427,18 @@ def test_an_id_is_in_utc_whatever_the_zone_of_the_time() -> None:
 )  # fmt: skip
 def test_what_is_no_id_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match=r"no id of a pair|must be in"):
-        time_of(QAId(wrong))
+        qa_id_time(QAId(wrong))
 
 
 def authored(line: str, messages: str = "11, 12, 13") -> list[tuple[UserId, ...]]:
-    plain = format_raw(pair()).replace("message_ids: 11, 12\n", f"message_ids: {messages}\n{line}")
+    plain = format_pair_block(pair()).replace("message_ids: 11, 12\n", f"message_ids: {messages}\n{line}")
     found, warnings = scanned(plain.encode())
     assert warnings == []
     return [each.author_ids for each in found]
 
 
 def test_authors_stand_beside_their_messages_and_a_line_that_does_not_fit_says_nothing() -> None:
-    block = format_raw(replace(pair(), author_ids=(UserId("7"), UserId(""))))
+    block = format_pair_block(replace(pair(), author_ids=(UserId("7"), UserId(""))))
     assert "message_ids: 11, 12\nauthor_ids: 7, -\nanswered_at: " in block
     assert authored("author_ids: 7, -, 8\n") == [("7", "", "8")]
     assert authored("author_ids: 7 ,, 8 \n") == [("7", "", "8")]
@@ -451,4 +451,4 @@ def test_authors_stand_beside_their_messages_and_a_line_that_does_not_fit_says_n
 )
 def test_authors_that_could_break_the_format_are_refused(authors: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"authors|cannot stand|cannot be archived"):
-        format_raw(replace(pair(), author_ids=tuple(map(UserId, authors))))
+        format_pair_block(replace(pair(), author_ids=tuple(map(UserId, authors))))

@@ -14,7 +14,7 @@ from intern.core.ids import ConversationId, MessageId
 from intern.core.records import Capture, CapturedPair, Turn
 from intern.stores.archive import Archive
 from intern.stores.database import Database
-from intern.stores.sqlite.captures import StoredArchive
+from intern.stores.sqlite.captures import DatabaseArchive
 from tests.engines import open_database
 from tests.fakes import HandClock
 
@@ -31,11 +31,11 @@ SECOND = replace(FIRST, conversation_id=ConversationId("thread_2"), message_ids=
 
 
 async def opened(db: Database, clock: HandClock, community: str = "rust") -> Archive:
-    return await run_sync(partial(StoredArchive, db.of(community), clock=clock))
+    return await run_sync(partial(DatabaseArchive, db.for_community(community), clock=clock))
 
 
 def pairs(archive: Archive) -> list[CapturedPair]:
-    return list(archive.after(None))
+    return list(archive.pairs_after(None))
 
 
 async def test_it_reads_erases_and_exports_as_the_files_do_and_is_of_one_community(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ async def test_it_reads_erases_and_exports_as_the_files_do_and_is_of_one_communi
         later = await opened(db, clock)
         for archive in (stored, later):
             assert await run_sync(pairs, archive) == pairs(filed)
-            assert archive.conversations_of(MessageId("21")) == ("thread_2",)
+            assert archive.find_conversations(MessageId("21")) == ("thread_2",)
         assert len(await opened(db, clock, "other")) == 0
 
         await run_sync(later.copy_to, tmp_path / "export")
@@ -59,11 +59,11 @@ async def test_it_reads_erases_and_exports_as_the_files_do_and_is_of_one_communi
         ]
 
         # What another process erased is seen when the archive is read again.
-        before = await run_sync(stored.sizes)
+        before = await run_sync(stored.file_stamps)
         assert await run_sync(later.erase, [MessageId("11"), MessageId("22")]) == filed.erase(
             [MessageId("11"), MessageId("22")]
         )
-        assert await run_sync(stored.sizes) != before
-        await run_sync(stored.read_again)
+        assert await run_sync(stored.file_stamps) != before
+        await run_sync(stored.reload)
         for archive in (stored, later):
             assert await run_sync(pairs, archive) == pairs(filed)

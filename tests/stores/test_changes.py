@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from intern.stores.database import Transaction
-from intern.stores.sqlite.changes import LogEntry, changes_after, log_changes
+from intern.stores.sqlite.changes import ChangeLogEntry, log_changes, read_changes
 from tests.engines import open_database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
@@ -19,15 +19,18 @@ async def test_a_follower_reads_each_name_once_at_its_newest_change(tmp_path: Pa
         for kind, names in (("topic", ["b", "a"]), ("source", ["a"]), ("topic", ["b"])):
             log_changes(tx, kind, names)
 
-    def all_after_the_first(tx: Transaction) -> list[LogEntry]:
-        return changes_after(tx, 1, ["topic", "source"])
+    def all_after_the_first(tx: Transaction) -> list[ChangeLogEntry]:
+        return read_changes(tx, 1, ["topic", "source"])
 
-    def topics(tx: Transaction) -> list[LogEntry]:
-        return changes_after(tx, 0, ["topic"])
+    def topics(tx: Transaction) -> list[ChangeLogEntry]:
+        return read_changes(tx, 0, ["topic"])
 
     with anyio.fail_after(5):
         async with await open_database(tmp_path / "intern.db") as db:
             await db.write(change)
-            await db.of("other").write(change)
-            assert await db.read(all_after_the_first) == [LogEntry("source", "a", 2), LogEntry("topic", "b", 3)]
-            assert await db.read(topics) == [LogEntry("topic", "a", 1), LogEntry("topic", "b", 3)]
+            await db.for_community("other").write(change)
+            assert await db.read(all_after_the_first) == [
+                ChangeLogEntry("source", "a", 2),
+                ChangeLogEntry("topic", "b", 3),
+            ]
+            assert await db.read(topics) == [ChangeLogEntry("topic", "a", 1), ChangeLogEntry("topic", "b", 3)]

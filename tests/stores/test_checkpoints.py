@@ -36,8 +36,8 @@ def mark(n: int, guild: GuildId = GUILD) -> Checkpoint:
 
 async def test_a_server_stands_where_it_first_did_until_it_is_told_otherwise(db: Database) -> None:
     with anyio.fail_after(5):
-        assert await CheckpointStore(db).open([GUILD], FIRST) == StoredCheckpoints(attended={GUILD: FIRST})
-        assert await CheckpointStore(db).open([GUILD, OTHER], after_first(9)) == StoredCheckpoints(
+        assert await CheckpointStore(db).load_or_create([GUILD], FIRST) == StoredCheckpoints(attended={GUILD: FIRST})
+        assert await CheckpointStore(db).load_or_create([GUILD, OTHER], after_first(9)) == StoredCheckpoints(
             attended={GUILD: FIRST, OTHER: after_first(9)}
         )
 
@@ -45,11 +45,11 @@ async def test_a_server_stands_where_it_first_did_until_it_is_told_otherwise(db:
 async def test_marks_are_found_again_the_newest_of_each_also_when_it_went_back(db: Database) -> None:
     with anyio.fail_after(5):
         store = CheckpointStore(db)
-        await store.open([GUILD], FIRST)
-        await store.keep(StoredCheckpoints(channels={GENERAL: mark(5), HELP: mark(7)}))
-        await store.keep(StoredCheckpoints(channels={GENERAL: mark(4)}))
-        await store.keep(StoredCheckpoints())
-        assert await store.open([GUILD], FIRST) == StoredCheckpoints(
+        await store.load_or_create([GUILD], FIRST)
+        await store.save(StoredCheckpoints(channels={GENERAL: mark(5), HELP: mark(7)}))
+        await store.save(StoredCheckpoints(channels={GENERAL: mark(4)}))
+        await store.save(StoredCheckpoints())
+        assert await store.load_or_create([GUILD], FIRST) == StoredCheckpoints(
             attended={GUILD: FIRST}, channels={GENERAL: mark(4), HELP: mark(7)}
         )
 
@@ -57,17 +57,17 @@ async def test_marks_are_found_again_the_newest_of_each_also_when_it_went_back(d
 async def test_channels_that_their_server_caught_up_with_are_forgotten(db: Database) -> None:
     with anyio.fail_after(5):
         store = CheckpointStore(db)
-        await store.open([GUILD, OTHER], FIRST)
-        await store.keep(StoredCheckpoints(channels={GENERAL: mark(5), HELP: mark(8), ChannelId("12"): mark(1, OTHER)}))
-        await store.keep(StoredCheckpoints(attended={GUILD: after_first(5)}))
-        await store.keep(StoredCheckpoints(attended={GUILD: after_first(3)}))
-        assert await store.open([], FIRST) == StoredCheckpoints(
+        await store.load_or_create([GUILD, OTHER], FIRST)
+        await store.save(StoredCheckpoints(channels={GENERAL: mark(5), HELP: mark(8), ChannelId("12"): mark(1, OTHER)}))
+        await store.save(StoredCheckpoints(attended={GUILD: after_first(5)}))
+        await store.save(StoredCheckpoints(attended={GUILD: after_first(3)}))
+        assert await store.load_or_create([], FIRST) == StoredCheckpoints(
             attended={GUILD: after_first(5), OTHER: FIRST}, channels={HELP: mark(8), ChannelId("12"): mark(1, OTHER)}
         )
 
 
 def test_later_marks_win_over_earlier_ones() -> None:
     earlier = StoredCheckpoints(attended={GUILD: FIRST}, channels={GENERAL: mark(5), HELP: mark(6)})
-    assert earlier.then(StoredCheckpoints(channels={GENERAL: mark(4)})) == StoredCheckpoints(
+    assert earlier.merge(StoredCheckpoints(channels={GENERAL: mark(4)})) == StoredCheckpoints(
         attended={GUILD: FIRST}, channels={GENERAL: mark(4), HELP: mark(6)}
     )

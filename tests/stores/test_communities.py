@@ -21,11 +21,11 @@ from anyio.to_thread import run_sync
 import intern.stores
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, SourceId, TopicName
 from intern.core.messages import Citation, MemberRoles
-from intern.models.usage import Meter
+from intern.models.usage import UsageMeter
 from intern.stores.database import Row, Value
 from intern.stores.sqlite import chat, outbox, questions, traces, usage
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from intern.stores.sqlite.store import Store
 from tests import samples
 from tests.fakes import HandClock
@@ -196,7 +196,7 @@ def test_a_table_without_its_community_is_found(statement: str) -> None:
 
 # Rows.
 
-Read = Callable[[Database], Awaitable[object]]
+Read = Callable[[SqliteDatabase], Awaitable[object]]
 
 CLOCK = HandClock()
 TODAY = CLOCK.now().date()
@@ -205,127 +205,133 @@ ASKED, MEMBER, SOURCE = samples.message("Where?", n=1), samples.author().id, Sou
 POSTED = MessageId("777")
 
 
-async def loaded(db: Database) -> bool:
+async def loaded(db: SqliteDatabase) -> bool:
     threads = chat.AnsweredThreads(db)
     await threads.load()
     return threads.holds(THREAD, ASKED.id)
 
 
 READS: dict[str, Read] = {
-    "CheckpointStore.open": lambda db: chat.CheckpointStore(db).open([], MessageId("1")),
-    "AnsweredThreads.next": lambda db: chat.AnsweredThreads(db).next(),
+    "CheckpointStore.load_or_create": lambda db: chat.CheckpointStore(db).load_or_create([], MessageId("1")),
+    "AnsweredThreads.next_due": lambda db: chat.AnsweredThreads(db).next_due(),
     "AnsweredThreads.load": loaded,
-    "AnsweredThreads.held": lambda db: chat.AnsweredThreads(db).held(THREAD),
-    "AnsweredThreads.holding": lambda db: chat.AnsweredThreads(db).holding([ASKED.id]),
-    "AnsweredThreads.written_by": lambda db: chat.AnsweredThreads(db).written_by(MEMBER),
-    "RoleStore.known": lambda db: chat.RoleStore(db, clock=CLOCK).known(),
-    "NameStore.team": lambda db: chat.NameStore(db).team(),
-    "NameStore.of": lambda db: chat.NameStore(db).of([MEMBER]),
-    "NameStore.in_text": lambda db: chat.NameStore(db).in_text("Thanks, Alice Liddell."),
-    "CitedStore.sources": lambda db: outbox.CitedStore(db).sources(),
-    "CitedStore.of": lambda db: outbox.CitedStore(db).of([ASKED.id]),
-    "CitedStore.citing": lambda db: outbox.CitedStore(db).citing(SOURCE),
-    "CitedStore.count": lambda db: outbox.CitedStore(db).count(),
-    "CitedStore.outdated": lambda db: outbox.CitedStore(db).outdated(9),
-    "CitedStore.to_retract": lambda db: outbox.CitedStore(db).to_retract(CLOCK.now()),
-    "CitedStore.written_by": lambda db: outbox.CitedStore(db).written_by(MEMBER),
+    "AnsweredThreads.read_message_ids": lambda db: chat.AnsweredThreads(db).read_message_ids(THREAD),
+    "AnsweredThreads.find_threads": lambda db: chat.AnsweredThreads(db).find_threads([ASKED.id]),
+    "AnsweredThreads.find_messages_by": lambda db: chat.AnsweredThreads(db).find_messages_by(MEMBER),
+    "RoleStore.read_recent": lambda db: chat.RoleStore(db, clock=CLOCK).read_recent(),
+    "NameStore.read_team_ids": lambda db: chat.NameStore(db).read_team_ids(),
+    "NameStore.read_names": lambda db: chat.NameStore(db).read_names([MEMBER]),
+    "NameStore.find_in_text": lambda db: chat.NameStore(db).find_in_text("Thanks, Alice Liddell."),
+    "CitationStore.list_sources": lambda db: outbox.CitationStore(db).list_sources(),
+    "CitationStore.read_citations": lambda db: outbox.CitationStore(db).read_citations([ASKED.id]),
+    "CitationStore.find_citations": lambda db: outbox.CitationStore(db).find_citations(SOURCE),
+    "CitationStore.count_outdated": lambda db: outbox.CitationStore(db).count_outdated(),
+    "CitationStore.list_outdated": lambda db: outbox.CitationStore(db).list_outdated(9),
+    "CitationStore.list_to_retract": lambda db: outbox.CitationStore(db).list_to_retract(CLOCK.now()),
+    "CitationStore.find_messages_by": lambda db: outbox.CitationStore(db).find_messages_by(MEMBER),
     "Outbox.get": lambda db: outbox.Outbox(db, clock=CLOCK).get(ASKED.id),
     "Outbox.holds": lambda db: outbox.Outbox(db, clock=CLOCK).holds(POSTED),
-    "Outbox.done_with": lambda db: outbox.Outbox(db, clock=CLOCK).done_with(ASKED.id),
-    "Outbox.unfinished": lambda db: outbox.Outbox(db, clock=CLOCK).unfinished(),
-    "Outbox.finished_after": lambda db: outbox.Outbox(db, clock=CLOCK).finished_after(None, 9),
-    "Outbox.asked_in": lambda db: outbox.Outbox(db, clock=CLOCK).asked_in(THREAD),
-    "Outbox.answered_in": lambda db: outbox.Outbox(db, clock=CLOCK).answered_in(THREAD),
-    "TraceStore.of": lambda db: traces.TraceStore(db, clock=CLOCK).of(ASKED.id),
-    "TraceStore.newest_in": lambda db: traces.TraceStore(db, clock=CLOCK).newest_in(CHANNEL),
-    "Counts.of": lambda db: traces.Counts(db, clock=CLOCK).of(TODAY),
-    "Counts.since": lambda db: traces.Counts(db, clock=CLOCK).since(date.min),
-    "Questions.open": lambda db: questions.Questions(db, clock=CLOCK).open(),
-    "Questions.find": lambda db: questions.Questions(db, clock=CLOCK).find(questions.QuestionFilter(), 9),
-    "Questions.reasons": lambda db: questions.Questions(db, clock=CLOCK).reasons(),
-    "Questions.places": lambda db: questions.Questions(db, clock=CLOCK).places(),
-    "Questions.of": lambda db: questions.Questions(db, clock=CLOCK).of(ASKED.id),
-    "Questions.votes": lambda db: questions.Questions(db, clock=CLOCK).votes([ASKED.id]),
-    "Questions.written_by": lambda db: questions.Questions(db, clock=CLOCK).written_by(MEMBER),
-    "FeedbackStore.of": lambda db: traces.FeedbackStore(db, clock=CLOCK).of(),
-    "UsageLog.spent": lambda db: usage.UsageLog(db).spent(TODAY),
-    "UsageLog.of": lambda db: usage.UsageLog(db).of(TODAY),
+    "Outbox.is_done": lambda db: outbox.Outbox(db, clock=CLOCK).is_done(ASKED.id),
+    "Outbox.list_unfinished": lambda db: outbox.Outbox(db, clock=CLOCK).list_unfinished(),
+    "Outbox.list_finished_after": lambda db: outbox.Outbox(db, clock=CLOCK).list_finished_after(None, 9),
+    "Outbox.find_questions_in": lambda db: outbox.Outbox(db, clock=CLOCK).find_questions_in(THREAD),
+    "Outbox.has_answer_in": lambda db: outbox.Outbox(db, clock=CLOCK).has_answer_in(THREAD),
+    "TraceStore.find_trace": lambda db: traces.TraceStore(db, clock=CLOCK).find_trace(ASKED.id),
+    "TraceStore.find_newest_in": lambda db: traces.TraceStore(db, clock=CLOCK).find_newest_in(CHANNEL),
+    "DailyCounts.read_day": lambda db: traces.DailyCounts(db, clock=CLOCK).read_day(TODAY),
+    "DailyCounts.read_since": lambda db: traces.DailyCounts(db, clock=CLOCK).read_since(date.min),
+    "QuestionStore.list_open": lambda db: questions.QuestionStore(db, clock=CLOCK).list_open(),
+    "QuestionStore.find": lambda db: questions.QuestionStore(db, clock=CLOCK).find(questions.QuestionFilter(), 9),
+    "QuestionStore.count_reasons": lambda db: questions.QuestionStore(db, clock=CLOCK).count_reasons(),
+    "QuestionStore.list_channels": lambda db: questions.QuestionStore(db, clock=CLOCK).list_channels(),
+    "QuestionStore.read_question": lambda db: questions.QuestionStore(db, clock=CLOCK).read_question(ASKED.id),
+    "QuestionStore.read_votes": lambda db: questions.QuestionStore(db, clock=CLOCK).read_votes([ASKED.id]),
+    "QuestionStore.find_messages_by": lambda db: questions.QuestionStore(db, clock=CLOCK).find_messages_by(MEMBER),
+    "FeedbackStore.read_votes": lambda db: traces.FeedbackStore(db, clock=CLOCK).read_votes(),
+    "UsageLog.read_spent": lambda db: usage.UsageLog(db).read_spent(TODAY),
+    "UsageLog.read_day": lambda db: usage.UsageLog(db).read_day(TODAY),
     "VectorMemory.recall": lambda db: usage.VectorMemory(db, clock=CLOCK).recall(["text"]),
     "ReplyStore.recall": lambda db: usage.ReplyStore(db, clock=CLOCK).recall("request", None),
 }
 CHANGES = {
-    *("CheckpointStore.keep", "Greeted.add", "Greeted.drop", "RoleStore.keep", "RoleStore.forget_author"),
-    *("AnsweredThreads.store", "AnsweredThreads.add", "AnsweredThreads.looked", "AnsweredThreads.keep"),
-    *("AnsweredThreads.let_go", "AnsweredThreads.forget", "NameStore.note", "NameStore.forget_author"),
-    *("CitedStore.compared", "CitedStore.retract", "CitedStore.drop", "CitedStore.forget"),
-    *("Outbox.begin", "Outbox.replaced", "Outbox.thread_made", "Outbox.part_sent", "Outbox.finished"),
-    *("Outbox.dropped", "Outbox.recalled", "TraceStore.keep", "TraceStore.ended", "Counts.store"),
+    *("CheckpointStore.save", "GreetedMembers.add", "GreetedMembers.drop", "RoleStore.save", "RoleStore.forget_author"),
+    *("AnsweredThreads.store", "AnsweredThreads.add", "AnsweredThreads.reschedule", "AnsweredThreads.replace_messages"),
+    *("AnsweredThreads.mark_unread", "AnsweredThreads.forget", "NameStore.add", "NameStore.forget_author"),
+    *("CitationStore.save_comparisons", "CitationStore.save_retraction", "CitationStore.drop", "CitationStore.forget"),
     *(
-        "Questions.store",
-        "Questions.settle",
-        "Questions.forget",
+        "Outbox.begin",
+        "Outbox.replace_with_notice",
+        "Outbox.save_thread",
+        "Outbox.save_sent_part",
+        "Outbox.mark_finished",
+    ),
+    *("Outbox.mark_dropped", "Outbox.delete_unsent", "TraceStore.save", "TraceStore.save_outcome", "DailyCounts.store"),
+    *(
+        "QuestionStore.store",
+        "QuestionStore.close_gaps",
+        "QuestionStore.forget",
         "FeedbackStore.vote",
         "UsageLog.add",
         "VectorMemory.forget",
     ),
-    *("VectorMemory.remember", "ReplyStore.keep", "ReplyStore.drop", "ReplyStore.forget"),
-    *("FormLog.of", "FormLog.keep"),  # the same for all communities
+    *("VectorMemory.remember", "ReplyStore.save", "ReplyStore.drop", "ReplyStore.forget"),
+    *("RequestFormStore.find_form", "RequestFormStore.save_form"),  # the same for all communities
 }
 
 
-async def plant(db: Database, word: str) -> None:
+async def plant(db: SqliteDatabase, word: str) -> None:
     """Write something with every store."""
-    await chat.CheckpointStore(db).open([GUILD], MessageId("5"))
+    await chat.CheckpointStore(db).load_or_create([GUILD], MessageId("5"))
     moved = {CHANNEL: chat.Checkpoint(guild_id=GUILD, settled_to=MessageId("8"))}
-    await chat.CheckpointStore(db).keep(chat.StoredCheckpoints(channels=moved))
+    await chat.CheckpointStore(db).save(chat.StoredCheckpoints(channels=moved))
     threads = chat.AnsweredThreads(db)
     await threads.add({THREAD: CLOCK.now()})
-    await threads.keep(THREAD, [chat.ThreadMessage(id=ASKED.id, author_id=MEMBER)])
-    await chat.Greeted(db, clock=CLOCK).add(MEMBER)
-    await chat.RoleStore(db, clock=CLOCK).keep([MemberRoles(GUILD, MEMBER, (RoleId(word),))])
-    await chat.NameStore(db).note([(MEMBER, ["Alice", f"{word} Liddell", "Liddell"])], team=[MEMBER])
+    await threads.replace_messages(THREAD, [chat.ThreadMessage(id=ASKED.id, author_id=MEMBER)])
+    await chat.GreetedMembers(db, clock=CLOCK).add(MEMBER)
+    await chat.RoleStore(db, clock=CLOCK).save([MemberRoles(GUILD, MEMBER, (RoleId(word),))])
+    await chat.NameStore(db).add([(MEMBER, ["Alice", f"{word} Liddell", "Liddell"])], team=[MEMBER])
     await plant_posts(db, word)
-    await traces.TraceStore(db, clock=CLOCK).keep([ASKED.id], CHANNEL, outcome="answer", reason=word)
-    counts = traces.Counts(db, clock=CLOCK)
+    await traces.TraceStore(db, clock=CLOCK).save([ASKED.id], CHANNEL, outcome="answer", reason=word)
+    counts = traces.DailyCounts(db, clock=CLOCK)
     counts.add(word)
     await counts.store()
-    asked = questions.Questions(db, clock=CLOCK)
+    asked = questions.QuestionStore(db, clock=CLOCK)
     asked.add([samples.message(word, n=1)], "no_sources")
     await asked.store()
     await traces.FeedbackStore(db, clock=CLOCK).vote(ASKED.id, MEMBER, up=True)
-    await usage.UsageLog(db).add(TODAY, word, Meter(calls=1, prompt_tokens=2))
+    await usage.UsageLog(db).add(TODAY, word, UsageMeter(calls=1, prompt_tokens=2))
     await usage.VectorMemory(db, clock=CLOCK).remember({"text": word.encode()})
-    await usage.ReplyStore(db, clock=CLOCK).keep("request", word.encode(), ASKED.id, 0)
+    await usage.ReplyStore(db, clock=CLOCK).save("request", word.encode(), ASKED.id, 0)
 
 
-async def plant_posts(db: Database, word: str) -> None:
+async def plant_posts(db: SqliteDatabase, word: str) -> None:
     """Post an answer whose source has gone since, and begin another."""
-    posts, cited = outbox.Outbox(db, clock=CLOCK), outbox.CitedStore(db, clock=CLOCK)
+    posts, cited = outbox.Outbox(db, clock=CLOCK), outbox.CitationStore(db, clock=CLOCK)
     reply = samples.reply(
         ASKED.id, CHANNEL, "new_thread", asked=word, citations=(Citation(source_id=SOURCE, title=word, quote=word),)
     )
     await posts.begin(reply, [word])
-    await posts.thread_made(ASKED.id, THREAD)
-    await posts.part_sent(ASKED.id, 0, POSTED)
-    await posts.finished(ASKED.id)
-    (citation,) = await cited.citing(SOURCE)
-    await cited.compared([msgspec.structs.replace(citation, state="gone")])
+    await posts.save_thread(ASKED.id, THREAD)
+    await posts.save_sent_part(ASKED.id, 0, POSTED)
+    await posts.mark_finished(ASKED.id)
+    (citation,) = await cited.find_citations(SOURCE)
+    await cited.save_comparisons([msgspec.structs.replace(citation, state="gone")])
     await posts.begin(samples.reply(MessageId("12"), CHANNEL, "in_place"), [word])
 
 
-async def wipe(db: Database) -> None:
+async def wipe(db: SqliteDatabase) -> None:
     """Delete with every store what it lets one delete."""
-    await chat.CheckpointStore(db).keep(chat.StoredCheckpoints(attended={GUILD: MessageId("99")}))
-    await chat.AnsweredThreads(db).looked(THREAD, None)
+    await chat.CheckpointStore(db).save(chat.StoredCheckpoints(attended={GUILD: MessageId("99")}))
+    await chat.AnsweredThreads(db).reschedule(THREAD, None)
     await chat.AnsweredThreads(db).forget([ASKED.id])
-    await chat.Greeted(db).drop(MEMBER)
+    await chat.GreetedMembers(db).drop(MEMBER)
     await chat.RoleStore(db).forget_author(MEMBER)
     await chat.NameStore(db).forget_author(MEMBER)
-    await outbox.CitedStore(db).forget([ASKED.id])
+    await outbox.CitationStore(db).forget([ASKED.id])
     for each in (ASKED.id, MessageId("12")):
-        await outbox.Outbox(db, clock=CLOCK).recalled(each)
-    await traces.TraceStore(db).keep([ASKED.id], ChannelId("0"), outcome="silent")
-    await questions.Questions(db, clock=CLOCK).forget([ASKED.id])
+        await outbox.Outbox(db, clock=CLOCK).delete_unsent(each)
+    await traces.TraceStore(db).save([ASKED.id], ChannelId("0"), outcome="silent")
+    await questions.QuestionStore(db, clock=CLOCK).forget([ASKED.id])
     await traces.FeedbackStore(db).vote(ASKED.id, MEMBER, up=False)
     await usage.VectorMemory(db).forget([ASKED.id])
     await usage.ReplyStore(db, clock=CLOCK).forget([ASKED.id])
@@ -335,12 +341,12 @@ async def wipe(db: Database) -> None:
 async def test_rows_are_found_by_their_key_and_not_by_their_community_alone(tmp_path: Path) -> None:
     found = "from thread_messages where community = :community and message_id in (select value from json_each(?))"
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
             plan = await db.rows(f"explain query plan delete {found}", ("[]",))
             assert "thread_messages_by_id (community=? AND message_id=?)" in repr(plan)
 
 
-class Planned(Knowledge):
+class Planned(KnowledgeStore):
     """Keeps how SQLite would find what is asked for."""
 
     def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
@@ -351,9 +357,9 @@ class Planned(Knowledge):
 @pytest.mark.anyio
 async def test_the_topics_of_an_answer_are_found_by_their_names(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
             knowledge = await run_sync(Planned, db)
-            await run_sync(knowledge.texts, [TopicName("gpu"), TopicName("node")])
+            await run_sync(knowledge.read_texts, [TopicName("gpu"), TopicName("node")])
             assert "blocks_of_topic (community=? AND generation=? AND topic=?)" in knowledge.plan
 
 
@@ -361,13 +367,13 @@ async def test_the_topics_of_an_answer_are_found_by_their_names(tmp_path: Path) 
 @pytest.mark.anyio
 async def test_the_blocks_of_a_conversation_are_found_by_it(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
             knowledge = await run_sync(Planned, db)
-            await run_sync(knowledge.of_conversation, ConversationId("thread_1"))
+            await run_sync(knowledge.find_conversation_pairs, ConversationId("thread_1"))
             assert "blocks_of_conversation (community=? AND generation=? AND conversation_id=?)" in knowledge.plan
 
 
-async def everything(db: Database) -> dict[str, object]:
+async def everything(db: SqliteDatabase) -> dict[str, object]:
     return {name: await read(db) for name, read in READS.items()}
 
 
@@ -386,8 +392,8 @@ def test_each_method_of_these_stores_is_looked_at() -> None:
 @pytest.mark.anyio
 async def test_a_community_reads_nothing_of_another_and_changes_nothing_there(tmp_path: Path) -> None:
     with anyio.fail_after(20):
-        async with await Database.open(tmp_path / "intern.db") as db:
-            one, other = db.of("one"), db.of("other")
+        async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
+            one, other = db.for_community("one"), db.for_community("other")
             empty = await everything(other)
             await plant(one, "4711")
             planted = await everything(one)
@@ -396,8 +402,8 @@ async def test_a_community_reads_nothing_of_another_and_changes_nothing_there(tm
 
             await plant(other, "815")
             assert not [name for name, found in (await everything(other)).items() if "4711" in repr(found)]
-            assert await chat.Greeted(one, clock=CLOCK).add(MEMBER) is False
+            assert await chat.GreetedMembers(one, clock=CLOCK).add(MEMBER) is False
             await wipe(other)
-            assert await chat.Greeted(other, clock=CLOCK).add(MEMBER) is True
+            assert await chat.GreetedMembers(other, clock=CLOCK).add(MEMBER) is True
             assert await everything(one) == planted
             assert await other.number("select count(*) from posts where community = :community") == 0

@@ -12,9 +12,9 @@ from intern.core.records import NewFact
 from intern.stores.database import Database as Handle
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.maintenance import LeftOutStore, Remains
-from intern.stores.sqlite.word_matches import any_of
-from intern.stores.sqlite.work import Attempts, Jobs
+from intern.stores.sqlite.maintenance import PersonalDataStore, SkippedSourceStore
+from intern.stores.sqlite.word_matches import match_any
+from intern.stores.sqlite.work import AttemptStore, JobQueue
 from tests.engines import open_database
 from tests.fakes import HandClock
 from tests.stores.taught import at, conversation, fact, nugget, outcome, said
@@ -31,9 +31,9 @@ async def plant(db: Handle, word: str) -> None:
     log = ExtractionLog(db, clock=CLOCK)
     learned = NewFact(fact=fact("a", f"The port is {word}.", 1), occurrence=said("a", 1, 1, snippet=word))
     await log.apply(outcome(TALK, [learned], [nugget("n", 1, word)]))
-    await log.move("extractor", word)
-    await Attempts(db, clock=CLOCK).begin(QAId("q"))
-    await LeftOutStore(db, clock=CLOCK).keep("document", [("a.bin", word)])
+    await log.save_position("extractor", word)
+    await AttemptStore(db, clock=CLOCK).begin(QAId("q"))
+    await SkippedSourceStore(db, clock=CLOCK).save("document", [("a.bin", word)])
 
 
 async def everything(db: Handle) -> dict[str, object]:
@@ -41,34 +41,34 @@ async def everything(db: Handle) -> dict[str, object]:
     return {
         "all": await facts.all(ALL),
         "as of": await facts.all(FactFilter(as_of=at(50))),
-        "states": await facts.states(),
+        "states": await facts.read_states(),
         "by_ids": await facts.by_ids([FactId("a")]),
-        "beginning": await facts.beginning("a"),
-        "of_conversation": await facts.of_conversation(TALK.id),
-        "words": await facts.search_facts(any_of(["port"]), ALL, 9),
+        "beginning": await facts.find_by_prefix("a"),
+        "of_conversation": await facts.read_for_conversation(TALK.id),
+        "words": await facts.search_facts(match_any(["port"]), ALL, 9),
         "parts": await facts.search_facts(None, ALL, 9, holding=["port"]),
-        "history": await facts.history(FactId("a")),
-        "known_for": (await facts.known_for(TALK, [], ["a"])).facts,
+        "history": await facts.read_chain(FactId("a")),
+        "known_for": (await facts.read_known_facts(TALK, [], ["a"])).facts,
         "nuggets": await nuggets.all(),
-        "nuggets of": await nuggets.of_conversation(TALK.id),
+        "nuggets of": await nuggets.read_for_conversation(TALK.id),
         "nugget ids": await nuggets.by_ids([NuggetId("n")]),
-        "nugget prefix": await nuggets.beginning("n"),
+        "nugget prefix": await nuggets.find_by_prefix("n"),
         "nugget stamps": await nuggets.stamps(),
         "count": await nuggets.count(),
-        "entry": await log.entry(TALK.id),
-        "entries": await log.entries(),
-        "conversation": await log.conversation(TALK.id),
-        "holding": await log.holding(ASKED),
-        "touched": (await log.touched(ASKED)).facts,
-        "position": await log.position("extractor"),
-        "left out": await LeftOutStore(db, clock=CLOCK).all(),
+        "entry": await log.read_entry(TALK.id),
+        "entries": await log.list_entries(),
+        "conversation": await log.read_conversation(TALK.id),
+        "holding": await log.find_conversations(ASKED),
+        "touched": (await log.find_learned(ASKED)).facts,
+        "position": await log.read_position("extractor"),
+        "left out": await SkippedSourceStore(db, clock=CLOCK).all(),
     }
 
 
 async def test_a_community_reads_and_forgets_nothing_of_another(tmp_path: Path) -> None:
     with anyio.fail_after(20):
         async with await open_database(tmp_path / "intern.db") as db:
-            one, other = db.of("one"), db.of("other")
+            one, other = db.for_community("one"), db.for_community("other")
             empty = await everything(other)
             await plant(one, "4711")
             planted = await everything(one)
@@ -76,19 +76,19 @@ async def test_a_community_reads_and_forgets_nothing_of_another(tmp_path: Path) 
             assert await everything(other) == empty
             await plant(other, "815")
             assert "4711" not in repr(await everything(other))
-            assert await Attempts(other, clock=CLOCK).begin(QAId("q")) == 2
+            assert await AttemptStore(other, clock=CLOCK).begin(QAId("q")) == 2
 
             await ExtractionLog(other, clock=CLOCK).forget(ASKED)
-            await Remains(other, clock=CLOCK).forget(ASKED)
-            await LeftOutStore(other, clock=CLOCK).keep("document", [])
-            assert await ExtractionLog(one, clock=CLOCK).due() is None
+            await PersonalDataStore(other, clock=CLOCK).forget(ASKED)
+            await SkippedSourceStore(other, clock=CLOCK).save("document", [])
+            assert await ExtractionLog(one, clock=CLOCK).next_due() is None
             assert await everything(one) == planted
 
 
 async def test_a_community_takes_its_own_jobs_only(tmp_path: Path) -> None:
     with anyio.fail_after(20):
         async with await open_database(tmp_path / "intern.db") as db:
-            one, other = Jobs(db.of("one")), Jobs(db.of("other"))
+            one, other = JobQueue(db.for_community("one")), JobQueue(db.for_community("other"))
             number = await one.submit("index", b"4711", "k")
             assert await other.claim() is None
             with pytest.raises(LookupError):

@@ -18,7 +18,7 @@ from anyio import wait_all_tasks_blocked
 
 from intern.core.errors import KnowledgeError
 from intern.stores.database import SCHEMA_VERSION, Transaction
-from intern.stores.sqlite.database import Database, SqliteTransaction
+from intern.stores.sqlite.database import SqliteDatabase, SqliteTransaction
 
 pytestmark = pytest.mark.anyio
 
@@ -51,10 +51,10 @@ class Gate:
 async def test_what_was_written_is_read_and_survives_closing(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "intern.db"
     with anyio.fail_after(5):
-        async with await Database.open(path, schema=NOTES) as db:
+        async with await SqliteDatabase.open(path, schema=NOTES) as db:
             await db.write(partial(add, "one"))
             assert await db.read(texts) == ["one"]
-        async with await Database.open(path, schema=NOTES) as db:
+        async with await SqliteDatabase.open(path, schema=NOTES) as db:
             assert await db.read(texts) == ["one"]
 
 
@@ -62,7 +62,7 @@ async def test_work_that_fails_undoes_itself_and_nothing_else(tmp_path: Path) ->
     gate = Gate()
     raised: list[Exception] = []
 
-    async def broken(db: Database, error: Exception) -> None:
+    async def broken(db: SqliteDatabase, error: Exception) -> None:
         def work(tx: Transaction) -> None:
             add("half", tx)
             raise error
@@ -73,7 +73,7 @@ async def test_work_that_fails_undoes_itself_and_nothing_else(tmp_path: Path) ->
         raised.append(error)
 
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db", schema=NOTES) as db:
             async with anyio.create_task_group() as tg:
                 tg.start_soon(db.write, gate.hold)
                 await gate.is_reached()  # so that the rest shares one commit
@@ -91,7 +91,7 @@ async def test_work_that_fails_undoes_itself_and_nothing_else(tmp_path: Path) ->
 
 async def test_wrong_sql_is_a_bug_and_not_a_knowledge_error(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db", schema=NOTES) as db:
             with pytest.raises(apsw.SQLError):
                 await db.write(lambda tx: tx.run("insert into nowhere values (1)"))
             with pytest.raises(apsw.ConstraintError):
@@ -102,7 +102,7 @@ async def test_wrong_sql_is_a_bug_and_not_a_knowledge_error(tmp_path: Path) -> N
 
 async def test_work_that_ends_the_transaction_is_told_and_the_writer_goes_on(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db", schema=NOTES) as db:
             with pytest.raises(apsw.SQLError):
                 await db.write(lambda tx: tx.rows("rollback"))
             await db.write(partial(add, "next"))
@@ -113,7 +113,7 @@ async def test_many_writers_at_once_share_few_commits(tmp_path: Path) -> None:
     gate = Gate()
     commits: list[int] = []
 
-    async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db", schema=NOTES) as db:
         with anyio.fail_after(5):
             await db.write(partial(count_commits, commits))
             commits.clear()
@@ -139,7 +139,7 @@ def count_commits(commits: list[int], tx: Transaction) -> None:
 async def test_a_group_has_a_largest_size(tmp_path: Path) -> None:
     gate = Gate()
     commits: list[int] = []
-    async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
+    async with await SqliteDatabase.open(tmp_path / "intern.db", schema=NOTES) as db:
         with anyio.fail_after(10):
             await db.write(partial(count_commits, commits))
             commits.clear()
@@ -156,7 +156,7 @@ async def test_a_group_has_a_largest_size(tmp_path: Path) -> None:
 async def test_a_cancelled_writer_harms_nobody(tmp_path: Path) -> None:
     gate = Gate()
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db", schema=NOTES) as db:
             async with anyio.create_task_group() as tg:
                 tg.start_soon(db.write, gate.hold)
                 await gate.is_reached()
@@ -181,7 +181,7 @@ def names_in(folder: Path) -> list[str]:
 async def test_closing_finishes_what_is_queued_and_takes_no_more(tmp_path: Path) -> None:
     gate = Gate()
     with anyio.fail_after(5):
-        db = await Database.open(tmp_path / "intern.db", schema=NOTES)
+        db = await SqliteDatabase.open(tmp_path / "intern.db", schema=NOTES)
         async with anyio.create_task_group() as tg:
             tg.start_soon(db.write, gate.hold)
             await gate.is_reached()
@@ -196,13 +196,13 @@ async def test_closing_finishes_what_is_queued_and_takes_no_more(tmp_path: Path)
         with pytest.raises(RuntimeError, match="closed"):
             await db.read(texts)
         assert names_in(tmp_path) == ["intern.db"], "the last to close tidies the WAL"
-        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as again:
+        async with await SqliteDatabase.open(tmp_path / "intern.db", schema=NOTES) as again:
             assert await again.read(texts) == ["queued"]
 
 
 async def test_readers_cannot_write_and_see_one_moment(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db", schema=NOTES) as db:
             gate = Gate()
 
             def twice(tx: Transaction) -> tuple[list[str], list[str]]:
@@ -230,8 +230,8 @@ async def test_tables_that_cannot_be_made_leave_an_empty_file(tmp_path: Path) ->
     path = tmp_path / "intern.db"
     with anyio.fail_after(5):
         with pytest.raises(apsw.SQLError):
-            await Database.open(path, schema=f"{NOTES}; drop table notes; drop table nowhere")
-        async with await Database.open(path, schema=NOTES) as db:
+            await SqliteDatabase.open(path, schema=f"{NOTES}; drop table notes; drop table nowhere")
+        async with await SqliteDatabase.open(path, schema=NOTES) as db:
             assert await db.read(texts) == []
 
 
@@ -244,13 +244,13 @@ async def test_another_schema_is_refused_by_file_and_numbers(tmp_path: Path, ver
         other.pragma("user_version", version)
     said = rf"intern\.db has schema {version}, and this intern knows schema {SCHEMA_VERSION} only"
     with anyio.fail_after(5), pytest.raises(KnowledgeError, match=said):
-        await Database.open(path)
+        await SqliteDatabase.open(path)
 
 
 async def test_the_schema_is_made_once(tmp_path: Path) -> None:
     with anyio.fail_after(5):
         for _ in range(2):
-            async with await Database.open(tmp_path / "intern.db") as db:
+            async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
                 assert await db.read(lambda tx: tx.row("pragma user_version")) == (SCHEMA_VERSION,)
                 assert await db.read(lambda tx: tx.row("pragma journal_mode")) == ("wal",)
                 assert await db.write(lambda tx: tx.row("pragma synchronous")) == (2,)
@@ -260,19 +260,19 @@ async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "intern.db"
     path.write_bytes(b"this was a database once " * 1000)
     with anyio.fail_after(5), pytest.raises(KnowledgeError, match=r"intern\.db is damaged"):
-        await Database.open(path)
+        await SqliteDatabase.open(path)
 
 
 async def test_damage_found_while_reading_is_a_knowledge_error(tmp_path: Path) -> None:
     path = tmp_path / "intern.db"
     with anyio.fail_after(5):
-        async with await Database.open(path, schema=NOTES) as db:
+        async with await SqliteDatabase.open(path, schema=NOTES) as db:
             for n in range(200):
                 await db.write(partial(add, f"{n}" * 100))
         data = bytearray(path.read_bytes())
         data[8192:] = b"\xff" * (len(data) - 8192)
         path.write_bytes(data)
-        async with await Database.open(path, schema=NOTES) as db:
+        async with await SqliteDatabase.open(path, schema=NOTES) as db:
             with pytest.raises(KnowledgeError, match="damaged"):
                 await db.read(texts)
             with pytest.raises(KnowledgeError, match="damaged"):
@@ -284,15 +284,15 @@ async def test_a_place_where_nothing_can_be_written_is_named(tmp_path: Path) -> 
     (tmp_path / "folder" / "intern.db").mkdir(parents=True)
     with anyio.fail_after(5):
         with pytest.raises(KnowledgeError, match="file cannot be made"):
-            await Database.open(tmp_path / "file" / "intern.db")
+            await SqliteDatabase.open(tmp_path / "file" / "intern.db")
         with pytest.raises(KnowledgeError, match=r"intern\.db cannot be opened"):
-            await Database.open(tmp_path / "folder" / "intern.db")
+            await SqliteDatabase.open(tmp_path / "folder" / "intern.db")
 
 
 async def test_a_file_that_another_program_holds_is_named(tmp_path: Path) -> None:
     path = tmp_path / "intern.db"
     with anyio.fail_after(20):
-        async with await Database.open(path, schema=NOTES) as db:
+        async with await SqliteDatabase.open(path, schema=NOTES) as db:
             other: Any = apsw.Connection(str(path))
             await db.write(lambda tx: tx.rows("pragma busy_timeout = 1"))
             other.execute("begin immediate")
@@ -306,7 +306,7 @@ async def test_a_file_that_another_program_holds_is_named(tmp_path: Path) -> Non
 
 async def test_a_full_disk_fails_each_caller_and_later_writes_go_on(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", schema=NOTES) as db:
+        async with await SqliteDatabase.open(tmp_path / "intern.db", schema=NOTES) as db:
             await db.write(lambda tx: tx.rows("pragma max_page_count = 10"))
             with pytest.raises(KnowledgeError, match="no space is left"):
                 await db.write(partial(add, "x" * 100_000))
@@ -352,7 +352,7 @@ async def test_every_acknowledged_row_survives_a_sigkill(tmp_path: Path, anyio_b
     acknowledged = await anyio.to_thread.run_sync(write_until_killed, path, anyio_backend)
     assert len(acknowledged) >= 200
     with anyio.fail_after(5):
-        async with await Database.open(path, schema=NOTES) as db:
+        async with await SqliteDatabase.open(path, schema=NOTES) as db:
             kept = {row[0] for row in await db.read(lambda tx: tx.rows("select id from notes"))}
             assert await db.read(lambda tx: tx.row("pragma integrity_check")) == ("ok",)
     assert acknowledged <= kept
@@ -379,8 +379,8 @@ async def test_a_database_bound_to_a_community_reads_and_writes_what_is_its_own(
     insert = "insert into notes (n, community, text) values (?, :community, '? :community ' || ?)"
     select = "select text from notes where n = ? and community = :community"
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db", schema=schema) as db:
-            other = db.of("other")
+        async with await SqliteDatabase.open(tmp_path / "intern.db", schema=schema) as db:
+            other = db.for_community("other")
             await db.run(insert, (1, "own"))
 
             def write(tx: Transaction) -> None:
@@ -393,5 +393,5 @@ async def test_a_database_bound_to_a_community_reads_and_writes_what_is_its_own(
             def second(tx: Transaction) -> list[str]:
                 return tx.texts(select, (2,))
 
-            assert await anyio.to_thread.run_sync(db.look, second) == []
-            assert await anyio.to_thread.run_sync(other.look, second) == ["? :community more"]
+            assert await anyio.to_thread.run_sync(db.read_blocking, second) == []
+            assert await anyio.to_thread.run_sync(other.read_blocking, second) == ["? :community more"]

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Capture, CapturedPair, Turn
-from intern.stores.archive import Archive, Erased
-from intern.stores.blocks import format_raw, without_blocks
+from intern.stores.archive import Archive, ArchiveErasure
+from intern.stores.blocks import format_pair_block, remove_blocks
 from tests.examples import examples
 from tests.fakes import HandClock, KilledError, MortalDisk
 
@@ -67,23 +67,23 @@ def test_a_message_leaves_every_capture_that_held_it_and_all_else_stays_to_the_b
         tmp_path, capture("1", "2"), capture("8", "9", conversation="thread_8"), capture("1", "2", "msg_3")
     )
     before = bytes_of(tmp_path)
-    assert archive.erase(ids("2", "3")) == Erased(captures=2, gone=0, messages=3)
+    assert archive.erase(ids("2", "3")) == ArchiveErasure(captures=2, gone=0, messages=3)
 
     for opened in (archive, Archive(tmp_path)):
-        assert list(opened.after(None)) == [less(first, "2"), other, less(fuller, "2", "msg_3")]
-        assert opened.get(fuller.qa_id) == opened.latest_of(first.conversation_id) == less(fuller, "2", "msg_3")
-        assert opened.conversations_of(MessageId("2")) == ()
-        assert opened.conversations_of(MessageId("1")) == ("thread_1",)
+        assert list(opened.pairs_after(None)) == [less(first, "2"), other, less(fuller, "2", "msg_3")]
+        assert opened.get(fuller.qa_id) == opened.latest_capture(first.conversation_id) == less(fuller, "2", "msg_3")
+        assert opened.find_conversations(MessageId("2")) == ()
+        assert opened.find_conversations(MessageId("1")) == ("thread_1",)
     assert bytes_of(tmp_path)["2026-W06.txt"] == before["2026-W06.txt"]
-    assert archive.erase(ids("2", "3")) == Erased()
+    assert archive.erase(ids("2", "3")) == ArchiveErasure()
 
 
 def test_a_pair_of_which_nothing_is_left_disappears_and_so_does_its_empty_week(tmp_path: Path) -> None:
     archive, [_, other] = archive_of(tmp_path, capture("1", "2"), capture("8", "9", conversation="thread_8"))
-    assert archive.erase(ids("1", "2")) == Erased(captures=1, gone=1, messages=2)
-    assert list(archive.after(None)) == list(Archive(tmp_path).after(None)) == [other]
+    assert archive.erase(ids("1", "2")) == ArchiveErasure(captures=1, gone=1, messages=2)
+    assert list(archive.pairs_after(None)) == list(Archive(tmp_path).pairs_after(None)) == [other]
     assert list(bytes_of(tmp_path)) == ["2026-W06.txt"]
-    assert archive.latest_of(ConversationId("thread_1")) is None
+    assert archive.latest_capture(ConversationId("thread_1")) is None
 
 
 def test_a_week_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_week_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     week = sum(map(len, bytes_of(tmp_path).values()))
     tracemalloc.start()
     try:
-        assert archive.erase(ids("5")) == Erased(captures=1, messages=1)
+        assert archive.erase(ids("5")) == ArchiveErasure(captures=1, messages=1)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -105,25 +105,28 @@ def test_a_week_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
 
 def test_a_pair_that_does_not_tell_whose_turn_is_whose_goes_as_a_whole(tmp_path: Path) -> None:
     archive, _ = archive_of(tmp_path, replace(capture("1", "2"), message_ids=(MessageId("1"),), author_ids=()))
-    assert archive.erase(ids("1")) == Erased(captures=1, gone=1, messages=1)
+    assert archive.erase(ids("1")) == ArchiveErasure(captures=1, gone=1, messages=1)
     assert len(archive) == 0
 
 
 def test_a_damaged_piece_goes_where_it_names_the_message_and_stays_where_it_does_not(tmp_path: Path) -> None:
     archive, [pair] = archive_of(tmp_path, capture("8", "9"))
-    torn = [format_raw(replace(pair, message_ids=(MessageId(each),), author_ids=()))[:-3] for each in ("1001", "1005")]
+    torn = [
+        format_pair_block(replace(pair, message_ids=(MessageId(each),), author_ids=()))[:-3]
+        for each in ("1001", "1005")
+    ]
     file = tmp_path / "2026-W05.txt"
     file.write_text(file.read_text() + "\n".join(torn) + "\n")
     with capture_logs():
-        assert archive.erase(ids("1001")) == Erased(damaged=1)
+        assert archive.erase(ids("1001")) == ArchiveErasure(damaged=1)
     assert torn[0] not in file.read_text()
     assert torn[1] in file.read_text()
-    assert list(archive.after(None)) == [pair]
+    assert list(archive.pairs_after(None)) == [pair]
 
 
 def test_who_reads_meanwhile_goes_on_with_what_is_left(tmp_path: Path) -> None:
     archive, pairs = archive_of(tmp_path, capture("1", "2"), capture("3", "4"), capture("5", "6"))
-    reader = archive.after(None)
+    reader = archive.pairs_after(None)
     assert next(reader) == pairs[0]
     archive.erase(ids("1", "2", "3"))
     assert list(reader) == [less(pairs[1], "3"), pairs[2]]
@@ -145,8 +148,8 @@ def test_a_disk_that_refuses_leaves_old_weeks_whole_and_the_next_call_does_the_r
     archive = Archive(tmp_path, files=MortalDisk(5, error=lambda: PermissionError(13, "Permission denied")))
     with pytest.raises(KnowledgeError, match="could not be written"):
         archive.erase(ids("2"))
-    assert list(archive.after(None)) == [less(pairs[0], "2"), pairs[1]]
-    assert Archive(tmp_path).erase(ids("2")) == Erased(captures=1, messages=1)
+    assert list(archive.pairs_after(None)) == [less(pairs[0], "2"), pairs[1]]
+    assert Archive(tmp_path).erase(ids("2")) == ArchiveErasure(captures=1, messages=1)
 
 
 def test_killed_at_any_step_each_week_is_the_old_or_the_new_one_and_the_next_call_ends_it(tmp_path: Path) -> None:
@@ -160,11 +163,11 @@ def test_killed_at_any_step_each_week_is_the_old_or_the_new_one_and_the_next_cal
             archive.erase(ids("1"))
         except KilledError:
             killed = True
-            found = list(Archive(folder).after(None))
+            found = list(Archive(folder).pairs_after(None))
             assert all(each in {old[n], new[n]} for n, each in enumerate(found))
             assert len(found) == len(old)
             Archive(folder).erase(ids("1"))
-        assert list(Archive(folder).after(None)) == new
+        assert list(Archive(folder).pairs_after(None)) == new
         assert b"text 1." not in b"".join(bytes_of(folder).values())
         if not killed:
             break
@@ -187,7 +190,7 @@ def test_what_is_left_is_every_other_message_under_the_same_ids(held: list[list[
         archive.erase(ids(*doomed))
         expected = [left for pair in pairs if (left := less(pair, *doomed)).turns]
         expected = [replace(left, author_ids=left.author_ids if any(left.author_ids) else ()) for left in expected]
-        assert list(archive.after(None)) == list(Archive(Path(folder)).after(None)) == expected
+        assert list(archive.pairs_after(None)) == list(Archive(Path(folder)).pairs_after(None)) == expected
         assert archive.append(capture("99")).timestamp > max(
             (pair.timestamp for pair in pairs), default=NOW.replace(year=1)
         )
@@ -195,5 +198,5 @@ def test_what_is_left_is_every_other_message_under_the_same_ids(held: list[list[
 
 def test_pieces_of_any_file_can_be_left_out() -> None:
     data = b"text before\n--- QA ---\nid: one\n\n--- QA ---\nid: two\nUser: \xc3"
-    assert without_blocks(data, lambda piece: b"one" in piece) == b"text before\n--- QA ---\nid: two\nUser: \xc3"
-    assert without_blocks(data, lambda _: True) == b""
+    assert remove_blocks(data, lambda piece: b"one" in piece) == b"text before\n--- QA ---\nid: two\nUser: \xc3"
+    assert remove_blocks(data, lambda _: True) == b""

@@ -16,13 +16,13 @@ from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.core.ids import FactId, MessageId, NuggetId
-from intern.core.records import Applied, FactDecision, NewFact, RefusedFact, RepeatedFact, UpdatedFact
-from intern.search.finding import terms_of
+from intern.core.records import AppliedExtraction, FactDecision, NewFact, RefusedFact, RepeatedFact, UpdatedFact
+from intern.search.finding import split_search_terms
 from intern.stores.database import Database
 from intern.stores.sqlite import facts as facts_module, store as store_module
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.word_matches import any_of
+from intern.stores.sqlite.word_matches import match_any
 from tests.engines import ON_SQLITE, open_database
 from tests.fakes import HandClock
 from tests.stores.taught import at, conversation, fact, nugget, outcome, said
@@ -71,16 +71,16 @@ async def test_an_outcome_is_kept_whole_with_what_the_log_says_of_it(tmp_path: P
             conversation(1, 5), [new("a", PORT, 1, 5, "7480"), RefusedFact(reason="secret")], [nugget("n", 1)]
         )
         applied = await stores.log.apply(taught)
-        assert applied == Applied(facts_extracted=1, nuggets_extracted=1, refused=("secret",))
-        assert await stores.nuggets.of_conversation(conversation(1).id) == (nugget("n", 1),)
-        [link] = await stores.facts.history(FactId("a"))
+        assert applied == AppliedExtraction(facts_extracted=1, nuggets_extracted=1, refused=("secret",))
+        assert await stores.nuggets.read_for_conversation(conversation(1).id) == (nugget("n", 1),)
+        [link] = await stores.facts.read_chain(FactId("a"))
         assert link.fact == fact("a", PORT, 5)
         assert link.occurrences == (said("a", 1, 5, snippet="7480"),)
-        entry = await stores.log.entry(conversation(1).id)
+        entry = await stores.log.read_entry(conversation(1).id)
         assert entry is not None
         assert (entry.content_hash, entry.model_used, entry.error) == ("hash 1", "tiny", None)
         assert (entry.facts_extracted, entry.nuggets_extracted, entry.extracted_at) == (1, 1, at(10_000))
-        assert await stores.log.conversation(conversation(1).id) == conversation(1, 5)
+        assert await stores.log.read_conversation(conversation(1).id) == conversation(1, 5)
 
 
 async def test_of_an_outcome_that_cannot_be_kept_nothing_is(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_of_an_outcome_that_cannot_be_kept_nothing_is(tmp_path: Path) -> N
         twice = [new("a", PORT, 1, 5), new("a", NEW_PORT, 1, 5)]
         with pytest.raises(Exception, match=r"(?i:unique)"):
             await stores.log.apply(outcome(conversation(1, 5), twice, [nugget("n", 1)]))
-        assert await stores.log.entry(conversation(1).id) is None
+        assert await stores.log.read_entry(conversation(1).id) is None
         assert await names(stores.facts, ALL) == []
         assert await stores.nuggets.all() == ()
 
@@ -106,7 +106,7 @@ async def test_what_changed_since_it_was_decided_is_refused(tmp_path: Path) -> N
             ],
         )
         applied = await stores.log.apply(late)
-        assert applied == Applied(refused=("retired_id", "retired_id", "unknown_id"))
+        assert applied == AppliedExtraction(refused=("retired_id", "retired_id", "unknown_id"))
         assert await names(stores.facts, ALL) == ["a"]
 
 
@@ -116,8 +116,8 @@ async def test_a_repetition_that_is_refused_by_then_leaves_its_fact_unsaid_and_t
         await stores.log.apply(outcome(conversation(2, 3), [update("b", NEW_PORT, 2, 3, "a")]))
         late = RepeatedFact(occurrence=said("a", 1, 5))
         assert (await stores.log.apply(outcome(conversation(1, 5), [late]))).refused == ("retired_id",)
-        assert [link.fact.id for link in await stores.facts.history(FactId("b"))] == ["b"]
-        assert await stores.facts.history(FactId("a")) == ()
+        assert [link.fact.id for link in await stores.facts.read_chain(FactId("b"))] == ["b"]
+        assert await stores.facts.read_chain(FactId("a")) == ()
 
 
 async def test_reading_a_conversation_again_replaces_what_it_taught(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ async def test_reading_a_conversation_again_replaces_what_it_taught(tmp_path: Pa
         assert [each.id for each in await stores.nuggets.all()] == ["m"]
         assert await names(stores.facts) == ["b"]
         assert await names(stores.facts, ALL) == ["b"]
-        [stays] = await stores.facts.history(FactId("b"))
+        [stays] = await stores.facts.read_chain(FactId("b"))
         assert (stays.fact.occurrence_count, stays.fact.first_seen_at) == (1, at(6))
         assert [each.is_withdrawn for each in stays.occurrences] == [False]
 
@@ -145,8 +145,8 @@ async def test_withdrawing_an_update_brings_back_what_it_had_replaced(tmp_path: 
         await stores.log.withdraw([conversation(2).id])
         assert await names(stores.facts) == ["a"]
         assert await stores.nuggets.all() == ()
-        assert await stores.log.entry(conversation(2).id) is None
-        assert await stores.log.conversation(conversation(2).id) is None
+        assert await stores.log.read_entry(conversation(2).id) is None
+        assert await stores.log.read_conversation(conversation(2).id) is None
         believed = [
             [each.id for each in await stores.facts.all(FactFilter(as_of=at(minute)))]
             for minute in (0, 1, 2, 9_999, 10_000)
@@ -170,11 +170,11 @@ async def test_forgetting_leaves_no_trace_of_a_conversation_on_disk(tmp_path: Pa
         still = RepeatedFact(occurrence=said("c", 2, 2, snippet=f"off to {secret}", id_="still"))
         await stores.log.apply(outcome(conversation(2, 2), [still]))
         assert await names(stores.facts, ALL) == ["a", "c", "d"]
-        assert await stores.log.holding([MessageId("msg_21")]) == (conversation(2).id,)
+        assert await stores.log.find_conversations([MessageId("msg_21")]) == (conversation(2).id,)
         await stores.log.forget([MessageId("21")])
         assert await names(stores.facts, ALL) == ["a", "d"]
-        assert [link.fact.id for link in await stores.facts.history(FactId("d"))] == ["a", "d"]
-        assert await stores.log.entry(conversation(2).id) is None
+        assert [link.fact.id for link in await stores.facts.read_chain(FactId("d"))] == ["a", "d"]
+        assert await stores.log.read_entry(conversation(2).id) is None
         await stores.db.scrub()
         assert await stores.db.read(lambda db: db.rows("pragma foreign_key_check")) == []
         assert secret.encode() not in on_disk(tmp_path)
@@ -186,7 +186,7 @@ async def test_a_fact_that_others_said_too_outlives_forgetting_without_the_snipp
         await stores.log.apply(outcome(conversation(1, 1), [new("a", PORT, 1, 1, "mine")]))
         await stores.log.apply(outcome(conversation(2, 2), [RepeatedFact(occurrence=said("a", 2, 2, snippet="yours"))]))
         await stores.log.forget([MessageId("12")])
-        [link] = await stores.facts.history(FactId("a"))
+        [link] = await stores.facts.read_chain(FactId("a"))
         assert [each.context_snippet for each in link.occurrences] == ["yours"]
         assert (link.fact.occurrence_count, link.fact.first_seen_at) == (1, at(2))
 
@@ -206,12 +206,12 @@ async def test_the_log_tells_a_failure_from_nothing_to_learn(tmp_path: Path) -> 
         await stores.log.apply(outcome(conversation(1, 1)))
         for _ in range(2):
             await stores.log.log_failure(conversation(2, 1), model_used="tiny", error="cut off", next_at=at(10_010))
-        nothing, failed = [await stores.log.entry(conversation(n).id) for n in (1, 2)]
+        nothing, failed = [await stores.log.read_entry(conversation(n).id) for n in (1, 2)]
         assert nothing is not None
         assert failed is not None
         assert (nothing.error, nothing.facts_extracted) == (None, 0)
         assert (failed.error, failed.attempts, failed.next_at) == ("cut off", 2, at(10_010))
-        assert await stores.log.failed() == (failed,)
+        assert await stores.log.list_failed() == (failed,)
         changed = replace(conversation(2, 1), content_hash="another")
         assert (await stores.log.log_failure(changed, model_used="tiny", error="no", next_at=None)).attempts == 1
 
@@ -227,22 +227,22 @@ async def test_a_failure_leaves_what_was_learned_before(tmp_path: Path) -> None:
 
 async def test_a_position_is_where_it_was_moved_to(tmp_path: Path) -> None:
     async with opened(tmp_path) as stores:
-        assert await stores.log.position("extractor") is None
-        await stores.log.move("extractor", "17")
-        await stores.log.move("extractor", "18")
-        assert await stores.log.position("extractor") == "18"
+        assert await stores.log.read_position("extractor") is None
+        await stores.log.save_position("extractor", "17")
+        await stores.log.save_position("extractor", "18")
+        assert await stores.log.read_position("extractor") == "18"
 
 
 async def test_secret_facts_are_shown_to_nobody_who_does_not_ask_for_them(tmp_path: Path) -> None:
     async with opened(tmp_path) as stores:
         hidden = NewFact(fact=fact("s", "The password is hunter2.", 1, visibility="secret"), occurrence=said("s", 1, 1))
         await stores.log.apply(outcome(conversation(1, 1), [hidden]))
-        match, facts = any_of(terms_of("password").words), stores.facts
+        match, facts = match_any(split_search_terms("password").words), stores.facts
         assert await facts.all(FactFilter()) == ()
         assert await facts.search_facts(match, FactFilter(active=None), 10) == ()
         assert await facts.search_facts(None, FactFilter(), 10, holding=["password"]) == ()
         assert await facts.all(FactFilter(as_of=at(5))) == ()
-        assert await facts.beginning("s") == ()
+        assert await facts.find_by_prefix("s") == ()
         assert await names(facts, FactFilter(secret=True)) == ["s"]
         assert [each.id for each in await facts.search_facts(match, FactFilter(secret=True), 10)] == ["s"]
 
@@ -253,9 +253,9 @@ async def test_facts_are_found_by_words_and_inside_of_scripts_without_spaces(tmp
         await stores.log.apply(outcome(conversation(1, 1), taught))
 
         async def found(text: str) -> list[str]:
-            terms = terms_of(text)
+            terms = split_search_terms(text)
             hits = await stores.facts.search_facts(
-                any_of(terms.words), FactFilter(), 10, holding=[*terms.grams, *terms.short]
+                match_any(terms.words), FactFilter(), 10, holding=[*terms.grams, *terms.short]
             )
             return [each.id for each in hits]
 
@@ -273,7 +273,7 @@ async def test_facts_are_found_as_they_are_after_every_change(tmp_path: Path) ->
         await stores.db.write(lambda db: db.run("update facts set content = 'Nadia prefers coffee.' where id = 'd'"))
         await stores.db.scrub()
         for word, expected in (("tea", []), ("coffee", ["d"]), ("Omar", [])):
-            found = await stores.facts.search_facts(any_of([word]), FactFilter(), 10)
+            found = await stores.facts.search_facts(match_any([word]), FactFilter(), 10)
             assert [each.id for each in found] == expected
 
 
@@ -284,7 +284,7 @@ async def test_a_search_among_many_facts_reads_those_that_match(tmp_path: Path) 
         await stores.log.apply(outcome(conversation(1, 1), taught))
         tracemalloc.start()
         try:
-            [found] = await stores.facts.search_facts(any_of(["123"]), FactFilter(), 50)
+            [found] = await stores.facts.search_facts(match_any(["123"]), FactFilter(), 50)
             _, most = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -303,7 +303,7 @@ async def test_words_of_a_fact_that_is_forgotten_or_reworded_stay_nowhere_on_dis
         for n, each in enumerate(taught, 1):
             await stores.log.apply(outcome(conversation(n, 1), [each]))
         await stores.log.forget([MessageId("11")])
-        await stores.facts.judge(
+        await stores.facts.apply_rules(
             lambda each: replace(each, content="Nadia is back.", summary="") if each.id == "b" else each
         )
         await stores.db.write(
@@ -344,8 +344,8 @@ async def test_text_that_a_column_cannot_hold_is_kept_as_far_as_it_can_be(tmp_pa
 async def test_nuggets_are_found_by_the_beginning_of_their_id(tmp_path: Path) -> None:
     async with opened(tmp_path) as stores:
         await stores.log.apply(outcome(conversation(1, 1), [], [nugget("ab1", 1), nugget("ab2", 1), nugget("c%", 1)]))
-        assert [each.id for each in await stores.nuggets.beginning("AB")] == ["ab1", "ab2"]
-        assert [each.id for each in await stores.nuggets.beginning("%")] == []
+        assert [each.id for each in await stores.nuggets.find_by_prefix("AB")] == ["ab1", "ab2"]
+        assert [each.id for each in await stores.nuggets.find_by_prefix("%")] == []
 
 
 async def test_tens_of_thousands_of_rows_are_read_beside_the_event_loop(
@@ -364,7 +364,7 @@ async def test_tens_of_thousands_of_rows_are_read_beside_the_event_loop(
                 module, "msgspec", SimpleNamespace(convert=converted, json=msgspec.json, structs=msgspec.structs)
             )
         assert len(await stores.facts.all(ALL)) == 1
-        assert set(await stores.facts.states()) == {"a"}
+        assert set(await stores.facts.read_states()) == {"a"}
         assert set(await stores.nuggets.stamps()) == {"n", "m"}
         assert [each.id for each in await stores.nuggets.all("FACT", limit=1)] == ["m"]
         assert await stores.nuggets.count() == 2

@@ -15,13 +15,13 @@ from hypothesis import example, given, settings, strategies as st
 
 from intern.core.ids import FactId, MessageId
 from intern.core.records import Fact, RefusedFact, Visibility
-from intern.facts.reconciling import Proposal, decide
+from intern.facts.reconciling import FactProposal, decide_proposals
 from intern.facts.visibility import FactOptions
-from intern.search.finding import terms_of
+from intern.search.finding import split_search_terms
 from intern.stores.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.word_matches import any_of
+from intern.stores.sqlite.word_matches import match_any
 from tests.engines import open_database
 from tests.examples import examples
 from tests.fakes import HandClock
@@ -127,7 +127,7 @@ async def _live_through(folder: Path, steps: Sequence[Step]) -> None:
     with fail_after(60):
         clock = HandClock(at(1000))
         async with await open_database(folder / "intern.db") as db:
-            story = Story(db.of(f"story {next(_stories)}"), clock)
+            story = Story(db.for_community(f"story {next(_stories)}"), clock)
             for step in steps:
                 clock.turn(minutes=1)
                 await story.take(step)
@@ -167,18 +167,20 @@ class Story:
         facts, where = await self._all(), conversation(step.conversation, step.minutes)
         proposals = [self._proposal(each, facts) for each in step.said]
         named = [name for each in proposals for name in (each.duplicate_of, each.supersedes) if name]
-        known = await self._facts.known_for(where, [each.content for each in proposals], named)
-        decisions = decide(proposals, where, known, FactOptions(keep_secret=True), new_id=lambda: next(self._ids))
+        known = await self._facts.read_known_facts(where, [each.content for each in proposals], named)
+        decisions = decide_proposals(
+            proposals, where, known, FactOptions(keep_secret=True), new_id=lambda: next(self._ids)
+        )
         now = self._clock.now()
         applied = await self._log.apply(outcome(where, decisions, minutes=(now - at(0)).seconds // 60))
         refused = [each.reason for each in decisions if isinstance(each, RefusedFact)]
         assert list(applied.refused) == refused, "what was decided holds a moment later"
         self._told.learn(where, decisions, now)
 
-    def _proposal(self, said: Said, facts: Sequence[Fact]) -> Proposal:
+    def _proposal(self, said: Said, facts: Sequence[Fact]) -> FactProposal:
         fact = self._nth(facts, said.link)
         name = fact.id if fact is not None else "nobody"
-        return Proposal(
+        return FactProposal(
             category="technical",
             content=CONTENTS[said.content],
             visibility=said.visibility,
@@ -201,7 +203,7 @@ class Story:
             assert {fact.id for fact in believed} == self._told.believed(at(minute)), minute
         for content in {fact.content for fact in facts.values()}:
             found = await self._facts.search_facts(
-                any_of(terms_of(content).words), FactFilter(active=None, secret=True), 100
+                match_any(split_search_terms(content).words), FactFilter(active=None, secret=True), 100
             )
             alike = {fact.id for fact in facts.values() if fact.content == content}
             assert alike <= {each.id for each in found}
@@ -221,7 +223,7 @@ class Story:
 
     async def _occurrences_are_counted(self, facts: dict[FactId, Fact]) -> None:
         for fact in facts.values():
-            history = await self._facts.history(fact.id)
+            history = await self._facts.read_chain(fact.id)
             assert [link.fact for link in history if link.fact.id == fact.id] == [fact]
             assert [link.fact.supersedes for link in history] == [None, *(link.fact.id for link in history[:-1])]
             said = next(link.occurrences for link in history if link.fact.id == fact.id)

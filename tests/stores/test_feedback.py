@@ -26,14 +26,14 @@ async def test_each_person_has_one_vote_on_each_answer_and_the_latest_counts(tmp
             await store.vote(FIRST, ALICE, up=True)
             await store.vote(FIRST, ALICE, up=True)
             await store.vote(FIRST, BOB, up=True)
-            assert await store.of(FIRST) == Votes(up=2)
+            assert await store.read_votes(FIRST) == Votes(up=2)
             await store.vote(FIRST, BOB, up=False)
             await store.vote(SECOND, BOB, up=False)
         async with await open_database(path) as db:
             store = FeedbackStore(db, clock=clock)
-            assert await store.of(FIRST) == Votes(up=1, down=1)
-            assert await store.of(MessageId("12")) == Votes()
-            assert await store.of() == Votes(up=1, down=2)
+            assert await store.read_votes(FIRST) == Votes(up=1, down=1)
+            assert await store.read_votes(MessageId("12")) == Votes()
+            assert await store.read_votes() == Votes(up=1, down=2)
 
 
 async def test_when_somebody_made_up_their_mind_is_kept(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from intern.stores.library import (
     CachedSource,
     IndexCache,
     content_hash,
-    folded,
+    flatten_description,
     format_index,
     is_source_id,
     parse_index,
@@ -74,7 +74,9 @@ def test_reading_gives_back_what_was_written_whatever_it_says(descriptions: dict
     text = format_index(IndexEntry(source_id, description) for source_id, description in descriptions.items())
     read = parse_index(text.encode().decode())
     assert {e.source_id: e.description for e in read} == {
-        source_id: folded(description) for source_id, description in descriptions.items() if is_source_id(source_id)
+        source_id: flatten_description(description)
+        for source_id, description in descriptions.items()
+        if is_source_id(source_id)
     }
     assert len(read) == len({e.source_id for e in read}), "nothing was forged"
     assert format_index(read) == text

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from intern.stores.database import Database
-from intern.stores.sqlite.work import Job, JobOutcome, Jobs
+from intern.stores.sqlite.work import Job, JobOutcome, JobQueue
 from tests.engines import open_database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
@@ -22,14 +22,14 @@ async def db(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def jobs(db: Database) -> Jobs:
-    return Jobs(db)
+def jobs(db: Database) -> JobQueue:
+    return JobQueue(db)
 
 
-async def test_a_job_goes_from_one_process_to_another_and_its_result_back(jobs: Jobs, tmp_path: Path) -> None:
+async def test_a_job_goes_from_one_process_to_another_and_its_result_back(jobs: JobQueue, tmp_path: Path) -> None:
     with anyio.fail_after(5):
         async with await open_database(tmp_path / "intern.db") as other:
-            asker = Jobs(other)
+            asker = JobQueue(other)
             asked = await asker.submit("capture", b"\x00\xff", "k")
             assert await asker.result(asked) is None
             assert await jobs.claim() == Job(id=asked, kind="capture", key="k", payload=b"\x00\xff")
@@ -38,7 +38,7 @@ async def test_a_job_goes_from_one_process_to_another_and_its_result_back(jobs: 
             assert await asker.result(asked) == JobOutcome(result=b"done", error=None, exit_code=0)
 
 
-async def test_an_equal_job_that_waits_is_not_asked_for_twice(jobs: Jobs) -> None:
+async def test_an_equal_job_that_waits_is_not_asked_for_twice(jobs: JobQueue) -> None:
     with anyio.fail_after(5):
         first = await jobs.submit("index", b"", "all")
         assert await jobs.submit("index", b"", "all") == first
@@ -50,7 +50,7 @@ async def test_an_equal_job_that_waits_is_not_asked_for_twice(jobs: Jobs) -> Non
         assert await jobs.submit("index", b"", "all") != first, "work that has begun may have missed what changed since"
 
 
-async def test_jobs_are_claimed_in_order_and_each_but_once(jobs: Jobs) -> None:
+async def test_jobs_are_claimed_in_order_and_each_but_once(jobs: JobQueue) -> None:
     claimed: list[str] = []
 
     async def claim() -> None:
@@ -70,7 +70,7 @@ async def test_jobs_are_claimed_in_order_and_each_but_once(jobs: Jobs) -> None:
     assert sorted(claimed) == [f"{n:02}" for n in range(2, 20)]
 
 
-async def test_a_failure_tells_its_error_and_exit_code(jobs: Jobs) -> None:
+async def test_a_failure_tells_its_error_and_exit_code(jobs: JobQueue) -> None:
     with anyio.fail_after(5):
         asked = await jobs.submit("index", b"", "all")
         await jobs.claim()
@@ -79,7 +79,7 @@ async def test_a_failure_tells_its_error_and_exit_code(jobs: Jobs) -> None:
         assert await jobs.result(asked) == JobOutcome(result=None, error="the folder is gone", exit_code=2)
 
 
-async def test_what_a_dead_process_claimed_is_done_by_the_next(jobs: Jobs) -> None:
+async def test_what_a_dead_process_claimed_is_done_by_the_next(jobs: JobQueue) -> None:
     with anyio.fail_after(5):
         asked = await jobs.submit("index", b"", "all")
         again = await jobs.submit("regenerate", b"", "all")
@@ -89,7 +89,7 @@ async def test_what_a_dead_process_claimed_is_done_by_the_next(jobs: Jobs) -> No
         assert [await claimed_id(jobs), await claimed_id(jobs)] == [asked, again]
 
 
-async def test_a_job_that_ends_its_process_three_times_fails(jobs: Jobs) -> None:
+async def test_a_job_that_ends_its_process_three_times_fails(jobs: JobQueue) -> None:
     with anyio.fail_after(5):
         asked = await jobs.submit("index", b"", "all")
         for reclaimed in (1, 1, 0):
@@ -104,7 +104,7 @@ async def test_a_job_that_ends_its_process_three_times_fails(jobs: Jobs) -> None
 
 
 @pytest.mark.parametrize("kind", ["capture", "import"])
-async def test_messages_are_not_kept_once_their_job_has_ended(jobs: Jobs, db: Database, kind: str) -> None:
+async def test_messages_are_not_kept_once_their_job_has_ended(jobs: JobQueue, db: Database, kind: str) -> None:
     with anyio.fail_after(5):
         done, failed = await jobs.submit(kind, b"a secret", "1"), await jobs.submit(kind, b"a secret", "2")
         await jobs.claim()
@@ -120,7 +120,7 @@ async def payloads(db: Database) -> list[object]:
     return [payload for (payload,) in await db.read(lambda tx: tx.rows("select payload from jobs order by id"))]
 
 
-async def test_only_the_latest_outcomes_are_kept(jobs: Jobs, db: Database) -> None:
+async def test_only_the_latest_outcomes_are_kept(jobs: JobQueue, db: Database) -> None:
     with anyio.fail_after(10):
         waiting = await jobs.submit("index", b"", "waits for ever")
         await db.write(
@@ -135,12 +135,12 @@ async def test_only_the_latest_outcomes_are_kept(jobs: Jobs, db: Database) -> No
         assert await jobs.result(waiting) is None
 
 
-async def test_an_id_that_was_never_given_is_a_bug(jobs: Jobs) -> None:
+async def test_an_id_that_was_never_given_is_a_bug(jobs: JobQueue) -> None:
     with anyio.fail_after(5), pytest.raises(LookupError):
         await jobs.result(1)
 
 
-async def claimed_id(jobs: Jobs) -> int:
+async def claimed_id(jobs: JobQueue) -> int:
     job = await jobs.claim()
     assert job is not None
     return job.id

@@ -11,8 +11,8 @@ import pytest
 from anyio import fail_after
 from structlog.testing import capture_logs
 
-from intern.sources.files import SkippedFile, noteworthy
-from intern.stores.sqlite.maintenance import LeftOut, LeftOutKind, LeftOutStore
+from intern.sources.files import SkippedFile, drop_hidden_files
+from intern.stores.sqlite.maintenance import LeftOutKind, SkippedSource, SkippedSourceStore
 from tests.engines import ON_SQLITE, open_database
 from tests.fakes import HandClock
 
@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 BIG, LATIN = SkippedFile("big.md", "it is too big"), SkippedFile("latin.md", "it is not UTF-8 text")
 
 
-async def logged(store: LeftOutStore, kind: LeftOutKind, *skipped: SkippedFile) -> Sequence[Any]:
+async def logged(store: SkippedSourceStore, kind: LeftOutKind, *skipped: SkippedFile) -> Sequence[Any]:
     with capture_logs() as log:
-        await store.keep(kind, skipped)
+        await store.save(kind, skipped)
     assert {each["log_level"] for each in log} <= {"warning"}
     return [(each["event"], each["source_id"], each["reason"]) for each in log]
 
@@ -34,7 +34,7 @@ async def test_each_is_logged_once_and_again_for_another_reason_after_it_was_wel
     with fail_after(5):
         for _ in range(2):
             async with await open_database(tmp_path / "intern.db") as db:
-                store = LeftOutStore(db, clock=HandClock())
+                store = SkippedSourceStore(db, clock=HandClock())
                 big, latin = (("document_left_out", *each) for each in (BIG, LATIN))
                 assert await logged(store, "document", BIG, LATIN) == [big, latin]
                 assert await logged(store, "document", LATIN, BIG) == []
@@ -54,27 +54,27 @@ async def test_all_are_kept_with_the_time_since_when_for_a_reason_and_nothing_is
     began = clock.now()
     with fail_after(5):
         async with await open_database(tmp_path / "intern.db") as db:
-            store = LeftOutStore(db, clock=clock)
-            await store.keep("document", [BIG, LATIN])
-            await store.keep("link", [SkippedFile("links.txt:2", "no address")])
+            store = SkippedSourceStore(db, clock=clock)
+            await store.save("document", [BIG, LATIN])
+            await store.save("link", [SkippedFile("links.txt:2", "no address")])
             version = await db.read(lambda tx: tx.row("pragma data_version"))
             clock.turn(hours=1)
-            await store.keep("document", [LATIN, BIG])
-            await LeftOutStore(db, clock=clock).keep("document", [LATIN, BIG])
+            await store.save("document", [LATIN, BIG])
+            await SkippedSourceStore(db, clock=clock).save("document", [LATIN, BIG])
             assert await db.read(lambda tx: tx.row("pragma data_version")) == version
-            await store.keep("document", [BIG, LATIN._replace(reason="it is empty")])
+            await store.save("document", [BIG, LATIN._replace(reason="it is empty")])
             assert await store.all() == (
-                LeftOut("document", "big.md", "it is too big", began),
-                LeftOut("document", "latin.md", "it is empty", began + timedelta(hours=1)),
-                LeftOut("link", "links.txt:2", "no address", began),
+                SkippedSource("document", "big.md", "it is too big", began),
+                SkippedSource("document", "latin.md", "it is empty", began + timedelta(hours=1)),
+                SkippedSource("link", "links.txt:2", "no address", began),
             )
-            await store.keep("document", [])
+            await store.save("document", [])
             assert [each.kind for each in await store.all()] == ["link"]
 
 
 def test_hidden_and_temporary_files_are_missed_by_nobody() -> None:
     skipped = [SkippedFile(path, "why") for path in (".git", "a/.b.md", "a/b.md~", "#c.md#", "~$d.docx")]
-    assert noteworthy([*skipped, BIG]) == [BIG]
+    assert drop_hidden_files([*skipped, BIG]) == [BIG]
 
 
 async def test_a_folder_of_pictures_does_not_flood_the_log_and_secrets_of_the_list_stand_in_neither(
@@ -83,11 +83,11 @@ async def test_a_folder_of_pictures_does_not_flood_the_log_and_secrets_of_the_li
     key = "sk-proj-" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY"
     with fail_after(5):
         async with await open_database(tmp_path / "intern.db") as db:
-            store = LeftOutStore(db, clock=HandClock())
+            store = SkippedSourceStore(db, clock=HandClock())
             with capture_logs() as log:
-                await store.keep("document", [SkippedFile(f"{n:03}.png", "no document") for n in range(120)])
+                await store.save("document", [SkippedFile(f"{n:03}.png", "no document") for n in range(120)])
             assert (len(log), log[-1]["event"], log[-1]["more"]) == (51, "documents_left_out", 70)
             with capture_logs() as log:
-                await store.keep("link", [SkippedFile("links.txt:1", f"'ftp://x/?key={key}': no address")])
+                await store.save("link", [SkippedFile("links.txt:1", f"'ftp://x/?key={key}': no address")])
             assert key not in str(log) + str(await store.all())
             assert len(await store.all()) == 121

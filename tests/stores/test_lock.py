@@ -16,14 +16,14 @@ from intern.stores.files import FolderLock
 
 def test_a_second_writer_is_told_who_the_first_is_and_what_to_do(tmp_path: Path) -> None:
     with FolderLock(tmp_path / "data") as first:
-        assert first.held
+        assert first.is_held
         first.acquire()
         second = FolderLock(tmp_path / "data")
         with pytest.raises(FolderBusyError, match=rf"data is in use by process {os.getpid()}; stop that first"):
             second.acquire()
-        assert not second.held
+        assert not second.is_held
     with second:
-        assert second.held
+        assert second.is_held
 
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from anyio import fail_after
 
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.progress import heard_by
+from intern.core.progress import send_progress_to
 from intern.stores.database import Database as AnyDatabase, Transaction
-from intern.stores.sqlite.database import SCHEMA, Database
-from intern.stores.sqlite.moving import erase, move
+from intern.stores.sqlite.database import SCHEMA, SqliteDatabase
+from intern.stores.sqlite.moving import copy_community, erase_community
 from tests.engines import open_database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
@@ -73,7 +73,7 @@ def _value(place: tuple[str, str], kind: str, n: int, parents: dict[tuple[str, s
 
 async def fill(db: AnyDatabase, many: int = MANY) -> None:
     def work(tx: Transaction) -> None:
-        if isinstance(db, Database):
+        if isinstance(db, SqliteDatabase):
             tx.run("pragma defer_foreign_keys = 1")
         for statement, rows in filled(db.community, many):
             tx.run_each(statement, rows)
@@ -95,24 +95,27 @@ async def everything(db: AnyDatabase) -> dict[str, list[tuple[Any, ...]]]:
 async def test_each_row_of_each_table_is_copied_to_either_engine_and_back(tmp_path: Path) -> None:
     with fail_after(60):
         async with (
-            await Database.open(tmp_path / "one.db") as one,
+            await SqliteDatabase.open(tmp_path / "one.db") as one,
             await open_database(tmp_path / "two.db") as two,
-            await Database.open(tmp_path / "three.db") as three,
+            await SqliteDatabase.open(tmp_path / "three.db") as three,
         ):
             await fill(one)
             before = await everything(one)
-            moved = await move(one, two)
+            moved = await copy_community(one, two)
             assert moved == sum(map(len, before.values()))
             assert await everything(two) == before
-            assert await move(two, three) == moved
+            assert await copy_community(two, three) == moved
             assert await everything(three) == before
 
 
 async def test_rows_that_come_later_are_numbered_after_those_that_were_moved(tmp_path: Path) -> None:
     with fail_after(30):
-        async with await Database.open(tmp_path / "one.db") as one, await open_database(tmp_path / "two.db") as two:
+        async with (
+            await SqliteDatabase.open(tmp_path / "one.db") as one,
+            await open_database(tmp_path / "two.db") as two,
+        ):
             await fill(one, 3)
-            await move(one, two)
+            await copy_community(one, two)
             largest = await two.number("select max(rid) from attachment_texts where community = :community")
             await two.run(
                 "insert into attachment_texts (community, message_id, attachment_id, text)"
@@ -124,12 +127,15 @@ async def test_rows_that_come_later_are_numbered_after_those_that_were_moved(tmp
 
 async def test_a_database_that_holds_something_is_not_moved_to(tmp_path: Path) -> None:
     with fail_after(30):
-        async with await Database.open(tmp_path / "one.db") as one, await open_database(tmp_path / "two.db") as two:
+        async with (
+            await SqliteDatabase.open(tmp_path / "one.db") as one,
+            await open_database(tmp_path / "two.db") as two,
+        ):
             await fill(one, 2)
             await fill(two, 1)
             before = await everything(two)
             with pytest.raises(ConfigError, match="holds communities already"):
-                await move(one, two)
+                await copy_community(one, two)
             assert await everything(two) == before
 
 
@@ -137,16 +143,16 @@ async def test_a_database_that_holds_something_is_not_moved_to(tmp_path: Path) -
 async def test_no_row_of_an_erased_community_is_left_and_each_of_another_is(tmp_path: Path) -> None:
     with fail_after(30):
         async with await open_database(tmp_path / "one.db") as db:
-            one, other = db.of("one"), db.of("other")
+            one, other = db.for_community("one"), db.for_community("other")
             await fill(one, 3)
             await one.run("insert into identities (community, id) values (:community, 'x')")
             before = await everything(one)
             assert await everything(other) == {table: [] for table in before}
-            assert await erase(other) == 0
+            assert await erase_community(other) == 0
             assert await everything(one) == before
-            assert await erase(one) == sum(map(len, before.values())) + 1
+            assert await erase_community(one) == sum(map(len, before.values())) + 1
             assert not any((await everything(one)).values())
-            assert await erase(one) == 0
+            assert await erase_community(one) == 0
 
 
 async def test_a_move_that_fails_midway_leaves_nothing(tmp_path: Path) -> None:
@@ -157,8 +163,11 @@ async def test_a_move_that_fails_midway_leaves_nothing(tmp_path: Path) -> None:
             raise KnowledgeError("the disk is full")
 
     with fail_after(30):
-        async with await Database.open(tmp_path / "one.db") as one, await open_database(tmp_path / "two.db") as two:
+        async with (
+            await SqliteDatabase.open(tmp_path / "one.db") as one,
+            await open_database(tmp_path / "two.db") as two,
+        ):
             await fill(one, 2)
-            with heard_by(full), pytest.raises(KnowledgeError, match="the disk is full"):
-                await move(one, two)
+            with send_progress_to(full), pytest.raises(KnowledgeError, match="the disk is full"):
+                await copy_community(one, two)
             assert not any((await everything(two)).values())

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import Button
 from intern.stores.database import Database
-from intern.stores.sqlite.outbox import Outbox, Part, Post, nonce_of
+from intern.stores.sqlite.outbox import Outbox, Post, PostPart, make_nonce
 from tests import samples
 from tests.engines import open_database
 from tests.fakes import HandClock
@@ -46,14 +46,14 @@ async def test_all_parts_are_on_disk_before_the_first_post(tmp_path: Path, clock
                 samples.reply(QUESTION, CHANNEL, "new_thread"), ["one", "two\0\n``` ü"]
             )
         async with await open_database(tmp_path / "intern.db") as db:
-            assert await Outbox(db, clock=clock).unfinished() == (begun,)
+            assert await Outbox(db, clock=clock).list_unfinished() == (begun,)
     assert begun == Post(
         question_id=QUESTION,
         channel_id=CHANNEL,
         target="new_thread",
         parts=(
-            Part(n=0, text="one", nonce=nonce_of(QUESTION, 0)),
-            Part(n=1, text="two\0\n``` ü", nonce=nonce_of(QUESTION, 1)),
+            PostPart(n=0, text="one", nonce=make_nonce(QUESTION, 0)),
+            PostPart(n=1, text="two\0\n``` ü", nonce=make_nonce(QUESTION, 1)),
         ),
         changed_at=clock.now(),
         covers=(QUESTION,),
@@ -76,13 +76,13 @@ async def test_a_post_becomes_a_word_in_its_place_and_keeps_what_it_is_for(ledge
             ["one", "two"],
         )
         clock.turn(minutes=7)
-        word = await ledger.replaced(QUESTION, ["Not here."], reason="refused", in_place=True)
+        word = await ledger.replace_with_notice(QUESTION, ["Not here."], reason="refused", in_place=True)
         assert await ledger.get(earlier) == word
     assert word == Post(
         question_id=QUESTION,
         channel_id=CHANNEL,
         target="in_place",
-        parts=(Part(n=0, text="Not here.", nonce=nonce_of(QUESTION, 0)),),
+        parts=(PostPart(n=0, text="Not here.", nonce=make_nonce(QUESTION, 0)),),
         changed_at=clock.now(),
         thread_id=CHANNEL,
         reason="refused",
@@ -104,9 +104,9 @@ async def test_progress_is_remembered_with_its_time(ledger: Outbox, clock: HandC
     with anyio.fail_after(5):
         await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread"), ["one", "two"])
         clock.turn(seconds=1)
-        await ledger.thread_made(QUESTION, ChannelId(QUESTION))
+        await ledger.save_thread(QUESTION, ChannelId(QUESTION))
         clock.turn(seconds=1)
-        await ledger.part_sent(QUESTION, 0, MessageId("7"))
+        await ledger.save_sent_part(QUESTION, 0, MessageId("7"))
         post = await ledger.get(QUESTION)
     assert post is not None
     assert post.thread_id == ChannelId(QUESTION)
@@ -124,9 +124,9 @@ async def test_only_open_posts_are_unfinished_oldest_first(ledger: Outbox) -> No
     with anyio.fail_after(5):
         for question in ("9", "10", "8", "11"):
             await ledger.begin(samples.reply(MessageId(question), CHANNEL, "new_thread"), ["one"])
-        await ledger.finished(MessageId("10"))
-        await ledger.dropped(MessageId("8"), "the team has answered")
-        assert [post.question_id for post in await ledger.unfinished()] == ["9", "11"]
+        await ledger.mark_finished(MessageId("10"))
+        await ledger.mark_dropped(MessageId("8"), "the team has answered")
+        assert [post.question_id for post in await ledger.list_unfinished()] == ["9", "11"]
         dropped = await ledger.get(MessageId("8"))
         assert dropped is not None
         assert (dropped.state, dropped.reason) == ("dropped", "the team has answered")
@@ -137,19 +137,19 @@ async def test_a_thread_counts_as_answered_once_the_whole_reply_stands_in_it(led
     thread = ChannelId("77")
     with anyio.fail_after(5):
         await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread"), ["one"])
-        await ledger.thread_made(QUESTION, thread)
-        await ledger.part_sent(QUESTION, 0, MessageId("7"))
-        assert not await ledger.answered_in(thread)
-        await ledger.finished(QUESTION)
-        assert await ledger.answered_in(thread)
-        assert not await ledger.answered_in(CHANNEL), "the channel around the thread is not ours"
+        await ledger.save_thread(QUESTION, thread)
+        await ledger.save_sent_part(QUESTION, 0, MessageId("7"))
+        assert not await ledger.has_answer_in(thread)
+        await ledger.mark_finished(QUESTION)
+        assert await ledger.has_answer_in(thread)
+        assert not await ledger.has_answer_in(CHANNEL), "the channel around the thread is not ours"
 
 
 async def test_a_notice_does_not_make_a_thread_answered(ledger: Outbox) -> None:
     with anyio.fail_after(5):
         await ledger.begin(samples.reply(QUESTION, CHANNEL, "in_place", notice=True), ["I don't know"])
-        await ledger.finished(QUESTION)
-        assert not await ledger.answered_in(CHANNEL)
+        await ledger.mark_finished(QUESTION)
+        assert not await ledger.has_answer_in(CHANNEL)
 
 
 async def test_all_that_a_resend_needs_is_on_disk(tmp_path: Path, clock: HandClock) -> None:
@@ -161,7 +161,7 @@ async def test_all_that_a_resend_needs_is_on_disk(tmp_path: Path, clock: HandClo
                 ["one"],
             )
         async with await open_database(tmp_path / "intern.db") as db:
-            [post] = await Outbox(db, clock=clock).unfinished()
+            [post] = await Outbox(db, clock=clock).list_unfinished()
     assert (post.notice, post.buttons, post.mention_role) == (True, buttons, "42")
 
 
@@ -171,19 +171,19 @@ async def test_every_message_that_a_post_is_for_has_that_post(ledger: Outbox) ->
         begun = await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread", covers=[other, QUESTION]), ["one"])
         assert await ledger.get(other) == begun
         assert await ledger.begin(samples.reply(other, CHANNEL, "new_thread"), ["another"]) == begun
-        assert not await ledger.done_with(other)
-        await ledger.finished(QUESTION)
-        assert await ledger.done_with(other)
-        assert await ledger.done_with(QUESTION)
-        assert not await ledger.done_with(MessageId("7"))
+        assert not await ledger.is_done(other)
+        await ledger.mark_finished(QUESTION)
+        assert await ledger.is_done(other)
+        assert await ledger.is_done(QUESTION)
+        assert not await ledger.is_done(MessageId("7"))
 
 
 async def test_a_post_that_is_recalled_never_began(ledger: Outbox) -> None:
     other = MessageId("1399999999999999999")
     with anyio.fail_after(5):
-        await ledger.recalled(QUESTION)
+        await ledger.delete_unsent(QUESTION)
         await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread", covers=[other]), ["one"])
-        await ledger.recalled(QUESTION)
+        await ledger.delete_unsent(QUESTION)
         assert await ledger.get(QUESTION) is None
         assert await ledger.get(other) is None
         anew = await ledger.begin(samples.reply(other, CHANNEL, "new_thread", covers=[QUESTION, other]), ["both"])
@@ -201,7 +201,7 @@ async def test_a_post_takes_the_place_of_those_for_a_part_of_its_question_that_n
         begun = await ledger.begin(
             samples.reply(QUESTION, CHANNEL, "new_thread", covers=[first, second, QUESTION]), ["all"]
         )
-        assert await ledger.unfinished() == (begun,)
+        assert await ledger.list_unfinished() == (begun,)
         assert set(begun.covers) == {first, second, QUESTION}
 
 
@@ -212,13 +212,13 @@ async def test_a_post_that_somebody_may_have_seen_keeps_its_messages(ledger: Out
         await ledger.begin(samples.reply(second, CHANNEL, "new_thread", covers=[first, second]), ["one"])
         match ending:
             case "thread made":
-                await ledger.thread_made(second, ChannelId(second))
+                await ledger.save_thread(second, ChannelId(second))
             case "part sent":
-                await ledger.part_sent(second, 0, MessageId("7"))
+                await ledger.save_sent_part(second, 0, MessageId("7"))
             case "finished":
-                await ledger.finished(second)
+                await ledger.mark_finished(second)
             case _:
-                await ledger.dropped(second, "team_answered")
+                await ledger.mark_dropped(second, "team_answered")
         older = await ledger.get(second)
         begun = await ledger.begin(
             samples.reply(QUESTION, CHANNEL, "new_thread", covers=[first, second, QUESTION]), ["all"]
@@ -231,19 +231,19 @@ async def test_what_never_began_cannot_go_on(ledger: Outbox) -> None:
     with anyio.fail_after(5):
         assert await ledger.get(QUESTION) is None
         with pytest.raises(LookupError):
-            await ledger.finished(QUESTION)
+            await ledger.mark_finished(QUESTION)
         await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread"), ["one"])
         with pytest.raises(LookupError):
-            await ledger.part_sent(QUESTION, 1, MessageId("7"))
+            await ledger.save_sent_part(QUESTION, 1, MessageId("7"))
 
 
 @given(st.text(), st.integers(min_value=0, max_value=10_000))
 def test_a_nonce_fits_discord_and_stays_the_same(question: str, n: int) -> None:
-    nonce = nonce_of(MessageId(question.encode("utf-8", "replace").decode()), n)
-    assert nonce == nonce_of(MessageId(question.encode("utf-8", "replace").decode()), n)
+    nonce = make_nonce(MessageId(question.encode("utf-8", "replace").decode()), n)
+    assert nonce == make_nonce(MessageId(question.encode("utf-8", "replace").decode()), n)
     assert 1 <= len(nonce) <= 25
     assert nonce.isascii()
 
 
 def test_nonces_tell_parts_and_questions_apart() -> None:
-    assert len({nonce_of(MessageId(q), n) for q in ("1", "11", "1/1") for n in (0, 1, 11)}) == 9
+    assert len({make_nonce(MessageId(q), n) for q in ("1", "11", "1/1") for n in (0, 1, 11)}) == 9

@@ -15,7 +15,7 @@ from intern.core.flow import CaptureRequest
 from intern.core.ids import ConversationId, MessageId
 from intern.core.messages import Attachment, ChatMessage
 from intern.settings.loading import load_settings
-from intern.stores.sqlite.work import PendingCapture, PendingCaptures, without_messages
+from intern.stores.sqlite.work import PendingCapture, PendingCaptures, trim_request
 from tests.engines import open_database
 from tests.examples import examples
 from tests.fakes import HandClock
@@ -51,7 +51,7 @@ async def opened(folder: Path, archive: Archive | None = None) -> AsyncGenerator
 
 
 async def all_of(pending: PendingCaptures) -> list[PendingCapture]:
-    found = [await pending.get(rid) for rid in await pending.waiting()]
+    found = [await pending.get(rid) for rid in await pending.list_waiting()]
     return [each for each in found if each is not None]
 
 
@@ -64,7 +64,7 @@ async def test_what_waits_is_kept_without_secrets(tmp_path: Path) -> None:
     secret = SECRETS["ghp"]
     asked, taught = (replace(each, text=f"{each.text} {secret.text}") for each in (ASKED, TAUGHT))
     async with await open_database(tmp_path / "intern.db") as db:
-        mask = load_settings(environ={}).kb.masked
+        mask = load_settings(environ={}).kb.mask_text
         pending = PendingCaptures(db, clock=HandClock(), conversations_of=Archive().conversations_of, mask=mask)
         await pending.add(capture_request(asked, taught))
         assert [f"{each.text} [masked github_token]" for each in (ASKED, TAUGHT)] == [
@@ -82,8 +82,8 @@ async def test_a_capture_waits_across_a_restart_without_what_it_settles(tmp_path
         assert await requests(pending) == [asked]
         assert pending.holds(TAUGHT.id)
         assert not pending.holds(LATER.id)
-        assert await pending.holding(TAUGHT.id) == [asked]
-        assert await pending.holding(LATER.id) == []
+        assert await pending.find_requests(TAUGHT.id) == [asked]
+        assert await pending.find_requests(LATER.id) == []
 
 
 async def test_a_newer_capture_joins_the_one_of_its_conversation_and_its_messages_win(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_a_newer_capture_joins_the_one_of_its_conversation_and_its_message
     async with opened(tmp_path) as pending:
         await pending.add(capture_request(ASKED, TAUGHT))
         [first] = await all_of(pending)
-        assert await pending.join(capture_request(edited, AGAIN, LATER))
+        assert await pending.join_waiting(capture_request(edited, AGAIN, LATER))
         [second] = await all_of(pending)
     assert second.request.messages == (ASKED, edited, LATER, AGAIN)
     assert (second.id, second.version > first.version) == (first.id, True)
@@ -99,9 +99,9 @@ async def test_a_newer_capture_joins_the_one_of_its_conversation_and_its_message
 
 async def test_what_belongs_to_nothing_that_waits_does_not_join(tmp_path: Path) -> None:
     async with opened(tmp_path) as pending:
-        assert not await pending.join(capture_request(LATER, AGAIN))
+        assert not await pending.join_waiting(capture_request(LATER, AGAIN))
         await pending.add(capture_request(ASKED, TAUGHT))
-        assert not await pending.join(capture_request(LATER, AGAIN, conversation="reply_3"))
+        assert not await pending.join_waiting(capture_request(LATER, AGAIN, conversation="reply_3"))
         assert len(await requests(pending)) == 1
 
 
@@ -120,7 +120,7 @@ async def test_an_archived_conversation_that_shares_a_message_stays_itself(tmp_p
     archive.known[ASKED.id] = (ConversationId("reply_0"),)
     async with opened(tmp_path, archive) as pending:
         await pending.add(capture_request(ASKED, TAUGHT, conversation="thread_9"))
-        assert not await pending.join(capture_request(ASKED, conversation="reply_0"))
+        assert not await pending.join_waiting(capture_request(ASKED, conversation="reply_0"))
         assert len(await requests(pending)) == 1
 
 
@@ -128,7 +128,7 @@ async def test_a_capture_that_changed_while_it_was_archived_goes_on_waiting(tmp_
     async with opened(tmp_path) as pending:
         await pending.add(capture_request(ASKED, TAUGHT))
         [waits] = await all_of(pending)
-        await pending.join(capture_request(LATER, AGAIN))
+        await pending.join_waiting(capture_request(LATER, AGAIN))
         assert not await pending.finish(waits.id, waits.version)
         [waits] = await all_of(pending)
         assert await pending.finish(waits.id, waits.version)
@@ -151,8 +151,8 @@ async def test_only_failures_of_the_model_itself_are_counted(tmp_path: Path) -> 
     async with opened(tmp_path) as pending:
         await pending.add(capture_request(ASKED, TAUGHT))
         [waits] = await all_of(pending)
-        await pending.failed(waits.id, "away\ud800", again_in=timedelta(minutes=1), by_model=False)
-        await pending.failed(waits.id, "nonsense", again_in=timedelta(minutes=1), by_model=True)
+        await pending.save_failure(waits.id, "away\ud800", again_in=timedelta(minutes=1), by_model=False)
+        await pending.save_failure(waits.id, "nonsense", again_in=timedelta(minutes=1), by_model=True)
         [failed] = await all_of(pending)
         assert (failed.attempts, failed.version) == (1, waits.version)
 
@@ -160,13 +160,13 @@ async def test_only_failures_of_the_model_itself_are_counted(tmp_path: Path) -> 
 async def test_a_forgotten_message_leaves_what_waits_and_what_its_image_shows(tmp_path: Path) -> None:
     async with opened(tmp_path) as pending:
         await pending.add(capture_request(ASKED, TAUGHT, LATER))
-        await pending.keep_texts({(ASKED.id, "7"): "An error.", (LATER.id, "8"): "A cat."})
+        await pending.save_texts({(ASKED.id, "7"): "An error.", (LATER.id, "8"): "A cat."})
         await pending.forget([LATER.id, MessageId("999")])
         assert await requests(pending) == [capture_request(ASKED, TAUGHT)]
         assert not pending.holds(LATER.id)
-        assert await pending.texts_of([ASKED.id, LATER.id]) == {(ASKED.id, "7"): "An error."}
-        await pending.keep_texts({(LATER.id, "8"): "A cat.", (TAUGHT.id, "9"): "A log."})  # they were being read
-        assert await pending.texts_of([TAUGHT.id, LATER.id]) == {(TAUGHT.id, "9"): "A log."}
+        assert await pending.read_texts([ASKED.id, LATER.id]) == {(ASKED.id, "7"): "An error."}
+        await pending.save_texts({(LATER.id, "8"): "A cat.", (TAUGHT.id, "9"): "A log."})  # they were being read
+        assert await pending.read_texts([TAUGHT.id, LATER.id]) == {(TAUGHT.id, "9"): "A log."}
         await pending.forget([TAUGHT.id])  # nobody of the team is left
         assert await requests(pending) == []
         assert not pending.holds(ASKED.id)
@@ -186,8 +186,8 @@ async def test_fresh_messages_take_the_place_of_those_that_wait_and_no_other_com
     async with opened(tmp_path) as pending:
         await pending.add(capture_request(ASKED, TAUGHT))
         [waits] = await all_of(pending)
-        await pending.renew(waits.id, [fresh, LATER])
-        await pending.renew(waits.id + 1, [fresh])
+        await pending.update_messages(waits.id, [fresh, LATER])
+        await pending.update_messages(waits.id + 1, [fresh])
         assert await requests(pending) == [capture_request(fresh, TAUGHT)]
 
 
@@ -206,9 +206,9 @@ async def test_what_cannot_be_understood_holds_nobody_up(tmp_path: Path) -> None
         await db.write(lambda tx: tx.run("update pending_captures set request = cast('{}' as blob)"))
     async with opened(tmp_path) as pending:
         await pending.add(capture_request(LATER, AGAIN, conversation="reply_3"))
-        assert len(await pending.waiting()) == 2
+        assert len(await pending.list_waiting()) == 2
         assert await requests(pending) == [capture_request(LATER, AGAIN, conversation="reply_3")]
-        assert await pending.holding(ASKED.id) == []
+        assert await pending.find_requests(ASKED.id) == []
 
 
 async def test_memory_follows_the_disk_whoever_is_cancelled(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ async def test_memory_follows_the_disk_whoever_is_cancelled(tmp_path: Path) -> N
         async with create_task_group() as tg:
             tg.start_soon(pending.add, capture_request(ASKED, TAUGHT))
             tg.cancel_scope.cancel()
-        assert pending.holds(ASKED.id) == bool(await pending.waiting())
+        assert pending.holds(ASKED.id) == bool(await pending.list_waiting())
 
 
 MESSAGES: list[ChatMessage] = [
@@ -242,9 +242,9 @@ def test_no_two_captures_that_wait_share_a_message(parts: list[list[int]], conve
 
 def test_a_request_less_messages_is_none_once_its_question_or_its_answer_is_gone() -> None:
     request = capture_request(ASKED, TAUGHT, LATER)
-    assert without_messages(request, [LATER.id]) == capture_request(ASKED, TAUGHT)
-    assert without_messages(request, [TAUGHT.id]) is None
-    assert without_messages(request, [ASKED.id, LATER.id]) is None
+    assert trim_request(request, [LATER.id]) == capture_request(ASKED, TAUGHT)
+    assert trim_request(request, [TAUGHT.id]) is None
+    assert trim_request(request, [ASKED.id, LATER.id]) is None
     # An edit by itself has one voice from the start.
-    assert without_messages(capture_request(ASKED), [TAUGHT.id]) == capture_request(ASKED)
-    assert without_messages(capture_request(ASKED), [ASKED.id]) is None
+    assert trim_request(capture_request(ASKED), [TAUGHT.id]) == capture_request(ASKED)
+    assert trim_request(capture_request(ASKED), [ASKED.id]) is None

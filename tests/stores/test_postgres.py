@@ -21,9 +21,9 @@ import psycopg
 
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.stores.database import SCHEMA_VERSION, Transaction
-from intern.stores.postgres.connection import PostgresTransaction, explained, with_zero, without_zero
-from intern.stores.postgres.database import Database
-from intern.stores.sqlite.store import as_json
+from intern.stores.postgres.connection import PostgresTransaction, escape_zero_bytes, explain_error, unescape_zero_bytes
+from intern.stores.postgres.database import PostgresDatabase
+from intern.stores.sqlite.store import json_array
 from tests.contracts.database import INSERT, SHARED, Gate
 from tests.engines import ROLE, Opening, Server, serving
 
@@ -54,7 +54,7 @@ async def count(db: Any) -> int:
 async def test_a_statement_without_the_condition_sees_and_changes_nothing_of_others(opening: Opening) -> None:
     with anyio.fail_after(10):
         async with await opening() as db:
-            other = db.of("other")
+            other = db.for_community("other")
             await db.write(partial(add, 1))
             await other.write(partial(add, 2))
             assert await db.texts(ALL) == ["? :community % 1"]
@@ -67,9 +67,9 @@ async def test_a_statement_without_the_condition_sees_and_changes_nothing_of_oth
 
 @given(st.text(st.sampled_from("\0\U0010fffe01ab") | st.characters(codec="utf-8")))
 def test_any_text_reaches_the_server_without_zero_bytes_and_comes_back(text: str) -> None:
-    sent = without_zero(text)
+    sent = escape_zero_bytes(text)
     assert "\0" not in sent
-    assert with_zero(sent) == text
+    assert unescape_zero_bytes(sent) == text
 
 
 async def test_a_text_with_zero_bytes_is_found_in_a_list(opening: Opening) -> None:
@@ -77,7 +77,7 @@ async def test_a_text_with_zero_bytes_is_found_in_a_list(opening: Opening) -> No
     with anyio.fail_after(10):
         async with await opening() as db:
             await db.run("insert into notes (community, n, text) values (:community, 1, ?)", ("a\0",))
-            assert await db.texts(statement, (as_json(["b", "a\0"]),)) == ["a\0"]
+            assert await db.texts(statement, (json_array(["b", "a\0"]),)) == ["a\0"]
 
 
 async def test_each_table_of_a_community_has_the_second_lock(postgres: Server, schema: str) -> None:
@@ -95,7 +95,7 @@ async def test_each_table_of_a_community_has_the_second_lock(postgres: Server, s
 
 async def test_a_database_that_was_restarted_is_used_again(postgres: Server, schema: str) -> None:
     with anyio.fail_after(60):
-        async with await Database.open(postgres.url(schema), schema=SHARED) as db:
+        async with await PostgresDatabase.open(postgres.url(schema), schema=SHARED) as db:
             await db.write(partial(add, 1))
             postgres.end_connections()
             await db.write(partial(add, 2))
@@ -115,7 +115,7 @@ async def test_a_database_that_was_restarted_is_used_again(postgres: Server, sch
 async def test_a_commit_whose_answer_is_lost_takes_effect_once(postgres: Server, schema: str, *, arrived: bool) -> None:
     losses: list[object] = []
 
-    class Losing(Database):
+    class Losing(PostgresDatabase):
         def _commit(self, tx: PostgresTransaction) -> None:
             if losses:
                 super()._commit(tx)
@@ -142,9 +142,9 @@ async def test_a_commit_whose_answer_is_lost_takes_effect_once(postgres: Server,
 async def test_a_commit_that_nobody_knows_of_is_not_repeated(postgres: Server, schema: str) -> None:
     ran: list[int] = []
 
-    class Losing(Database):
-        def _xid_of(self, tx: PostgresTransaction) -> str:
-            super()._xid_of(tx)
+    class Losing(PostgresDatabase):
+        def _read_xid(self, tx: PostgresTransaction) -> str:
+            super()._read_xid(tx)
             return str(1 << 40)  # as of another server
 
         def _commit(self, tx: PostgresTransaction) -> None:
@@ -167,9 +167,9 @@ async def test_a_commit_that_nobody_knows_of_is_not_repeated(postgres: Server, s
 async def test_a_server_that_crashed_meanwhile_is_not_believed_that_a_commit_took_effect(
     postgres: Server, schema: str, *, dies: str
 ) -> None:
-    class Losing(Database):
-        def _xid_of(self, tx: PostgresTransaction) -> str:
-            super()._xid_of(tx)
+    class Losing(PostgresDatabase):
+        def _read_xid(self, tx: PostgresTransaction) -> str:
+            super()._read_xid(tx)
             return committed[0]  # as if the server had given the number away again
 
         def _commit(self, tx: PostgresTransaction) -> None:
@@ -200,7 +200,7 @@ async def test_writers_who_wait_for_each_other_leave_connections_to_readers(open
                 tg.start_soon(db.write, partial(add, n))
             await anyio.wait_all_tasks_blocked()
             assert await count(db) == 0
-            assert await db.of("other").run(INSERT, (1, "x")) == 1
+            assert await db.for_community("other").run(INSERT, (1, "x")) == 1
             gate.opened.set()
 
 
@@ -209,11 +209,11 @@ async def test_however_many_threads_read_their_connections_are_few_and_stay(post
         tx.rows("select pg_sleep(0.02)")
         return tx.number("select pg_backend_pid()")
 
-    async def read(db: Database, seen: set[int]) -> None:
-        seen.add(await anyio.to_thread.run_sync(db.look, looked))
+    async def read(db: PostgresDatabase, seen: set[int]) -> None:
+        seen.add(await anyio.to_thread.run_sync(db.read_blocking, looked))
 
     with anyio.fail_after(20):
-        async with await Database.open(postgres.url(schema), schema=SHARED) as db:
+        async with await PostgresDatabase.open(postgres.url(schema), schema=SHARED) as db:
             rounds = [set[int](), set[int]()]
             for seen in rounds:
                 async with anyio.create_task_group() as tg:
@@ -228,14 +228,14 @@ async def test_one_process_holds_a_community_until_it_ends(opening: Opening) -> 
     with anyio.fail_after(10):
         async with await opening() as db:
             async with await opening() as first:
-                await first.hold()
-                await first.hold()
+                await first.lock_community()
+                await first.lock_community()
                 with pytest.raises(FolderBusyError, match=rf"in use by process {os.getpid()} on .*; stop that first"):
-                    await db.hold()
-                await db.of("other").hold()
+                    await db.lock_community()
+                await db.for_community("other").lock_community()
                 await db.write(partial(add, 1))
                 await first.write(partial(add, 2))
-            await db.hold()
+            await db.lock_community()
             assert await count(db) == 2
 
 
@@ -244,13 +244,13 @@ async def test_a_lost_connection_takes_its_community_again_unless_another_proces
 ) -> None:
     with anyio.fail_after(20):
         async with await opening() as db, await opening() as other:
-            await db.hold()
+            await db.lock_community()
             postgres.end_connections()
             await db.write(partial(add, 1))
             with pytest.raises(FolderBusyError):
-                await other.hold()
+                await other.lock_community()
             postgres.end_connections()
-            await other.hold()
+            await other.lock_community()
             with pytest.raises(FolderBusyError, match="in use by"):
                 await db.write(partial(add, 2))
             assert await count(db) == 1
@@ -260,8 +260,8 @@ async def test_a_connection_that_only_the_server_takes_for_alive_gives_up_its_co
     postgres: Server, schema: str
 ) -> None:
     with anyio.fail_after(20):
-        async with await Database.open(postgres.url(schema), schema=SHARED) as db:
-            await db.hold()
+        async with await PostgresDatabase.open(postgres.url(schema), schema=SHARED) as db:
+            await db.lock_community()
             ours = db._held["default"].connection.fileno()
             alive = os.dup(ours)  # so that the server sees no end of it
             ended, far = socket.socketpair()
@@ -316,9 +316,9 @@ async def test_two_that_lock_each_other_out_both_finish(opening: Opening) -> Non
     with anyio.fail_after(30):
         async with await opening() as db:
             async with anyio.create_task_group() as tg:
-                tg.start_soon(db.of("one").write, partial(write, "a", "b"))
-                tg.start_soon(db.of("two").write, partial(write, "b", "a"))
-            assert [await count(db.of(each)) for each in ("one", "two")] == [1, 1]
+                tg.start_soon(db.for_community("one").write, partial(write, "a", "b"))
+                tg.start_soon(db.for_community("two").write, partial(write, "b", "a"))
+            assert [await count(db.for_community(each)) for each in ("one", "two")] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ async def test_each_trouble_of_the_server_is_one_clear_line(opening: Opening, co
 async def test_an_address_that_does_not_work_is_told_without_its_password(address: str) -> None:
     with anyio.fail_after(10):
         with pytest.raises((KnowledgeError, ConfigError)) as caught:
-            await Database.open(address)
+            await PostgresDatabase.open(address)
         assert "s3cret" not in str(caught.value)
         assert "data.url" in str(caught.value)
 
@@ -372,7 +372,7 @@ async def test_a_server_that_refuses_the_connection_is_no_server_that_is_away(
 ) -> None:
     with anyio.fail_after(20):
         with pytest.raises(KnowledgeError, match=rf"refuses the connection \({said}.*\); check user, pass") as caught:
-            await Database.open(postgres.url(schema).replace(right, wrong))
+            await PostgresDatabase.open(postgres.url(schema).replace(right, wrong))
         assert not any(each in str(caught.value) for each in ("hush", "s3cret", "\n"))
 
 
@@ -380,7 +380,7 @@ async def test_a_server_that_refuses_the_connection_is_no_server_that_is_away(
 @pytest.mark.parametrize("said", ["the database system is starting up", "the database system is shutting down"])
 def test_a_server_that_starts_up_asks_for_patience_and_not_for_another_password(said: str) -> None:
     error = psycopg.OperationalError(f"connection failed: connection to server on socket failed: FATAL:  {said}")
-    told = str(explained("PostgreSQL at db:5432/intern", error))
+    told = str(explain_error("PostgreSQL at db:5432/intern", error))
     assert (said in told, "wait until it takes connections" in told, "password" in told) == (True, True, False)
 
 
@@ -389,15 +389,15 @@ async def test_a_server_that_takes_no_writes_is_read_and_never_written(postgres:
     refused = pytest.raises(KnowledgeError, match=r"cannot be opened for writing; connect to the primary server")
     with anyio.fail_after(20):
         with refused:
-            await Database.open(for_reading, schema=SHARED)
-        async with await Database.open(postgres.url(schema), schema=SHARED) as db:
+            await PostgresDatabase.open(for_reading, schema=SHARED)
+        async with await PostgresDatabase.open(postgres.url(schema), schema=SHARED) as db:
             await db.write(partial(add, 1))
-            async with await Database.open(for_reading, schema=SHARED) as other:
-                for call in (partial(other.write, partial(add, 2)), other.hold):
+            async with await PostgresDatabase.open(for_reading, schema=SHARED) as other:
+                for call in (partial(other.write, partial(add, 2)), other.lock_community):
                     with refused:
                         await call()
                 assert await count(other) == 1
-            await db.hold()
+            await db.lock_community()
 
 
 async def test_a_server_whose_disk_takes_no_more_undoes_all_and_goes_on_with_less() -> None:
@@ -407,8 +407,8 @@ async def test_a_server_whose_disk_takes_no_more_undoes_all_and_goes_on_with_les
     with serving() as small, small.schema() as schema:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         with anyio.fail_after(60):
-            async with await Database.open(small.url(schema), schema=SHARED) as db:
-                await db.hold()
+            async with await PostgresDatabase.open(small.url(schema), schema=SHARED) as db:
+                await db.lock_community()
                 much = [(n, os.urandom(1 << 19).hex()) for n in range(25)]
                 with pytest.raises(KnowledgeError, match=r"failed \(could not extend .*\); read the server's log"):
                     await db.write(lambda tx: tx.run_each(INSERT, much))
@@ -433,7 +433,7 @@ async def test_work_whose_connection_ends_midway_is_done_again_and_takes_effect_
     with anyio.fail_after(20):
         async with await opening() as db:
             if held:
-                await db.hold()
+                await db.lock_community()
             await db.write(work)
             assert await db.texts("select n from notes order by n") == ["2", "10"]
     assert len(ran) == 2

@@ -10,7 +10,7 @@ import pytest
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
 from intern.stores.database import Database
-from intern.stores.sqlite.recordings import Recorded, Recording, RecordingStore, packed
+from intern.stores.sqlite.recordings import NewRecording, RecordingStore, StoredRecording, compress_data
 from tests.engines import open_database
 from tests.fakes import HandClock
 
@@ -27,8 +27,8 @@ async def db(tmp_path: Path) -> AsyncGenerator[Database]:
 
 def recording(
     n: int, *, heard: Collection[str] = (), about: Collection[str] = (), texts: Collection[str] = (), size: int = 100
-) -> Recording:
-    row = Recorded(
+) -> NewRecording:
+    row = StoredRecording(
         kind="answer",
         subject=str(n),
         at=DAY.format(n),
@@ -37,30 +37,30 @@ def recording(
         about=tuple(about),
         texts=tuple(texts),
         size=size,
-        recording=packed(b'{"digest":"%d"}' % n),
+        recording=compress_data(b'{"digest":"%d"}' % n),
     )
     asked = MessageId(str(n))
-    return Recording(row=row, asked=[asked], heard=[asked, *map(MessageId, heard)])
+    return NewRecording(row=row, asked=[asked], heard=[asked, *map(MessageId, heard)])
 
 
-async def kept(db: Database, *recordings: Recording) -> RecordingStore:
+async def kept(db: Database, *recordings: NewRecording) -> RecordingStore:
     store = RecordingStore(db, clock=HandClock())
-    texts = {digest: packed(f"text {digest}".encode()) for each in recordings for digest in each.row.texts}
-    await store.keep(recordings, texts)
+    texts = {digest: compress_data(f"text {digest}".encode()) for each in recordings for digest in each.row.texts}
+    await store.save(recordings, texts)
     return store
 
 
 async def left(store: RecordingStore) -> list[str]:
-    return [each.subject for each in reversed(await store.newest(100))]
+    return [each.subject for each in reversed(await store.list_newest(100))]
 
 
 async def test_a_recording_is_found_by_the_messages_that_it_is_about_alone(db: Database) -> None:
     store = await kept(db, recording(1, heard=["7"]), recording(2, heard=["1"]))
-    (found,) = await store.of("1")
+    (found,) = await store.find_recordings("1")
     assert (found.subject, found.unfit, found.about) == ("1", "", ())
-    assert await store.of("7") == ()
-    assert [each.subject for each in await store.since(DAY.format(2), "answer")] == ["2"]
-    assert await store.since(DAY.format(1), "classify") == ()
+    assert await store.find_recordings("7") == ()
+    assert [each.subject for each in await store.list_since(DAY.format(2), "answer")] == ["2"]
+    assert await store.list_since(DAY.format(1), "classify") == ()
 
 
 async def test_a_recording_is_found_by_its_reply(db: Database) -> None:
@@ -73,7 +73,7 @@ async def test_a_recording_is_found_by_its_reply(db: Database) -> None:
         "insert into post_parts (community, question_id, n, text, nonce, message_id)"
         " values (:community, '1', 0, '', '', '88')"
     )
-    assert [each.subject for each in await store.of("88")] == ["1"]
+    assert [each.subject for each in await store.find_recordings("88")] == ["1"]
 
 
 async def test_forgetting_takes_what_holds_a_message_or_names_a_person_or_a_topic(db: Database) -> None:
@@ -95,9 +95,9 @@ async def test_forgetting_takes_what_holds_a_message_or_names_a_person_or_a_topi
 async def test_a_shared_text_goes_with_the_last_recording_that_names_it(db: Database) -> None:
     store = await kept(db, recording(1, texts=["a", "b"]), recording(2, texts=["b"]))
     both = recording(1, texts=["a", "c", "b"]).row
-    assert await store.texts(both) == {"0": "text a", "2": "text b"}
+    assert await store.read_texts(both) == {"0": "text a", "2": "text b"}
     await store.forget([MessageId("1")], [])
-    assert await store.texts(both) == {"2": "text b"}
+    assert await store.read_texts(both) == {"2": "text b"}
 
 
 async def test_the_oldest_recordings_go_for_their_age_and_for_room(db: Database) -> None:
@@ -107,31 +107,31 @@ async def test_the_oldest_recordings_go_for_their_age_and_for_room(db: Database)
     shared = 4 * 400
     await store.trim(DAY.format(1), 2_500 + shared)
     assert await left(store) == ["4", "5"]
-    assert list(await store.texts(recording(1, texts="12345").row)) == ["3", "4"]
+    assert list(await store.read_texts(recording(1, texts="12345").row)) == ["3", "4"]
 
 
 async def test_another_community_sees_and_loses_nothing(db: Database) -> None:
     store = await kept(db, recording(1, about=["anyone"], texts=["a"]))
-    other = RecordingStore(db.of("other"))
-    assert await other.of("1") == ()
-    (found,) = await store.of("1")
-    assert await other.texts(found) == {}
+    other = RecordingStore(db.for_community("other"))
+    assert await other.find_recordings("1") == ()
+    (found,) = await store.find_recordings("1")
+    assert await other.read_texts(found) == {}
     await other.trim(DAY.format(9), 0)
     await other.forget([MessageId("1")], ["anyone"])
     assert await left(store) == ["1"]
-    assert await store.texts(found) == {"0": "text a"}
+    assert await store.read_texts(found) == {"0": "text a"}
 
 
 async def test_a_recording_that_is_damaged_or_shares_a_damaged_text_is_a_clear_error(db: Database) -> None:
     store = await kept(db, recording(1, texts=["a"]))
-    (found,) = await store.of("1")
+    (found,) = await store.find_recordings("1")
     told = "the recording of 1 cannot be read .*; check the disk, and the database with: intern doctor"
     with pytest.raises(KnowledgeError, match=told):
-        found.read(Recorded)
+        found.unpack(StoredRecording)
     await db.run("update recordings set recording = ? where community = :community", (b"not packed",))
-    await db.run("update recorded_texts set text = ? where community = :community", (packed(b"\xff"),))
-    (found,) = await store.of("1")
+    await db.run("update recorded_texts set text = ? where community = :community", (compress_data(b"\xff"),))
+    (found,) = await store.find_recordings("1")
     with pytest.raises(KnowledgeError, match=told):
-        found.read(Recorded)
+        found.unpack(StoredRecording)
     with pytest.raises(KnowledgeError, match=told):
-        await store.texts(found)
+        await store.read_texts(found)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
-from intern.stores.sqlite.communities import CommunityStore, Registered
+from intern.stores.sqlite.communities import CommunityStore, RegisteredCommunity
 from tests.engines import open_database
 from tests.fakes import HandClock
 
@@ -25,20 +25,20 @@ async def test_a_server_that_comes_back_finds_its_community_as_it_left_it(tmp_pa
     with anyio.fail_after(10):
         async with await open_database(tmp_path / "intern.db") as db:
             store = CommunityStore(db, clock=clock)
-            made, is_new = await store.join(ONE, "Rust & Émile's Café")
+            made, is_new = await store.add_server(ONE, "Rust & Émile's Café")
             assert (made.name, made.title, made.guild_ids) == ("rust-emile-s-cafe", "Rust & Émile's Café", (ONE,))
             assert is_new
-            assert await store.join(ONE, "Rust") == (made, False)
+            assert await store.add_server(ONE, "Rust") == (made, False)
             chose = await store.change(made.name, lambda each: replace(each, chosen={"ai": {"answer_scope": "Rust"}}))
-            left = await store.leave(ONE)
+            left = await store.mark_departed(ONE)
             assert left == replace(chose, state="left", left_at=clock.now())
             clock.turn(days=3)
-            assert await store.leave(ONE) == left
-            assert await store.left_before(clock.now() - timedelta(days=7)) == ()
-            assert await store.left_before(clock.now() - timedelta(days=3)) == (left,)
-            assert await store.join(ONE, "Rust") == (chose, False)
+            assert await store.mark_departed(ONE) == left
+            assert await store.list_departed(clock.now() - timedelta(days=7)) == ()
+            assert await store.list_departed(clock.now() - timedelta(days=3)) == (left,)
+            assert await store.add_server(ONE, "Rust") == (chose, False)
             assert await store.all() == (chose,)
-            assert await store.leave(OTHER) is None
+            assert await store.mark_departed(OTHER) is None
             await store.remove(made.name)
             assert await store.all() == (chose,)
         async with await open_database(tmp_path / "intern.db") as db:
@@ -51,21 +51,21 @@ async def test_a_process_reads_the_communities_of_its_own_shards(tmp_path: Path)
         async with await open_database(tmp_path / "intern.db") as db:
             store = CommunityStore(db, clock=HandClock())
             for n, server in enumerate(servers):
-                await store.join(server, f"On {n}")
-            assert [each.name for each in await store.on_shards({0, 3}, 4)] == ["on-0", "on-3", "on-4", "on-7"]
-            assert await store.on_shards((), 4) == ()
+                await store.add_server(server, f"On {n}")
+            assert [each.name for each in await store.list_on_shards({0, 3}, 4)] == ["on-0", "on-3", "on-4", "on-7"]
+            assert await store.list_on_shards((), 4) == ()
 
 
 async def test_a_suspended_community_stays_suspended_when_its_server_comes_back(tmp_path: Path) -> None:
     with anyio.fail_after(10):
         async with await open_database(tmp_path / "intern.db") as db:
             store = CommunityStore(db, clock=HandClock())
-            made, _ = await store.join(ONE, "One")
+            made, _ = await store.add_server(ONE, "One")
             suspended = await store.change(made.name, lambda each: replace(each, state="suspended"))
-            left = await store.leave(ONE)
+            left = await store.mark_departed(ONE)
             assert left is not None
             assert (left.state, left.left_at is None) == ("suspended", False)
-            assert await store.join(ONE, "One") == (suspended, False)
+            assert await store.add_server(ONE, "One") == (suspended, False)
 
 
 async def test_a_community_whose_data_is_to_be_erased_does_not_come_back_with_its_server(tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ async def test_a_community_whose_data_is_to_be_erased_does_not_come_back_with_it
     with anyio.fail_after(10):
         async with await open_database(tmp_path / "intern.db") as db:
             store = CommunityStore(db, clock=clock)
-            await store.join(ONE, "One")
-            left = await store.leave(ONE)
+            await store.add_server(ONE, "One")
+            left = await store.mark_departed(ONE)
             clock.turn(days=7)
-            assert await store.join(ONE, "One") == (left, False)
+            assert await store.add_server(ONE, "One") == (left, False)
             await store.remove("one")
-            assert (await store.join(ONE, "One"))[1]
+            assert (await store.add_server(ONE, "One"))[1]
 
 
 async def test_names_are_plain_and_given_once(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ async def test_names_are_plain_and_given_once(tmp_path: Path) -> None:
     with anyio.fail_after(10):
         async with await open_database(tmp_path / "intern.db") as db:
             store = CommunityStore(db)
-            names = [(await store.join(GuildId(str(n)), title))[0].name for n, title in enumerate(titles)]
+            names = [(await store.add_server(GuildId(str(n)), title))[0].name for n, title in enumerate(titles)]
     assert names == ["default-2", "gpu", "gpu-2", "etc", "server", "server-2", "x" * 40, "x" * 40 + "-2"]
 
 
@@ -96,33 +96,33 @@ async def test_every_change_shows_in_the_revision_whatever_the_clock_says(tmp_pa
         async with await open_database(tmp_path / "intern.db") as db:
             store, seen = CommunityStore(db, clock=clock), list[tuple[int, int]]()
 
-            def same(each: Registered) -> Registered:
+            def same(each: RegisteredCommunity) -> RegisteredCommunity:
                 return each
 
             seen.append(await store.revision())
-            await store.join(ONE, "one")
+            await store.add_server(ONE, "one")
             seen.append(await store.revision())
             await store.change("one", same)
             seen.append(await store.revision())
             clock.turn(seconds=-60)
             await store.change("one", same)
             seen.append(await store.revision())
-            await store.leave(ONE)
+            await store.mark_departed(ONE)
             await store.remove("one")
-            await store.join(OTHER, "one")
+            await store.add_server(OTHER, "one")
             seen.append(await store.revision())
             assert await CommunityStore(db).revision() == seen[-1]
     assert len(set(seen)) == len(seen)
 
 
 async def test_an_unknown_community_and_work_that_fails_change_nothing(tmp_path: Path) -> None:
-    def broken(_: Registered) -> Registered:
+    def broken(_: RegisteredCommunity) -> RegisteredCommunity:
         raise ConfigError("no such key")
 
     with anyio.fail_after(10):
         async with await open_database(tmp_path / "intern.db") as db:
-            store = CommunityStore(db.of("another"))
-            made, _ = await store.join(ONE, "one")
+            store = CommunityStore(db.for_community("another"))
+            made, _ = await store.add_server(ONE, "one")
             for name, says in (("two", "there is no community 'two'"), ("one", "no such key")):
                 with pytest.raises(ConfigError, match=says):
                     await store.change(name, broken)
@@ -135,6 +135,6 @@ async def test_servers_that_join_at_once_get_a_community_each(tmp_path: Path) ->
     with anyio.fail_after(20):
         async with await open_database(tmp_path / "intern.db") as db, anyio.create_task_group() as tg:
             for n in range(8):
-                tg.start_soon(CommunityStore(db.of(f"of-{n}")).join, GuildId(str(n)), "same")
+                tg.start_soon(CommunityStore(db.for_community(f"of-{n}")).add_server, GuildId(str(n)), "same")
         async with await open_database(tmp_path / "intern.db") as db:
             assert len(await CommunityStore(db).all()) == 8

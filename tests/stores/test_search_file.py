@@ -22,8 +22,8 @@ from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter
 from intern.stores.database import Row
 from intern.stores.sqlite import database, search_index
-from intern.stores.sqlite.documents import Documents
-from intern.stores.sqlite.maintenance import copied
+from intern.stores.sqlite.documents import DocumentStore
+from intern.stores.sqlite.maintenance import copy_database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.examples import examples
 from tests.search.documents import document, opened, vector
@@ -38,22 +38,22 @@ SOME = [
 
 
 async def found(store: SqliteSearchStore, word: str = "ports") -> list[str]:
-    hits, *_ = await store.by_words([word], [], [], ALL, 100)
+    hits, *_ = await store.search_words([word], [], [], ALL, 100)
     return [hit.source_id for hit in hits]
 
 
 async def everything(store: SqliteSearchStore) -> list[list[Row]]:
     """All that the file holds, as rows."""
-    file = await store.current()
+    file = await store.ensure_current()
     return [await file.rows(f"select * from {table} order by 1") for table in ("search_documents", "search_vectors")]
 
 
 async def filled(folder: Path) -> list[list[Row]]:
     async with opened(folder) as (store, _):
-        await store.put(SOME)
-        await store.put_vectors("m", [(each, vector(n)) for n, each in enumerate(SOME[:5])])
-        await store.drop([SourceId("kb:3")])
-        await store.put([replace(SOME[4], text="ports and others")])
+        await store.replace_documents(SOME)
+        await store.store_vectors("m", [(each, vector(n)) for n, each in enumerate(SOME[:5])])
+        await store.delete_sources([SourceId("kb:3")])
+        await store.replace_documents([replace(SOME[4], text="ports and others")])
         return await everything(store)
 
 
@@ -83,19 +83,21 @@ async def test_a_file_that_cannot_be_used_is_made_again_just_as_it_was(tmp_path:
         harm(tmp_path / "search.db")
         async with opened(tmp_path) as (store, _):
             assert await everything(store) == before
-            assert await store.missing("m") == len(SOME) - 1 - 3, "no vector was lost but those of changed texts"
+            assert await store.count_unembedded("m") == len(SOME) - 1 - 3, (
+                "no vector was lost but those of changed texts"
+            )
 
 
 async def test_a_file_that_turns_out_damaged_while_it_is_searched_is_made_again(tmp_path: Path) -> None:
     with fail_after(20):
         async with opened(tmp_path) as (store, _):
-            await store.put(SOME)
+            await store.replace_documents(SOME)
             before = await found(store)
             damage = "delete from search_words_data"
-            await (await store.current()).run(damage)
+            await (await store.ensure_current()).run(damage)
             assert await found(store) == before
-            await (await store.current()).run(damage)
-            await store.put([document("kb:new", "ports")])
+            await (await store.ensure_current()).run(damage)
+            await store.replace_documents([document("kb:new", "ports")])
             assert "kb:new" in await found(store)
 
 
@@ -104,7 +106,7 @@ async def test_the_file_of_another_database_is_not_used(tmp_path: Path) -> None:
     with fail_after(20):
         await filled(here)
         async with opened(there) as (store, _):
-            await store.put([document("kb:theirs", "ports")])
+            await store.replace_documents([document("kb:theirs", "ports")])
         (here / "search.db").replace(there / "search.db")
         async with opened(there) as (store, _):
             assert await found(store) == ["kb:theirs"]
@@ -115,7 +117,7 @@ async def test_a_database_that_went_back_takes_its_search_with_it(tmp_path: Path
         await filled(tmp_path)
         older = (tmp_path / "intern.db").read_bytes()
         async with opened(tmp_path) as (store, _):
-            await store.put([document("kb:later", "ports")])
+            await store.replace_documents([document("kb:later", "ports")])
             assert "kb:later" in await found(store)
         (tmp_path / "intern.db").write_bytes(older)
         async with opened(tmp_path) as (store, _):
@@ -126,28 +128,28 @@ async def test_what_was_written_without_the_search_is_found_once_somebody_search
     """As after a kill between the two commits, or beside a process that only writes."""
     with fail_after(20):
         async with opened(tmp_path) as (store, db):
-            await store.put(SOME)
-            beside = Documents(db)
-            await beside.drop([each.source_id for each in SOME[1:]])
-            await beside.put([document("kb:new", "ports"), replace(SOME[0], title="Ports")])
+            await store.replace_documents(SOME)
+            beside = DocumentStore(db)
+            await beside.delete_sources([each.source_id for each in SOME[1:]])
+            await beside.replace_documents([document("kb:new", "ports"), replace(SOME[0], title="Ports")])
             assert sorted(await found(store)) == ["kb:0", "kb:new"]
-            await beside.put_vectors("m", [(document("kb:new", "ports"), vector(3))])
-            assert [hit.source_id for hit in await store.by_vector(vector(0), "m", ALL, 9)] == ["kb:new"]
+            await beside.store_vectors("m", [(document("kb:new", "ports"), vector(3))])
+            assert [hit.source_id for hit in await store.search_vector(vector(0), "m", ALL, 9)] == ["kb:new"]
 
 
 async def test_another_community_is_neither_found_nor_changed(tmp_path: Path) -> None:
     with fail_after(20):
         async with opened(tmp_path) as (store, db):
-            other = SqliteSearchStore(db.of("other"), tmp_path / "other.db")
-            await store.put([document("kb:a", "ports")])
-            await other.put([document("kb:a", "keys"), document("kb:b", "ports")])
-            await other.put_vectors("m", [(document("kb:b", "ports"), vector(0))])
+            other = SqliteSearchStore(db.for_community("other"), tmp_path / "other.db")
+            await store.replace_documents([document("kb:a", "ports")])
+            await other.replace_documents([document("kb:a", "keys"), document("kb:b", "ports")])
+            await other.store_vectors("m", [(document("kb:b", "ports"), vector(0))])
             assert await found(store) == ["kb:a"]
             assert await found(other) == ["kb:b"]
-            assert await store.by_vector(vector(0), "m", ALL, 9) == ()
-            await other.drop([SourceId("kb:a")])
+            assert await store.search_vector(vector(0), "m", ALL, 9) == ()
+            await other.delete_sources([SourceId("kb:a")])
             assert await found(store) == ["kb:a"]
-            assert await store.missing("m") == 1
+            assert await store.count_unembedded("m") == 1
 
 
 async def test_a_file_that_cannot_be_opened_is_an_error_and_stays(tmp_path: Path) -> None:
@@ -172,8 +174,8 @@ async def test_filling_the_file_for_the_first_time_reads_it_no_more_than_a_few_t
     with fail_after(60):
         async with opened(tmp_path) as (store, _):
             for batch in range(30):
-                await store.put([document(f"kb:{batch}-{n}", words(random, 400)) for n in range(20)])
-            file = await store.current()
+                await store.replace_documents([document(f"kb:{batch}-{n}", words(random, 400)) for n in range(20)])
+            file = await store.ensure_current()
             read = await file.write(bytes_read)
             assert read < 2 * (tmp_path / "search.db").stat().st_size
 
@@ -188,7 +190,9 @@ def bytes_read(tx: Any) -> int:
 @pytest.mark.parametrize("schema", [database.SCHEMA, search_index._SCHEMA])
 async def test_the_connection_that_made_the_tables_looks_rows_up_by_their_number(tmp_path: Path, schema: Path) -> None:
     (tmp_path / "any.db").touch()
-    async with await database.Database.open(tmp_path / "any.db", schema=await anyio.Path(schema).read_text()) as db:
+    async with await database.SqliteDatabase.open(
+        tmp_path / "any.db", schema=await anyio.Path(schema).read_text()
+    ) as db:
         tables = await db.write(
             lambda tx: tx.texts("select name from sqlite_schema where name like '%\\_data' escape '\\'")
         )
@@ -212,7 +216,7 @@ def test_the_file_is_what_a_rebuild_makes_however_often_it_followed(
     async def law() -> None:
         with fail_after(30), tempfile.TemporaryDirectory() as folder:
             async with opened(Path(folder)) as (store, db):
-                beside = Documents(db)
+                beside = DocumentStore(db)
                 for act, n, more in acts:
                     await _act(chance.choice([beside, store]), act, n, more)
                 before = await everything(store)
@@ -222,14 +226,14 @@ def test_the_file_is_what_a_rebuild_makes_however_often_it_followed(
     anyio.run(law)
 
 
-async def _act(documents: Documents, act: str, n: int, more: int) -> None:
+async def _act(documents: DocumentStore, act: str, n: int, more: int) -> None:
     made = list(_documents(n, more))
     if act == "put":
-        await documents.put(made)
+        await documents.replace_documents(made)
     elif act == "embed":
-        await documents.put_vectors("m", [(each, struct.pack("<2f", 0, 1)) for each in made])
+        await documents.store_vectors("m", [(each, struct.pack("<2f", 0, 1)) for each in made])
     else:
-        await documents.drop([SourceId(f"kb:{n}")])
+        await documents.delete_sources([SourceId(f"kb:{n}")])
 
 
 def _documents(n: int, more: int) -> Iterator[SearchDocument]:
@@ -241,14 +245,14 @@ def _documents(n: int, more: int) -> Iterator[SearchDocument]:
 async def test_a_backup_in_the_place_of_its_database_is_not_searched_as_what_came_after_it(tmp_path: Path) -> None:
     with fail_after(20):
         await filled(tmp_path)
-        await run_sync(copied, tmp_path / "intern.db", tmp_path / "copy.db")
+        await run_sync(copy_database, tmp_path / "intern.db", tmp_path / "copy.db")
         async with opened(tmp_path) as (store, _):
-            await store.put([document("kb:later", "ports")])
+            await store.replace_documents([document("kb:later", "ports")])
             assert "kb:later" in await found(store)
         (tmp_path / "copy.db").replace(tmp_path / "intern.db")
         async with opened(tmp_path) as (store, db):
             # As many changes as before: the position alone could not tell.
-            await Documents(db).put([document("kb:other", "ports")])
+            await DocumentStore(db).replace_documents([document("kb:other", "ports")])
             hits = await found(store)
             assert "kb:other" in hits
             assert "kb:later" not in hits

@@ -17,7 +17,7 @@ from intern.core.ids import ChannelId, MessageId
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite import traces as traces_module
 from intern.stores.sqlite.outbox import Outbox
-from intern.stores.sqlite.traces import MAX_DEBUG_CHARS, Counts, Trace, TraceStore, bounded
+from intern.stores.sqlite.traces import MAX_DEBUG_CHARS, DailyCounts, QuestionTrace, TraceStore, encode_steps
 from tests import samples
 from tests.engines import ON_SQLITE, open_database
 from tests.examples import examples
@@ -49,8 +49,8 @@ class TestTraces:
     async def test_a_question_is_found_by_any_of_its_messages(self, store: TraceStore, clock: HandClock) -> None:
         with anyio.fail_after(5):
             debug = {"gate": {"kind": "question", "seconds": 0.5}, "seconds": 1.5}
-            await store.keep([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources", debug=debug)
-            kept = Trace(
+            await store.save([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources", debug=debug)
+            kept = QuestionTrace(
                 question_id=SECOND,
                 channel_id=CHANNEL,
                 at=clock.now(),
@@ -58,19 +58,19 @@ class TestTraces:
                 reason="no_sources",
                 debug=debug,
             )
-            assert await store.of(FIRST) == kept
-            assert await store.of(SECOND) == kept
-            assert await store.of(THIRD) is None
+            assert await store.find_trace(FIRST) == kept
+            assert await store.find_trace(SECOND) == kept
+            assert await store.find_trace(THIRD) is None
 
     async def test_a_question_is_found_by_the_reply_to_it(
         self, store: TraceStore, db: Database, clock: HandClock
     ) -> None:
         with anyio.fail_after(5):
             ledger = Outbox(db, clock=clock)
-            await store.keep([FIRST], CHANNEL, outcome="answer")
+            await store.save([FIRST], CHANNEL, outcome="answer")
             await ledger.begin(samples.reply(FIRST, CHANNEL, "new_thread"), ["one", "two"])
-            await ledger.part_sent(FIRST, 1, MessageId("99"))
-            found = await store.of(MessageId("99"))
+            await ledger.save_sent_part(FIRST, 1, MessageId("99"))
+            found = await store.find_trace(MessageId("99"))
             assert found is not None
             assert found.question_id == FIRST
 
@@ -78,23 +78,23 @@ class TestTraces:
         self, store: TraceStore
     ) -> None:
         with anyio.fail_after(5):
-            await store.keep([FIRST], CHANNEL, outcome="notice", reason="no_sources", debug={"seconds": 1})
-            await store.ended(FIRST, outcome="notice posted")
-            posted = await store.of(FIRST)
+            await store.save([FIRST], CHANNEL, outcome="notice", reason="no_sources", debug={"seconds": 1})
+            await store.save_outcome(FIRST, outcome="notice posted")
+            posted = await store.find_trace(FIRST)
             assert posted is not None
             assert (posted.outcome, posted.reason, posted.debug) == ("notice posted", "no_sources", {"seconds": 1})
-            await store.ended(FIRST, outcome="notice dropped", reason="team_answered")
-            dropped = await store.of(FIRST)
+            await store.save_outcome(FIRST, outcome="notice dropped", reason="team_answered")
+            dropped = await store.find_trace(FIRST)
             assert dropped is not None
             assert (dropped.outcome, dropped.reason) == ("notice dropped", "team_answered")
-            await store.ended(THIRD, outcome="answer posted")
-            assert await store.of(THIRD) is None
+            await store.save_outcome(THIRD, outcome="answer posted")
+            assert await store.find_trace(THIRD) is None
 
     async def test_a_question_takes_the_place_of_its_parts(self, store: TraceStore) -> None:
         with anyio.fail_after(5):
-            await store.keep([FIRST], CHANNEL, outcome="answer")
-            await store.keep([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources")
-            found = await store.of(FIRST)
+            await store.save([FIRST], CHANNEL, outcome="answer")
+            await store.save([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources")
+            found = await store.find_trace(FIRST)
             assert found is not None
             assert (found.question_id, found.outcome) == (SECOND, "silent")
 
@@ -102,12 +102,12 @@ class TestTraces:
         self, store: TraceStore
     ) -> None:
         with anyio.fail_after(5):
-            await store.keep([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources")
-            await store.keep([SECOND], CHANNEL, outcome="silent", reason="not_a_question")
-            await store.keep([SECOND, THIRD], CHANNEL, outcome="answer")
-            await store.ended(SECOND, outcome="answer recalled")
-            await store.ended(THIRD, outcome="answer posted")
-            found = [await store.of(each) for each in (FIRST, SECOND, THIRD)]
+            await store.save([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources")
+            await store.save([SECOND], CHANNEL, outcome="silent", reason="not_a_question")
+            await store.save([SECOND, THIRD], CHANNEL, outcome="answer")
+            await store.save_outcome(SECOND, outcome="answer recalled")
+            await store.save_outcome(THIRD, outcome="answer posted")
+            found = [await store.find_trace(each) for each in (FIRST, SECOND, THIRD)]
             assert [each and (each.question_id, each.outcome, each.reason) for each in found] == [
                 (FIRST, "silent", "no_sources"),
                 (THIRD, "answer posted", ""),
@@ -117,37 +117,37 @@ class TestTraces:
 
     async def test_an_account_beside_others_leaves_them_as_they_are(self, store: TraceStore) -> None:
         with anyio.fail_after(5):
-            await store.keep([FIRST], CHANNEL, outcome="silent")
-            await store.keep([FIRST, THIRD], CHANNEL, outcome="answered for one member", beside=True)
-            await store.keep([SECOND, MessageId("13")], CHANNEL, outcome="silent for one member", beside=True)
-            found = [await store.of(each) for each in (FIRST, SECOND, THIRD)]
+            await store.save([FIRST], CHANNEL, outcome="silent")
+            await store.save([FIRST, THIRD], CHANNEL, outcome="answered for one member", beside=True)
+            await store.save([SECOND, MessageId("13")], CHANNEL, outcome="silent for one member", beside=True)
+            found = [await store.find_trace(each) for each in (FIRST, SECOND, THIRD)]
             assert [each and each.outcome for each in found] == [
                 "silent",
                 "silent for one member",
                 "answered for one member",
             ]
-            await store.keep([SECOND], CHANNEL, outcome="answer")
-            found = [await store.of(each) for each in (SECOND, MessageId("13"))]
+            await store.save([SECOND], CHANNEL, outcome="answer")
+            found = [await store.find_trace(each) for each in (SECOND, MessageId("13"))]
             assert [each and each.outcome for each in found] == ["answer", "silent for one member"]
 
     async def test_the_newest_of_a_channel_is_the_one_heard_of_last(self, store: TraceStore, clock: HandClock) -> None:
         with anyio.fail_after(5):
             for message_id, channel_id in ((FIRST, CHANNEL), (SECOND, CHANNEL), (THIRD, OTHER)):
-                await store.keep([message_id], channel_id, outcome="silent")
+                await store.save([message_id], channel_id, outcome="silent")
                 clock.turn(seconds=0.5)
-            newest = await store.newest_in(CHANNEL)
+            newest = await store.find_newest_in(CHANNEL)
             assert newest is not None
             assert newest.question_id == SECOND
-            await store.ended(FIRST, outcome="answer posted")
-            newest = await store.newest_in(CHANNEL)
+            await store.save_outcome(FIRST, outcome="answer posted")
+            newest = await store.find_newest_in(CHANNEL)
             assert newest is not None
             assert newest.question_id == FIRST
-            assert await store.newest_in(ChannelId("9")) is None
+            assert await store.find_newest_in(ChannelId("9")) is None
 
     async def test_in_the_thread_of_a_question_the_newest_is_that_question(self, store: TraceStore) -> None:
         with anyio.fail_after(5):
-            await store.keep([FIRST], CHANNEL, outcome="answer")
-            found = await store.newest_in(ChannelId(FIRST))
+            await store.save([FIRST], CHANNEL, outcome="answer")
+            found = await store.find_newest_in(ChannelId(FIRST))
             assert found is not None
             assert found.question_id == FIRST
 
@@ -162,10 +162,10 @@ class TestTraces:
 
         with anyio.fail_after(20):
             await db.write(fill)
-            await store.keep([FIRST], CHANNEL, outcome="silent")
+            await store.save([FIRST], CHANNEL, outcome="silent")
             assert await db.read(lambda tx: tx.row("select count(*) from traces")) == (traces_module.KEPT,)
-            assert await store.of(MessageId("1000")) is None
-            assert await store.of(MessageId("1001")) is not None
+            assert await store.find_trace(MessageId("1000")) is None
+            assert await store.find_trace(MessageId("1001")) is not None
 
 
 @pytest.mark.anyio
@@ -173,7 +173,7 @@ class TestTraces:
 class TestCounts:
     async def test_what_is_counted_adds_up_by_day(self, db: Database, clock: HandClock) -> None:
         with anyio.fail_after(5):
-            counts = Counts(db, clock=clock)
+            counts = DailyCounts(db, clock=clock)
             counts.add("questions_shed")
             counts.add("questions_shed", 2)
             await counts.store()
@@ -182,15 +182,15 @@ class TestCounts:
             clock.turn(days=1)
             counts.add("questions_shed")
             await counts.store()
-            again = Counts(db, clock=clock)
-            assert await again.of(date(2026, 2, 1)) == {"questions_shed": 4}
-            assert await again.of(date(2026, 2, 2)) == {"questions_shed": 1}
-            assert await again.of(date(2026, 2, 3)) == {}
+            again = DailyCounts(db, clock=clock)
+            assert await again.read_day(date(2026, 2, 1)) == {"questions_shed": 4}
+            assert await again.read_day(date(2026, 2, 2)) == {"questions_shed": 1}
+            assert await again.read_day(date(2026, 2, 3)) == {}
 
     @ON_SQLITE
     async def test_what_the_disk_refused_is_stored_later(self, db: Database, clock: HandClock) -> None:
         with anyio.fail_after(5):
-            counts, name = Counts(db, clock=clock), "x" * 1_000_000
+            counts, name = DailyCounts(db, clock=clock), "x" * 1_000_000
             counts.add(name)
             await db.write(lambda tx: tx.rows("pragma max_page_count = 1"))
             with pytest.raises(KnowledgeError):
@@ -198,7 +198,7 @@ class TestCounts:
             counts.add(name)
             await db.write(lambda tx: tx.rows("pragma max_page_count = 100000"))
             await counts.store()
-            assert await counts.of(clock.now().date()) == {name: 2}
+            assert await counts.read_day(clock.now().date()) == {name: 2}
 
 
 _JSON = st.recursive(
@@ -212,14 +212,14 @@ _JSON = st.recursive(
 @settings(max_examples=examples(40))  # large ones: to think one up takes longer than the test
 @given(st.dictionaries(st.text(), _JSON, max_size=30))
 def test_whatever_the_steps_say_fits(debug: dict[str, Any]) -> None:
-    kept = bounded(debug)
+    kept = encode_steps(debug)
     assert len(kept) <= MAX_DEBUG_CHARS
     assert isinstance(json.loads(kept), dict)
 
 
 def test_the_first_steps_are_kept_whole_and_the_cut_is_told() -> None:
     steps = {f"step{n}": {"source_ids": ["x" * 280] * 5} for n in range(10)}
-    kept = json.loads(bounded(steps))
+    kept = json.loads(encode_steps(steps))
     assert kept["cut"]
     assert kept["step0"] == steps["step0"]
     assert "step9" not in kept
@@ -228,7 +228,7 @@ def test_the_first_steps_are_kept_whole_and_the_cut_is_told() -> None:
 # Finding I1.
 def test_nothing_that_was_said_is_kept() -> None:
     said = {"error": "zork", "answer": "zork", "quotes": ["zork"], "told": "zork", "deeper": {"asked": ("zork",)}}
-    kept = bounded(
+    kept = encode_steps(
         {"error": "zork", "generation": {**said, "citations": ["kb:a.md"], "quotes_count": 1, "by": "model"}}
     )
     assert "zork" not in kept
@@ -237,7 +237,7 @@ def test_nothing_that_was_said_is_kept() -> None:
 
 
 def test_a_secret_in_an_id_and_a_long_one_are_not_kept_whole() -> None:
-    kept = bounded({"load": {"shown": ["kb:https://a.example/?key=" + "a1B2c3D4e5F6g7H8", "y" * 5000]}})
+    kept = encode_steps({"load": {"shown": ["kb:https://a.example/?key=" + "a1B2c3D4e5F6g7H8", "y" * 5000]}})
     assert "a1B2" not in kept
     assert "y" * 299 in kept
     assert "y" * 300 not in kept

@@ -6,8 +6,8 @@ from io import BytesIO
 
 from hypothesis import given, settings, strategies as st
 
-from intern.stores.blocks import BlockWarning, format_raw, scan_archive
-from intern.stores.week_files import place_of, scan_week, tail_of
+from intern.stores.blocks import BlockWarning, format_pair_block, scan_archive
+from intern.stores.week_files import find_tail, locate_pair, scan_week
 from tests import samples
 from tests.examples import examples
 from tests.stores.test_blocks import HOSTILE, pairs
@@ -29,7 +29,7 @@ _EDITS = (
 def weeks(draw: st.DrawFn) -> bytes:
     """Blocks as intern writes them, some with an edit by hand."""
     ours = st.integers(0, 9).map(lambda n: samples.pair(f"How {n}?", "ä\nlike this", n=1440 * n))
-    data = b"".join(format_raw(each).encode() for each in draw(st.lists(ours | pairs(), max_size=6)))
+    data = b"".join(format_pair_block(each).encode() for each in draw(st.lists(ours | pairs(), max_size=6)))
     for old, new in draw(st.lists(st.sampled_from(_EDITS), max_size=2)):
         data = data.replace(old, new, 1)
     for _ in range(draw(st.integers(0, 2))):
@@ -43,7 +43,7 @@ def weeks(draw: st.DrawFn) -> bytes:
 @settings(max_examples=examples(100))
 def test_recognising_gives_what_parsing_gives(data: bytes, window: int) -> None:
     parsed = [
-        each if isinstance(each, BlockWarning) else place_of(each.pair, each.start, each.length)
+        each if isinstance(each, BlockWarning) else locate_pair(each.pair, each.start, each.length)
         for each in scan_archive(BytesIO(data), file="week")
     ]
     assert list(scan_week(BytesIO(data), name="week", window=window)) == parsed
@@ -53,7 +53,7 @@ def test_recognising_gives_what_parsing_gives(data: bytes, window: int) -> None:
 @given(weeks(), st.integers(0, 8), st.sampled_from([1, 7, 12, 500, 1 << 14]))
 @settings(max_examples=examples(100))
 def test_a_tail_begins_with_a_block_and_holds_enough(data: bytes, most: int, window: int) -> None:
-    start = tail_of(BytesIO(data), most, window=window)
+    start = find_tail(BytesIO(data), most, window=window)
     assert not start or data[start - 1 :].startswith(b"\n" + _MARK)
     whole = data.count(b"\n" + _MARK) + data.startswith(_MARK)
     assert data.count(b"\n" + _MARK, max(start - 1, 0)) + (not start and data.startswith(_MARK)) >= min(most, whole)

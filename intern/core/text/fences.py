@@ -27,19 +27,19 @@ _INVISIBLE = regex(
 )
 
 
-def without_invisible(text: str) -> str:
+def remove_invisible(text: str) -> str:
     """Remove characters that no reader sees and a model does: of no width, tags, and turns of the line."""
     return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
-def fenced(text: str, label: str) -> str:
+def fence_text(text: str, label: str) -> str:
     """Put a text between two marker lines that name `label`.
 
     Nothing in the text looks like a marker or a model's own mark of a turn, nor is it invisible. The markers are always
     the same, so a prompt's prefix stays the same from call to call.
     """
     name = _NOT_IN_A_LABEL.sub(" ", label)[:_LONGEST_LABEL].strip() or "text"
-    lines = _TURN.sub(r"\g<0> ", without_invisible(text)).splitlines(keepends=True)
+    lines = _TURN.sub(r"\g<0> ", remove_invisible(text)).splitlines(keepends=True)
     return f"=== {name} ===\n{''.join(map(_strip_marks, lines))}\n=== end of {name} ==="
 
 

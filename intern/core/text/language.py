@@ -45,44 +45,44 @@ _LATIN: Final = regex("[a-z\u00df-\u00f6\u00f8-\u00ff\u0153]+")
 _ASCII: Final = frozenset(ascii_lowercase)
 
 
-def language_of(text: str) -> str | None:
+def detect_language(text: str) -> str | None:
     """Return the ISO 639-1 code, one of `SPOKEN`; None where unsure: too short, another language, or only commands."""
-    found = any_language_of(text)
+    found = detect_any_language(text)
     return found if found in SPOKEN else None
 
 
-def any_language_of(text: str) -> str | None:
+def detect_any_language(text: str) -> str | None:
     """Return the language, also one near to those of `SPOKEN`, or OTHER_SCRIPT; None where unsure."""
     tokens = _MARKED.sub(" ", text[:_LOOKED_AT]).lower().split()
     words = _WORD.findall(" ".join(each for each in tokens if _NO_PROSE.isdisjoint(each) and each[0] != "-"))
     # Japanese about programs is full of Latin words; other scripts have kana in a "¯\\_(ツ)_/¯" at most.
     if sum(len(_KANA.findall(word)) for word in words) * 8 > sum(map(len, words)):
         return "ja"
-    scores = _scores(set(words))
+    scores = _score_languages(set(words))
     best = max(scores, key=scores.__getitem__, default="")
     second = max((score for language, score in scores.items() if language != best), default=0.0)
     least = _LEAST if best == "en" else _LEAST_OF_OTHERS
     return best if scores[best] >= least and scores[best] > second * _AHEAD else None
 
 
-def _scores(words: set[str]) -> dict[str, float]:
+def _score_languages(words: set[str]) -> dict[str, float]:
     scores: dict[str, float] = defaultdict(float)
     for word in words:
-        for sign in _signs_of(word):
-            for language, worth in _worth().get(sign, {}).items():
+        for sign in _find_language_signs(word):
+            for language, worth in _load_sign_weights().get(sign, {}).items():
                 scores[language] += worth if sign == word else worth / 2
         if not _LATIN.fullmatch(word):
             scores[OTHER_SCRIPT] += 1
     return scores
 
 
-def _signs_of(word: str) -> set[str]:
+def _find_language_signs(word: str) -> set[str]:
     endings = {f"-{word[-length:]}" for length in range(2, 6)} if len(word) > 4 else set[str]()
     return {word} | endings | (set(word) - _ASCII)
 
 
 @cache
-def _worth() -> dict[str, dict[str, float]]:
+def _load_sign_weights() -> dict[str, dict[str, float]]:
     """Return what each sign of `languages.txt` is worth for each language that has it."""
     having: dict[str, set[str]] = defaultdict(set)
     for word in STOP_WORDS - _NOT_ENGLISH_ALONE:

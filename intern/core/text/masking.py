@@ -24,14 +24,14 @@ from intern.core.text.patterns import regex
 _Match = re.Match[str]
 
 
-class Masked(Struct, frozen=True):
+class MaskedText(Struct, frozen=True):
     """A text without its secrets, and how many of each kind there were."""
 
     text: str
     kinds: dict[str, int]
 
 
-def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> Masked:
+def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> MaskedText:
     """Replace keys, tokens, seed phrases and card numbers by `[masked <kind>]`; all else stays as it is.
 
     Seed phrases are known only where the text announces them; card numbers by issuer, length and check digit, so that
@@ -46,9 +46,9 @@ def mask_file(text: str) -> str:
     return _mask(text, (*_RULES, *_EMAILS, *_OF_FILES)).text
 
 
-def _mask(text: str, rules: _Rules) -> Masked:
+def _mask(text: str, rules: _Rules) -> MaskedText:
     kinds: Counter[str] = Counter()
-    plain = _plain(text)
+    plain = _fold_case(text)
     for kind, clues, pattern, secret_of in rules:
         if clues and not any(clue in plain for clue in clues):
             continue  # a look for a clue takes a tenth of the pattern's time
@@ -62,15 +62,15 @@ def _mask(text: str, rules: _Rules) -> Masked:
             return f"{match[0][:start]}[masked {kind}]{match[0][start + len(secret) :]}"
 
         text = pattern.sub(mask, text)
-    return Masked(text, dict(kinds))
+    return MaskedText(text, dict(kinds))
 
 
-def masks_in(text: str) -> Counter[str]:
+def count_masks(text: str) -> Counter[str]:
     """Count the masks in a text, by the kinds of what they hide."""
     return Counter(_MASK.findall(text))
 
 
-def without_masks(text: str) -> str:
+def remove_masks(text: str) -> str:
     """Remove masks: they say nothing of what a text is about."""
     return _MASK.sub(" ", text)
 
@@ -88,7 +88,7 @@ def mask_start(text: str, most: int) -> str:
 
 
 # How much of what a pattern found is a secret: all of it, its beginning, or nothing.
-def _whole(found: str) -> str:
+def _find_whole(found: str) -> str:
     return found
 
 
@@ -113,7 +113,7 @@ def _find_setting(found: str) -> str:
 def _find_odd(found: str) -> str:
     """Return a value that is no word and no number."""
     value = found.rstrip("\\")
-    is_odd = _basic(value) or (_NO_WORD.match(value) and _find_password(value[:_SEEN]))
+    is_odd = _find_basic_credentials(value) or (_NO_WORD.match(value) and _find_password(value[:_SEEN]))
     return value if is_odd else ""
 
 
@@ -131,7 +131,7 @@ def _is_random(run: str) -> bool:
     return is_short or any(len({*piece.casefold()}) > _MOST_DIFFERENT for piece in pieces)
 
 
-def _basic(found: str) -> str:
+def _find_basic_credentials(found: str) -> str:
     """Return the credentials of HTTP's basic scheme: a user and a password in base64."""
     try:
         return found if ":" in b64decode(found, validate=True).decode() else ""
@@ -142,14 +142,14 @@ def _basic(found: str) -> str:
 def _find_iban(found: str) -> str:
     """Return an IBAN without the words behind it, by its country's length and its check digits (ISO 7064)."""
     iban = re.match(rf"(?:\S ?){{{_IBAN_LENGTHS.get(found[:2], 99)}}}(?!\S)", found)
-    return iban[0] if iban and _is_checked(iban[0].replace(" ", "")) else ""
+    return iban[0] if iban and _has_valid_check_digits(iban[0].replace(" ", "")) else ""
 
 
-def _is_checked(iban: str) -> bool:
+def _has_valid_check_digits(iban: str) -> bool:
     return int("".join(str(int(sign, 36)) for sign in iban[4:] + iban[:4])) % 97 == 1
 
 
-def _key_block(found: str) -> str:
+def _find_key_block(found: str) -> str:
     """Between its marks stands a key, and no prose that explains them."""
     return found if _KEY_LINE.search(found) else ""
 
@@ -163,14 +163,14 @@ def _find_address(found: str) -> str:
     return ""
 
 
-def _card(found: str) -> str:
+def _find_card_number(found: str) -> str:
     """Luhn's check digit (ISO/IEC 7812-1), over the digits only."""
     digits = [int(sign) for sign in reversed(found) if sign.isdigit()]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
     return found if (sum(digits[::2]) + sum(doubled)) % 10 == 0 else ""
 
 
-def _seed_phrase(found: str) -> str:
+def _find_seed_phrase(found: str) -> str:
     """As many words as a phrase has, so that what follows it stays.
 
     It ends with a line where its lines have the same number of words, else with any line, else after the most words.
@@ -275,7 +275,7 @@ No clues: the pattern is always searched for. A mask holds no clue of a later ru
 """
 
 
-def _plain(text: str) -> str:
+def _fold_case(text: str) -> str:
     """Return the text in small letters, with the letters that a pattern takes for `i`, `k` and `s`, too."""
     if not text.isascii():
         for odd, plain in ("İi", "ıi", "\u212ak", "ſs"):
@@ -286,7 +286,7 @@ def _plain(text: str) -> str:
 # Not `git@github.com:owner/repo`, which names a repository, nor what a package manager writes (`left-pad@1.3.0`).
 # A local part is looked for only where one begins, or each of a hundred thousand letters would begin a search.
 _EMAIL = regex(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])")
-_EMAILS: _Rules = (("email", ("@",), _EMAIL, _whole),)
+_EMAILS: _Rules = (("email", ("@",), _EMAIL, _find_whole),)
 
 # A name with blanks is known by what stands behind it.
 _NAME = r"[^\s/\\:\"'<>|*?,;()\[\]{}]{1,64}"
@@ -318,14 +318,14 @@ _SETTING = (
     r"|(?<![\"'])(?![a-z]+[.,:;)]?[ ]+[a-z])[^\s\"'<>]{1,4000})"
 )
 _OF_FILES: _Rules = (
-    ("user_name", _USERS, _USER_NAME, _whole),
+    ("user_name", _USERS, _USER_NAME, _find_whole),
     *(
         ("password", clues, regex(f"(?i){pattern}"), secret_of)
         for clues, pattern, secret_of in (
             # `-----BEGIN` in base64, and what `crypt` makes of a password.
-            (("ls0tls1crudjt",), r"(?P<secret>LS0tLS1CRUdJT[\w+/=]*+(?:\s{1,40}[\w+/=]{40,}+)*)", _whole),
-            (("$",), r"\$(?:\d|2[abxy]|g?y|apr1|argon2\w{1,2}|scrypt)\$(?P<secret>[^\s:\"',]{8,4000})", _whole),
-            (("cookie",), r"cookie:\s{0,5}(?P<secret>(?:[\w.-]{1,99}=[^\s;\"']*+;?[ ]?)+)", _whole),
+            (("ls0tls1crudjt",), r"(?P<secret>LS0tLS1CRUdJT[\w+/=]*+(?:\s{1,40}[\w+/=]{40,}+)*)", _find_whole),
+            (("$",), r"\$(?:\d|2[abxy]|g?y|apr1|argon2\w{1,2}|scrypt)\$(?P<secret>[^\s:\"',]{8,4000})", _find_whole),
+            (("cookie",), r"cookie:\s{0,5}(?P<secret>(?:[\w.-]{1,99}=[^\s;\"']*+;?[ ]?)+)", _find_whole),
             (
                 ("pass", "pwd", "psk", "auth", "key", "--"),
                 rf"(?:{_SURE}{_JOINED}|(?:{_BEFORE_A_BLANK})[ \t]{{1,9}}[\"']?){_SETTING}",
@@ -346,47 +346,57 @@ _RULES: _Rules = tuple(
             "private_key",
             ("private key",),
             rf"(?P<secret>-----BEGIN{_PEM}(?:(?:(?!-----BEGIN)[\s\S])*?-----END{_PEM}|{_CUT_OFF_PEM}))",
-            _key_block,
+            _find_key_block,
         ),
-        ("private_key", ("private",), r"(?i:private[ _-]?key)\b\W{0,20}(?P<secret>\b(?:0x)?[0-9a-fA-F]{64}\b)", _whole),
+        (
+            "private_key",
+            ("private",),
+            r"(?i:private[ _-]?key)\b\W{0,20}(?P<secret>\b(?:0x)?[0-9a-fA-F]{64}\b)",
+            _find_whole,
+        ),
         (
             "seed_phrase",
             ("seed", "mnemonic", "phrase", "word"),
             rf"{_ANNOUNCED}(?P<secret>(?:{_SEED_WORD}{_BETWEEN_SEED_WORDS}){{11,23}}{_SEED_WORD})",
-            _seed_phrase,
+            _find_seed_phrase,
         ),
-        ("discord_token", (), r"(?P<secret>\b[MNO][\w-]{22,30}\.[\w-]{6}\.[\w-]{27,})", _whole),
-        ("discord_token", ("mfa.",), r"(?P<secret>\bmfa\.[\w-]{80,})", _whole),
+        ("discord_token", (), r"(?P<secret>\b[MNO][\w-]{22,30}\.[\w-]{6}\.[\w-]{27,})", _find_whole),
+        ("discord_token", ("mfa.",), r"(?P<secret>\bmfa\.[\w-]{80,})", _find_whole),
         (
             "discord_webhook",
             ("webhooks",),
             r"discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/(?P<secret>[\w-]{50,})",
-            _whole,
+            _find_whole,
         ),
-        ("github_token", ("gh",), r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))", _whole),
-        ("gitlab_token", ("glpat-",), r"(?P<secret>\bglpat-[\w-]{20,})", _whole),
-        ("aws_key", ("aws", "akia", "asia"), rf"{_BESIDE_AWS}(?P<secret>[A-Za-z0-9/+]{{40}})(?![\w/+=-])", _whole),
-        ("aws_key", ("akia", "asia"), r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{16}\b)", _whole),
-        ("slack_token", ("xox", "xapp-"), r"(?P<secret>\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,})", _whole),
-        ("slack_webhook", ("hooks.slack",), r"hooks\.slack\.com/services/(?P<secret>[\w/-]{20,})", _whole),
+        ("github_token", ("gh",), r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))", _find_whole),
+        ("gitlab_token", ("glpat-",), r"(?P<secret>\bglpat-[\w-]{20,})", _find_whole),
+        ("aws_key", ("aws", "akia", "asia"), rf"{_BESIDE_AWS}(?P<secret>[A-Za-z0-9/+]{{40}})(?![\w/+=-])", _find_whole),
+        ("aws_key", ("akia", "asia"), r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{16}\b)", _find_whole),
+        ("slack_token", ("xox", "xapp-"), r"(?P<secret>\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,})", _find_whole),
+        ("slack_webhook", ("hooks.slack",), r"hooks\.slack\.com/services/(?P<secret>[\w/-]{20,})", _find_whole),
         ("api_key", ("sk-",), r"(?P<secret>\bsk-[\w-]{20,})", _find_key),
-        ("api_key", ("k_live_", "k_test_"), r"(?P<secret>\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,})", _whole),
-        ("api_key", ("aiza", "hf_"), r"(?P<secret>\b(?:AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}))", _whole),
+        ("api_key", ("k_live_", "k_test_"), r"(?P<secret>\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,})", _find_whole),
+        ("api_key", ("aiza", "hf_"), r"(?P<secret>\b(?:AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}))", _find_whole),
         # Of Twilio, SendGrid and Telegram.
-        ("api_key", ("sk", "sg."), r"(?P<secret>\b(?:SK[0-9a-f]{32}|SG\.[\w-]{16,32}\.[\w-]{32,64})\b)", _whole),
-        ("api_key", (":aa",), r"(?P<secret>\b\d{8,12}:AA[\w-]{32,})", _whole),
-        ("api_key", ("npm_", "pypi-"), r"(?P<secret>\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))", _whole),
-        ("jwt", ("eyj",), r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _whole),
+        ("api_key", ("sk", "sg."), r"(?P<secret>\b(?:SK[0-9a-f]{32}|SG\.[\w-]{16,32}\.[\w-]{32,64})\b)", _find_whole),
+        ("api_key", (":aa",), r"(?P<secret>\b\d{8,12}:AA[\w-]{32,})", _find_whole),
+        ("api_key", ("npm_", "pypi-"), r"(?P<secret>\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))", _find_whole),
+        ("jwt", ("eyj",), r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _find_whole),
         ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _find_value),
-        ("bearer_token", ("authorization",), rf"{_AUTHORIZATION}(?={_MIX})(?P<secret>{_HEADER_VALUE})", _whole),
-        ("bearer_token", ("bearer",), rf"\b(?i:bearer)\s{{1,5}}(?={_MIX})(?P<secret>[\w.~+/=-]{{12,}})", _whole),
-        ("bearer_token", ("basic",), r"\b(?i:basic)\s{1,5}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})", _basic),
+        ("bearer_token", ("authorization",), rf"{_AUTHORIZATION}(?={_MIX})(?P<secret>{_HEADER_VALUE})", _find_whole),
+        ("bearer_token", ("bearer",), rf"\b(?i:bearer)\s{{1,5}}(?={_MIX})(?P<secret>[\w.~+/=-]{{12,}})", _find_whole),
+        (
+            "bearer_token",
+            ("basic",),
+            r"\b(?i:basic)\s{1,5}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})",
+            _find_basic_credentials,
+        ),
         ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _find_value),
         ("password", ("=",), rf"{_VARIABLE}(?P<secret>(?<=[\"'])[^\"'\n]{{4,200}}|[^\s\"'`,;]{{4,200}})", _find_value),
         ("password", _PASSWORDS, rf"{_PASSWORD_IS}(?P<secret>[^\s\"'`<>{{}}\[\],;*]{{4,200}})", _find_password),
         ("api_key", _KEYS, rf"(?i:key|token|secret)\b{_IS}(?P<secret>{_KEY})", _find_key),
         ("iban", (), rf"(?P<secret>{_IBAN})", _find_iban),
-        ("card_number", (), rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _card),
+        ("card_number", (), rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _find_card_number),
     )
 )
 
@@ -462,7 +472,7 @@ _ESCAPE: Final = regex(
 )
 
 
-def whole(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace half surrogates, which UTF-8 cannot hold, by U+FFFD."""
     try:
         text.encode()
@@ -471,29 +481,29 @@ def whole(text: str) -> str:
     return text
 
 
-def whole_json(text: bytes) -> bytes:
+def replace_json_surrogates(text: bytes) -> bytes:
     """Replace escapes of half surrogates in a JSON text by U+FFFD; the length stays."""
     return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape["half"] else escape[0], text)
 
 
-def encoded(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """Encode a value as JSON; half surrogates in its texts become U+FFFD."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         escaped = json.dumps(msgspec.to_builtins(value)).encode()
-        return msgspec.json.encode(msgspec.json.decode(whole_json(escaped)))
+        return msgspec.json.encode(msgspec.json.decode(replace_json_surrogates(escaped)))
 
 
-def mask_each(value: object, mask: Callable[[str], str]) -> object:
+def mask_nested(value: object, mask: Callable[[str], str]) -> object:
     """Mask every text in a value, however deep; what is no number, list or mapping counts as its text."""
     match value:
         case None | bool() | int() | float():
             return value
         case Mapping():
             fields = cast("Mapping[object, object]", value)
-            return {str(name): mask_each(each, mask) for name, each in fields.items()}
+            return {str(name): mask_nested(each, mask) for name, each in fields.items()}
         case list() | tuple():
-            return [mask_each(each, mask) for each in cast("Sequence[object]", value)]
+            return [mask_nested(each, mask) for each in cast("Sequence[object]", value)]
         case _:
             return mask(str(value))

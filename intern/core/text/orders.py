@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from intern.core.text.fences import without_invisible
+from intern.core.text.fences import remove_invisible
 from intern.core.text.passages import GAP
 from intern.core.text.patterns import regex
-from intern.core.text.words import look_of
+from intern.core.text.words import normalise_lookalikes
 
 _NEAR = r"\b(?:(?![.?!](?:\s|\Z)).){0,100}?\b"  # in one sentence
 _REPLY = r"(?:responses?|repl(?:y|ies)|answers?)"
@@ -63,26 +63,26 @@ _SPEECH = regex(
 _BORDER = regex(r"[.!?。！？][\"'*_`)\]]*\s+|\n\s*\n|\n(?=[ \t]*(?:[-*+|>#]|\d{1,3}[.)]|\w+:[ ]))")
 
 
-def gives_orders(text: str) -> bool:
+def has_prompt_injection(text: str) -> bool:
     """Return whether a text gives an order to a model, however it is written."""
-    plain = _MARKUP.sub(" ", look_of(without_invisible(text)).text.casefold())
+    plain = _MARKUP.sub(" ", normalise_lookalikes(remove_invisible(text)).text.casefold())
     return _ORDER.search(_REPORT.sub(" ", plain)) is not None
 
 
-def is_name(text: str) -> bool:
+def is_plain_name(text: str) -> bool:
     """Return whether a title or a file name only names: it holds no address, command, order or second sentence."""
-    return not (_SPEECH.search(without_invisible(text)) or gives_orders(text))
+    return not (_SPEECH.search(remove_invisible(text)) or has_prompt_injection(text))
 
 
-def without_orders(text: str) -> str:
+def remove_prompt_injection(text: str) -> str:
     """Return a text without the sentences that give orders to a model, by themselves or with those beside them."""
-    if not gives_orders(text):
+    if not has_prompt_injection(text):
         return text
     borders = [0, *(border.end() for border in _BORDER.finditer(text)), len(text)]
     sentences, width = [text[start:end] for start, end in pairwise(borders)], 1
-    while gives_orders("".join(sentences)):
+    while has_prompt_injection("".join(sentences)):
         windows = ("".join(sentences[n : n + width]) for n in range(len(sentences)))
-        found = {n + k for n, window in enumerate(windows) if gives_orders(window) for k in range(width)}
+        found = {n + k for n, window in enumerate(windows) if has_prompt_injection(window) for k in range(width)}
         sentences = [GAP if n in found else sentence for n, sentence in enumerate(sentences)]
         width *= 2
     return GAP.join(filter(None, map(str.strip, "".join(sentences).split(GAP))))

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from intern.core.text.patterns import regex
-from intern.core.text.words import Rarity, word_set, words
+from intern.core.text.words import WordRarity, stem_set, stem_words
 
 GAP = "\n\n[…]\n\n"
 """Stands where passages were left out."""
@@ -45,7 +45,7 @@ _QA_MARK = regex(r"qa_\S+")
 _INNERMOST = 6
 
 
-class Span(Struct, frozen=True):
+class BlockSpan(Struct, frozen=True):
     """A block of a text: `text[start:end]`."""
 
     kind: SpanKind
@@ -69,20 +69,20 @@ class Passage(Struct, frozen=True):
     """Leads to the innermost heading in an address, behind `#`."""
 
 
-def spans_of(text: str) -> Iterator[Span]:
+def find_blocks(text: str) -> Iterator[BlockSpan]:
     """Yield the blocks of a text in order; between them stand white space and lines `PART_ENDS`."""
     above: list[tuple[int, str, str]] = []  # level, title and anchor of each heading
     fence = ""
-    held: Span | None = None
-    for start, end in _lines(text):
+    held: BlockSpan | None = None
+    for start, end in _find_lines(text):
         line = text[start:end]
         if held and (fence or (held.kind == "qa" and line != _QA)):
-            held = _longer(held, end if line else held.end)
+            held = _extend_span(held, end if line else held.end)
             fence = "" if line.strip() == fence else fence
             continue
-        kind = _kind_of(line)
+        kind = _classify_line(line)
         if held and line and kind == "paragraph" and held.kind != "code":
-            held = _longer(held, end)
+            held = _extend_span(held, end)
             continue
         if held:
             yield held
@@ -90,23 +90,23 @@ def spans_of(text: str) -> Iterator[Span]:
         if line == PART_ENDS:
             above = [each for each in above if each[0] < _INNERMOST]
         elif kind == "heading":
-            level, title, anchor = _heading(line)
+            level, title, anchor = _parse_heading(line)
             above = [each for each in above if each[0] < level]
             above.append((level, title, anchor))
-            yield Span("heading", start, end, tuple(each[1] for each in above), anchor)
+            yield BlockSpan("heading", start, end, tuple(each[1] for each in above), anchor)
         elif line:
-            path = (_qa_id(text[end : end + 200]),) if kind == "qa" else tuple(each[1] for each in above)
-            held = Span(kind, start, end, path, above[-1][2] if above else "")
+            path = (_parse_qa_id(text[end : end + 200]),) if kind == "qa" else tuple(each[1] for each in above)
+            held = BlockSpan(kind, start, end, path, above[-1][2] if above else "")
             fence = _FENCE.split(line, 1)[1] if kind == "code" else ""
     if held:
         yield held
 
 
-def _longer(span: Span, end: int) -> Span:
-    return Span(span.kind, span.start, end, span.path, span.anchor)
+def _extend_span(span: BlockSpan, end: int) -> BlockSpan:
+    return BlockSpan(span.kind, span.start, end, span.path, span.anchor)
 
 
-def _lines(text: str) -> Iterator[tuple[int, int]]:
+def _find_lines(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of each line, without white space at its end."""
     start = 0
     for line in text.splitlines(keepends=True):
@@ -114,7 +114,7 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
         start += len(line)
 
 
-def _kind_of(line: str) -> SpanKind:
+def _classify_line(line: str) -> SpanKind:
     if line == _QA:
         return "qa"
     if _HEADING.match(line):
@@ -124,25 +124,25 @@ def _kind_of(line: str) -> SpanKind:
     return "item" if _ITEM.match(line) else "row" if " | " in line else "paragraph"
 
 
-def _heading(line: str) -> tuple[int, str, str]:
+def _parse_heading(line: str) -> tuple[int, str, str]:
     """Return level, title and anchor."""
     marks, _, title = line.partition(" ")
     named = _ANCHOR.search(title)
     title = _ANCHOR.sub("", title).strip()
-    return len(marks), title, named[1] if named else slug_of(title)
+    return len(marks), title, named[1] if named else make_anchor(title)
 
 
-def slug_of(heading: str) -> str:
+def make_anchor(heading: str) -> str:
     """Return the anchor that most builders make of a heading."""
     return _NO_SLUG.sub("", heading.lower()).strip().replace(" ", "-")
 
 
-def _qa_id(text: str) -> str:
+def _parse_qa_id(text: str) -> str:
     found = _QA_ID.match(text.lstrip())
     return found[1] if found else ""
 
 
-def passages(text: str, max_chars: int) -> list[Passage]:
+def split_passages(text: str, max_chars: int) -> list[Passage]:
     """Divide a text in order in passages of at most `max_chars` characters, fences that are put around code apart.
 
     A section's blocks share a passage while they fit; sections and QA blocks never do. A block stays whole while it
@@ -151,18 +151,18 @@ def passages(text: str, max_chars: int) -> list[Passage]:
     if max_chars < 1:
         raise ValueError(f"a passage needs room for at least 1 character, not {max_chars}")
     found: list[Passage] = []
-    for (path, anchor, _), section in groupby(_number_sections(spans_of(text)), lambda each: (*each[0],)):
+    for (path, anchor, _), section in groupby(_number_sections(find_blocks(text)), lambda each: (*each[0],)):
         heading = " > ".join(path)
-        for run in _runs(text, (span for _, span in section), max_chars):
+        for run in _group_blocks(text, (span for _, span in section), max_chars):
             start, end = run[0].start, run[-1].end
             if end - start <= max_chars:
                 found.append(Passage(start, end, text[start:end], heading, anchor))
             else:
-                found += (Passage(*cut, heading, anchor) for cut in _cut(text, run[0], max_chars))
+                found += (Passage(*cut, heading, anchor) for cut in _split_block(text, run[0], max_chars))
     return found
 
 
-def _number_sections(spans: Iterable[Span]) -> Iterator[tuple[tuple[tuple[str, ...], str, int], Span]]:
+def _number_sections(spans: Iterable[BlockSpan]) -> Iterator[tuple[tuple[tuple[str, ...], str, int], BlockSpan]]:
     """Yield each block that is no heading with its section: two of one name are two."""
     number = 0
     path: tuple[str, ...] = ()
@@ -173,9 +173,9 @@ def _number_sections(spans: Iterable[Span]) -> Iterator[tuple[tuple[tuple[str, .
             yield (span.path, span.anchor, number), span
 
 
-def _runs(text: str, spans: Iterable[Span], max_chars: int) -> Iterator[list[Span]]:
+def _group_blocks(text: str, spans: Iterable[BlockSpan], max_chars: int) -> Iterator[list[BlockSpan]]:
     """Yield blocks that fit into one passage together; one that does not by itself."""
-    held: list[Span] = []
+    held: list[BlockSpan] = []
     for span in spans:
         if held and span.end - held[0].start > max_chars:
             leads = len(held) > 1 and text[held[-1].start : held[-1].end].endswith(":")
@@ -187,7 +187,7 @@ def _runs(text: str, spans: Iterable[Span], max_chars: int) -> Iterator[list[Spa
         yield held
 
 
-def _cut(text: str, span: Span, max_chars: int) -> Iterator[tuple[int, int, str]]:
+def _split_block(text: str, span: BlockSpan, max_chars: int) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and text of the pieces of a block; those of code with its fences."""
     opening, closing = "", ""
     start, end = span.start, span.end
@@ -198,14 +198,14 @@ def _cut(text: str, span: Span, max_chars: int) -> Iterator[tuple[int, int, str]
         is_closed = text[start:end].rpartition("\n")[2].strip() == closing.strip()
         end = text.rfind("\n", start, end) if is_closed else end
     while start < end:
-        border = end if end - start <= max_chars else start + _border(text[start : start + max_chars + 1])
+        border = end if end - start <= max_chars else start + _find_break(text[start : start + max_chars + 1])
         piece = text[start:border].rstrip()
         if piece.strip():
             yield start, start + len(piece), f"{opening}{piece}{closing}"
         start = border + (border < end and text[border].isspace())
 
 
-def _border(window: str) -> int:
+def _find_break(window: str) -> int:
     """Where to cut: at the last line, else the last word, else one character before the end."""
     for mark in ("\n", " "):
         if (at := window.rfind(mark, 1)) > 0:
@@ -213,7 +213,7 @@ def _border(window: str) -> int:
     return len(window) - 1
 
 
-def read_on(text: str, start: int, most: int) -> str:
+def read_following_blocks(text: str, start: int, most: int) -> str:
     """Return the blocks from a place on, as many whole ones as fit into `most` characters.
 
     It goes on below further headings of the same part, which stand in bold: what is wrong and what helps often have a
@@ -222,7 +222,7 @@ def read_on(text: str, start: int, most: int) -> str:
     """
     kept, end, is_list = "", start, True
     part_of = above = tuple[str, ...]()
-    for span in spans_of(text):
+    for span in find_blocks(text):
         if span.end <= start or span.kind == "heading":
             continue
         if span.start < start:
@@ -241,7 +241,7 @@ def read_on(text: str, start: int, most: int) -> str:
     return kept
 
 
-def best_passages(text: str, query: str, max_chars: int) -> str:
+def select_best_passages(text: str, query: str, max_chars: int) -> str:
     """Return the passages that fit a query best, in the text's order, at most `max_chars` characters, gaps marked.
 
     A text that fits comes back whole; a query that shares no word with it gets the beginning. The first passage of a
@@ -254,71 +254,71 @@ def best_passages(text: str, query: str, max_chars: int) -> str:
     # Room for the heading, where there is room for anything.
     size = min(_FINE, max_chars - 64 if max_chars > 256 else max_chars)
     # The same few sources are asked for again and again. Longer ones would take too much memory.
-    divided = (_divided if len(text) <= _REMEMBERED else _Divided)(text, size)
+    divided = (_divided if len(text) <= _REMEMBERED else _PassageIndex)(text, size)
     kept: list[int] = []
     room, misses = max_chars, 0
-    for n in divided.ranked(query):
+    for n in divided.rank_passages(query):
         # Cheap and too kind; what stands between passages counts as well.
         fits = len(divided.pieces[n].text) <= room
-        if fits and len(divided.join(sorted([*kept, n]))) <= max_chars:
+        if fits and len(divided.join_passages(sorted([*kept, n]))) <= max_chars:
             kept.append(n)
             room -= len(divided.pieces[n].text)
         elif (misses := misses + 1) == _MISSES:
             break
-    return divided.join(sorted(kept))
+    return divided.join_passages(sorted(kept))
 
 
-class _Divided:
+class _PassageIndex:
     """A text in passages, and their words: made once, asked for each question."""
 
     def __init__(self, text: str, size: int) -> None:
-        self.pieces = tuple(passages(text, size))
-        self._held = [word_set(f"{piece.heading}\n{piece.text}") for piece in self.pieces]
-        self._rarity = Rarity(self._held)
+        self.pieces = tuple(split_passages(text, size))
+        self._held = [stem_set(f"{piece.heading}\n{piece.text}") for piece in self.pieces]
+        self._rarity = WordRarity(self._held)
 
-    def ranked(self, query: str) -> list[int]:
+    def rank_passages(self, query: str) -> list[int]:
         """Return the places of the passages that share a word with a query, best first; all if none does."""
-        wanted = words(query)
-        own = self._rarity.shares(wanted, self._held)
+        wanted = stem_words(query)
+        own = self._rarity.compute_coverages(wanted, self._held)
         # What stands beside a fitting passage often completes it: the command below the sentence that announces it.
-        scores = [score + 0.3 * self._beside(own, n) for n, score in enumerate(own)]
+        scores = [score + 0.3 * self._neighbour_score(own, n) for n, score in enumerate(own)]
         if not any(scores):
             return list(range(len(self.pieces)))
         return sorted((n for n, score in enumerate(scores) if score), key=lambda n: (-scores[n], n))
 
-    def _beside(self, own: Sequence[float], n: int) -> float:
+    def _neighbour_score(self, own: Sequence[float], n: int) -> float:
         near = (other for other in (n - 1, n + 1) if 0 <= other < len(own))
         return max((own[other] for other in near if self.pieces[other].heading == self.pieces[n].heading), default=0.0)
 
-    def join(self, kept: Sequence[int]) -> str:
+    def join_passages(self, kept: Sequence[int]) -> str:
         """Return these passages as one text."""
         joined, before = "", -1
         for n in kept:
             piece, is_first = self.pieces[n], n == 0 or self.pieces[n - 1].heading != self.pieces[n].heading
             joined += "" if before < 0 else "\n\n" if before == n - 1 else GAP
             if piece.heading and not piece.text.startswith(_QA) and (is_first or before != n - 1):
-                joined += self._lead(piece)
+                joined += self._format_heading(piece)
             joined, before = joined + piece.text, n
         return joined
 
-    def _lead(self, piece: Passage) -> str:
+    def _format_heading(self, piece: Passage) -> str:
         title = piece.heading.rpartition(" > ")[2]
         return f"{_QA}\nid: {title}\n" if _QA_MARK.fullmatch(title) else f"## {title}\n\n"
 
 
-_divided = lru_cache(maxsize=64)(_Divided)  # 13 MB at the worst
+_divided = lru_cache(maxsize=64)(_PassageIndex)  # 13 MB at the worst
 
 
-def without_headings(text: str) -> str:
+def remove_headings(text: str) -> str:
     """Return a text without its headings: they are nothing to quote, and vouch for nothing."""
     parts, end = list[str](), 0
-    for span in spans_of(text):
+    for span in find_blocks(text):
         if span.kind == "heading":
             parts, end = [*parts, text[end : span.start]], span.end
     return "".join([*parts, text[end:]])
 
 
-def heading_below(title: str, heading: str) -> str:
+def join_headings(title: str, heading: str) -> str:
     """Return the headings of a passage below the title of its document, which is often the first of them."""
     return " > ".join(dict.fromkeys(filter(None, (title, *heading.split(" > ")))))
 

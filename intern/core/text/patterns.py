@@ -14,10 +14,10 @@ def regex(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
     A wrong pattern raises re.error there. The functions of `re` do not take it: call its own methods.
     """
-    return cast("re.Pattern[AnyStr]", _Deferred(pattern, flags))
+    return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 
 
-class _Deferred(Generic[AnyStr]):
+class _LazyPattern(Generic[AnyStr]):
     def __init__(self, pattern: AnyStr, flags: int) -> None:
         self.pattern: AnyStr = pattern
         self._flags = flags

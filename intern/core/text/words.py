@@ -48,31 +48,31 @@ _UNSPACED = regex("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\
 _ENGLISH = regex(r"[a-z]{3,}")
 
 
-def words(text: str) -> list[str]:
+def stem_words(text: str) -> list[str]:
     """Return the stems of a text in order, without stop words, with repetitions."""
     if text.isascii():  # as most are: the same as below, in a third of the time
-        return [_stem(word) for word in _ascii_words(text.lower()) if word not in STOP_WORDS]
-    return [stem for _, stem in _pairs(text)]
+        return [_stem_english(word) for word in _split_ascii_words(text.lower()) if word not in STOP_WORDS]
+    return [stem for _, stem in _find_word_stems(text)]
 
 
-def word_set(text: str) -> frozenset[str]:
+def stem_set(text: str) -> frozenset[str]:
     """Return the set of `words`, in half the time if a text repeats its words."""
     if text.isascii():
-        return frozenset([_stem(word) for word in set(_ascii_words(text.lower())) - STOP_WORDS])
-    return frozenset(words(text))
+        return frozenset([_stem_english(word) for word in set(_split_ascii_words(text.lower())) - STOP_WORDS])
+    return frozenset(stem_words(text))
 
 
-def plain_words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a text as written, in order, stop words included."""
-    return _ascii_words(text) if text.isascii() else _WORD.findall(text)
+    return _split_ascii_words(text) if text.isascii() else _WORD.findall(text)
 
 
-def one_line(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """Make each stretch of white space one space."""
     return " ".join(text.split())
 
 
-def truncated(text: str, most: int) -> str:
+def truncate_text(text: str, most: int) -> str:
     """Cut a text to at most `most` characters."""
     return text if len(text) <= most else f"{text[: max(most - 1, 0)].rstrip()}…"
 
@@ -83,44 +83,44 @@ def add_title(text: str, title: str) -> str:
     It becomes one line without mentions. A name that was made of the message may end within a word. Where the message
     has the same words here and there, the title still says what it is about.
     """
-    line = truncated(one_line(_MARKUP.sub(" ", title)), _LONGEST_TITLE)
-    said, named = (" ".join(["", *plain_words(_MARKUP.sub(" ", each))]).casefold() for each in (text, line))
-    if named in said or not word_set(line) - PLEASANTRIES:
+    line = truncate_text(collapse_whitespace(_MARKUP.sub(" ", title)), _LONGEST_TITLE)
+    said, named = (" ".join(["", *split_words(_MARKUP.sub(" ", each))]).casefold() for each in (text, line))
+    if named in said or not stem_set(line) - PLEASANTRIES:
         return text
     return f"{line}\n{text}" if text else line
 
 
-def wording(text: str) -> str:
+def normalise_wording(text: str) -> str:
     """Normalise a text to compare it word for word: case, Unicode forms, spaces, and full stops at the end."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(".!… ")
 
 
-def unspaced_runs(word: str) -> list[str]:
+def find_unspaced_runs(word: str) -> list[str]:
     """Return the parts of a word in scripts that are written without spaces."""
     return [] if word.isascii() else _UNSPACED.findall(word)
 
 
-def key_terms(text: str, n: int) -> list[str]:
+def find_key_terms(text: str, n: int) -> list[str]:
     """Return the at most `n` words that a text is most about, as it writes them (casefolded), one form of each stem.
 
     What is said more often comes first, then what is said earlier. Numbers and single letters never count.
     """
     written: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for word, stem in _pairs(text):
+    for word, stem in _find_word_stems(text):
         if len(word) > 1 and not any(char.isdigit() for char in word):
             written.setdefault(stem, word)
             counts[stem] += 1
     return [written[stem] for stem, _ in counts.most_common(max(n, 0))]
 
 
-def overlap(query: str, text: str) -> float:
+def word_overlap(query: str, text: str) -> float:
     """Return the share (0 to 1) of the query's distinct words that the text contains; 0 without words."""
-    wanted = word_set(query)
-    return len(wanted & word_set(text)) / len(wanted) if wanted else 0.0
+    wanted = stem_set(query)
+    return len(wanted & stem_set(text)) / len(wanted) if wanted else 0.0
 
 
-class Rarity:
+class WordRarity:
     """The weights of words among some texts: the fewer texts contain a word, the more it weighs."""
 
     def __init__(self, texts: Iterable[Collection[str]]) -> None:
@@ -133,14 +133,14 @@ class Rarity:
 
     def weight(self, word: str) -> float:
         """Return a weight above 0: most for a word that no text contains, almost 0 for one that all contain."""
-        return weight_of(self._holding[word], self._texts)
+        return word_weight(self._holding[word], self._texts)
 
-    def covered(self, query: Iterable[str], text: Collection[str]) -> float:
+    def compute_coverage(self, query: Iterable[str], text: Collection[str]) -> float:
         """Return the share (0 to 1) of the query's weight that the text contains."""
-        [share] = self.shares(query, [text if isinstance(text, (set, frozenset)) else set(text)])
+        [share] = self.compute_coverages(query, [text if isinstance(text, (set, frozenset)) else set(text)])
         return share
 
-    def shares(self, query: Iterable[str], texts: Iterable[AbstractSet[str]]) -> list[float]:
+    def compute_coverages(self, query: Iterable[str], texts: Iterable[AbstractSet[str]]) -> list[float]:
         """Return `covered` for each text."""
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
         weights = [(word, self.weight(word)) for word in sorted(set(query))]
@@ -150,26 +150,26 @@ class Rarity:
         return [sum([weight for word, weight in weights if word in held]) / total for held in texts]
 
 
-def weight_of(holding: int, texts: int) -> float:
+def word_weight(holding: int, texts: int) -> float:
     """Return the weight of a word that so many of these texts contain: above 0, most for one that none contains."""
     return math.log((texts + 1) / (holding + 0.5))
 
 
-def _ascii_words(text: str) -> list[str]:
+def _split_ascii_words(text: str) -> list[str]:
     return text.encode().translate(_ONLY_WORDS).decode().split()
 
 
-def _pairs(text: str) -> Iterable[tuple[str, str]]:
+def _find_word_stems(text: str) -> Iterable[tuple[str, str]]:
     for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
         if word in STOP_WORDS:
             continue
         if not word.isascii() and _UNSPACED.search(word):
-            yield from ((part, part) for part in _unspaced(word))
+            yield from ((part, part) for part in _split_unspaced(word))
         else:
-            yield word, _stem(word)
+            yield word, _stem_english(word)
 
 
-def _unspaced(run: str) -> Iterable[str]:
+def _split_unspaced(run: str) -> Iterable[str]:
     at = 0
     for match in _UNSPACED.finditer(run):
         if match.start() > at:
@@ -184,29 +184,29 @@ def _unspaced(run: str) -> Iterable[str]:
 _STEMMED = {"de": "german", "fr": "french", "es": "spanish", "pt": "portuguese"}
 
 
-def stems_of(text: str, language: str | None) -> list[str]:
+def stem_foreign_words(text: str, language: str | None) -> list[str]:
     """Return the stems of a text in German, French, Spanish or Portuguese, in order; none for another language."""
     name = _STEMMED.get(language or "")
     if name is None:
         return []
-    return [_snowball(name, word) for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold())]
+    return [_stem_with_snowball(name, word) for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold())]
 
 
-def _snowball(algorithm: str, word: str) -> str:
+def _stem_with_snowball(algorithm: str, word: str) -> str:
     # A stemmer holds the word that it works on, so threads cannot share one. To make one takes as long as a word. Its
     # cache is off (0), for it would end with the stemmer.
     return cast("str", Stemmer(algorithm, 0).stemWord(word))  # pyright: ignore[reportUnknownMemberType]
 
 
 @lru_cache(maxsize=65536)
-def _stem(word: str) -> str:
+def _stem_english(word: str) -> str:
     # Porter's own algorithm, as FTS5 has it.
-    return _snowball("porter", word) if _ENGLISH.fullmatch(word) else word
+    return _stem_with_snowball("porter", word) if _ENGLISH.fullmatch(word) else word
 
 
 _LONGEST_TITLE = 100  # characters, as on Discord
 _MARKUP = regex(r"<[^<>\s]*\d>")  # mentions of people, roles and channels, custom emoji, times
-PLEASANTRIES = word_set(
+PLEASANTRIES = stem_set(
     "hello hallo hola hey hi yo morning evening afternoon night day good nice great cool awesome perfect amazing "
     "bye goodbye cheers welcome sorry thank thanks thx ty np lol haha hmm ah oh wow ping question ask urgent asap "
     "dumb stupid silly noob newbie newb apologies apologise apologize excuse please pls plz advance quick "
@@ -224,7 +224,7 @@ _SUFFIX = ".txt"
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
 
 
-def topic_name(label: str) -> TopicName:
+def make_topic_name(label: str) -> TopicName:
     """Return the slug (`[a-z0-9-]`, 1 to 64 characters) of a label; a slug is its own slug.
 
     `team:Node_Startup.txt` and `node startup` are one topic. Raises ValueError where nothing is left of the label.
@@ -241,7 +241,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Remembering(Generic[K, V]):
+class LastBatchCache(Generic[K, V]):
     """A function of single items that is called with lists, and caches the items of the last list.
 
     A cache of a fixed size keeps old items, and is useless for longer lists. Threads may share it.
@@ -266,14 +266,14 @@ one question, "start a node" and "stop a node" are two."""
 _MOST_WORDS = 60  # of a text: what is pasted below a question says little of what it asks
 
 
-def grouped(texts: Sequence[str]) -> list[list[int]]:
+def group_similar_texts(texts: Sequence[str]) -> list[list[int]]:
     """Group the places of similar texts; the largest groups first, each in the given order.
 
     A text joins the group whose first text it is most like, so the same texts in the same order give the same groups.
     What has no words of its own (`???`) stands with texts that read the same.
     """
-    held = [frozenset(words(text)[:_MOST_WORDS]) for text in texts]
-    rarity = Rarity(held)
+    held = [frozenset(stem_words(text)[:_MOST_WORDS]) for text in texts]
+    rarity = WordRarity(held)
     weights = {word: rarity.weight(word) for word in frozenset[str]().union(*held)}
     # Sorted, here and below: floating point sums depend on the order.
     totals = [sum(weights[word] for word in sorted(own)) for own in held]
@@ -314,14 +314,14 @@ _MARKS_BESIDE = ((0x1DC0, 0x1DFF), (0x20D0, 0x20FF), (0xFE00, 0xFE0F), (0xFE20, 
 _WESTERN = 0x0590  # below it, a mark is never more than an accent
 
 
-class Look(NamedTuple):
+class LookalikeText(NamedTuple):
     """A text as it looks."""
 
     text: str
     starts: tuple[int, ...] | None
     """Where each of its signs, and its end, stand in the text that was given; None: in the same place."""
 
-    def span(self, start: int, end: int) -> tuple[int, int]:
+    def find_original_span(self, start: int, end: int) -> tuple[int, int]:
         """Where a part of it stands in the text that was given, with all that is drawn as nothing behind it."""
         if self.starts is None:
             return start, end
@@ -332,32 +332,32 @@ class Look(NamedTuple):
         return self.starts[start], self.starts[whole]
 
 
-def look_of(text: str, without: str = "") -> Look:
+def normalise_lookalikes(text: str, without: str = "") -> LookalikeText:
     """Return a text without accents, invisible characters and the characters in `without`; digits as 0 to 9."""
     if text.isascii() and not any(each in text for each in without):
-        return Look(text, None)
+        return LookalikeText(text, None)
     signs: list[str] = []
     starts: list[int] = []
     before = ""
     for at, char in enumerate(text):
         if char in without:
             continue
-        for sign in _signs(char):
+        for sign in _normalise_character(char):
             if unicodedata.category(sign) == "Mn" and (_is_accent(sign) or (before and ord(before) < _WESTERN)):
                 continue
             before = sign
             signs.append(sign)
             starts.append(at)
-    return Look("".join(signs), (*starts, len(text)))
+    return LookalikeText("".join(signs), (*starts, len(text)))
 
 
-def likeness_key(name: str) -> str:
+def lookalike_key(name: str) -> str:
     """Return a key that is equal for names that look alike, in any case, with or without dots and spaces."""
-    return "".join(char for char in look_of(name).text.casefold() if not char.isspace() and char != ".")
+    return "".join(char for char in normalise_lookalikes(name).text.casefold() if not char.isspace() and char != ".")
 
 
 @cache
-def _signs(char: str) -> tuple[str, ...]:
+def _normalise_character(char: str) -> tuple[str, ...]:
     if char.isascii():
         return (char,)
     found: list[str] = []
@@ -387,13 +387,13 @@ people are similar sooner: 17% of 353 such reach it with the most similar other,
 _HOST = regex(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)[^\s/]+", re.IGNORECASE)
 
 
-def likeness(one: str, other: str) -> float:
+def text_similarity(one: str, other: str) -> float:
     """From 0 to 1: what the texts share of their words, and of the pairs of words that follow each other.
 
     The mean of the stems' Jaccard index, and of the share of the shorter text's pairs that the longer has: what was
     rewritten keeps runs of words, what is of another subject has a word here and there.
     """
-    first, second = words(_HOST.sub(" ", one)), words(_HOST.sub(" ", other))
+    first, second = stem_words(_HOST.sub(" ", one)), stem_words(_HOST.sub(" ", other))
     stems, others = set(first), set(second)
     if not stems or not others:
         return 0.0
@@ -404,6 +404,6 @@ def likeness(one: str, other: str) -> float:
     return (jaccard + len(pairs & other_pairs) / min(len(pairs), len(other_pairs))) / 2
 
 
-def same_subject(one: str, other: str) -> bool:
+def is_same_subject(one: str, other: str) -> bool:
     """Whether a fact may take another's place."""
-    return likeness(one, other) >= SAME_SUBJECT
+    return text_similarity(one, other) >= SAME_SUBJECT

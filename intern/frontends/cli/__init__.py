@@ -16,8 +16,8 @@ import click
 from click.exceptions import NoSuchCommand
 
 from intern import __version__
-from intern.core.progress import heard_by
-from intern.frontends.cli.output import ProgressLine, ReaderGoneError, ending_well, showing
+from intern.core.progress import send_progress_to
+from intern.frontends.cli.output import ProgressLine, ReaderGoneError, exit_after, set_progress_line
 
 # The module of each command, and the first line of its help, so that listing imports none of them; a test compares.
 COMMANDS = {
@@ -67,7 +67,7 @@ _CALLED_HERE = {"init_kb": "index", "init_team_kb": "regenerate"}
 """The specifications' names of commands."""
 
 
-class _Commands(click.Group):
+class _LazyCommandGroup(click.Group):
     """Commands by name, imported at first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -105,7 +105,7 @@ class _Commands(click.Group):
             raise ReaderGoneError from error
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyCommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="intern")
 @click.option("--config", metavar="FILE", help="The settings to use; else INTERN_CONFIG, else ./intern.toml.")
 @click.option("--community", metavar="NAME", help="Work on one hosted community; `intern community` lists them.")
@@ -122,14 +122,14 @@ def main() -> None:
     # click knows whether a stream is a terminal, but not https://no-color.org.
     color = False if os.environ.get("NO_COLOR") else None
     line = ProgressLine(sys.stderr)
-    showing(line)
+    set_progress_line(line)
 
     def work() -> object:
         try:
-            with heard_by(line):
+            with send_progress_to(line):
                 return cli.main(prog_name="intern", color=color, standalone_mode=False)
         finally:
             line.end()
-            showing(None)
+            set_progress_line(None)
 
-    ending_well(work)
+    exit_after(work)

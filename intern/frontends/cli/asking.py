@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message
-from intern.core.progress import tell
+from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Conversation, Message
+from intern.core.progress import report_progress
 from intern.core.records import FactCategory, FileType, SearchFilter, SearchKind, SearchStatus, SourceType
-from intern.core.text.masking import encoded
-from intern.core.text.words import word_set
-from intern.frontends.cli.options import UtcTime, ask_folder, settings_of_folder
-from intern.frontends.cli.output import painted, say, show, show_json, show_painted
-from intern.frontends.words import excerpt, marked, silence
+from intern.core.text.masking import encode_json
+from intern.core.text.words import stem_set
+from intern.frontends.cli.options import UtcTime, ask_folder, read_folder_settings
+from intern.frontends.cli.output import paint, say, show, show_json, show_painted
+from intern.frontends.words import excerpt, explain_silence, mark_words
 
 if TYPE_CHECKING:
     from intern.service.intern import Intern
@@ -33,10 +33,10 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
     """
     if not question.strip():
         raise click.UsageError("the question is empty")
-    settings = settings_of_folder()
+    settings = read_folder_settings()
 
-    async def work(intern: Intern) -> tuple[AIResult, bool]:
-        tell("Answering the question", 0, 1)
+    async def work(intern: Intern) -> tuple[AnswerResult, bool]:
+        report_progress("Answering the question", 0, 1)
         result = await intern.answer(Conversation((Message(role="user", text=question),)))
         return result, bool(await intern.entries())
 
@@ -53,15 +53,15 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
         show("\n".join([result.reply_text or "", "", *sources]))
     elif result.reason in COULD_NOT_LOOK:
         error = (result.debug or {}).get("error")
-        say(f"intern: could not look: {error or silence(result.reason)}")
+        say(f"intern: could not look: {error or explain_silence(result.reason)}")
     else:
-        say(f"no answer: {silence(result.reason)}")
+        say(f"no answer: {explain_silence(result.reason)}")
         for each in result.citations:
             say(f"perhaps: {each.source_id}{f' <{each.url}>' if each.url else ''}")
         if not is_indexed:
             say(f"nothing is indexed yet: put documents into {settings.paths.sources}, then run: intern index")
     if trace and not as_json:
-        say(msgspec.json.format(encoded(result.debug), indent=2).decode())
+        say(msgspec.json.format(encode_json(result.debug), indent=2).decode())
     if not result.should_reply:
         sys.exit(3 if result.reason in COULD_NOT_LOOK else 1)
 
@@ -104,7 +104,7 @@ def search(*, text: tuple[str, ...], top: int, as_json: bool, **wanted: Any) -> 
     if as_json:
         show_json(found)
     elif found:
-        show_painted("\n\n".join(map(_told, found)))
+        show_painted("\n\n".join(map(_format_result, found)))
     else:
         say("nothing was found")
     if any(each.words_only for each in found):
@@ -112,7 +112,7 @@ def search(*, text: tuple[str, ...], top: int, as_json: bool, **wanted: Any) -> 
     sys.exit(0 if found else 1)
 
 
-def _told(result: SearchResult) -> str:
+def _format_result(result: SearchResult) -> str:
     where = result.path if result.kind == "file" else result.source_id
     said = (
         result.kind if result.kind in {"nugget", "fact"} else "",
@@ -121,13 +121,13 @@ def _told(result: SearchResult) -> str:
         result.visibility if result.visibility != "shared" else "",
         "stale" if result.stale else "",
     )
-    title = f"  {painted(result.title, bold=True)}" if result.title and not where.endswith(result.title) else ""
-    begin = f"{painted(where)}{title}  ({painted(', '.join(filter(None, said)))})"
-    asked = word_set(" ".join(result.matched))
-    return "\n".join([begin, *(f"  {_marked(line, asked)}" for line in excerpt(result.text, asked))])
+    title = f"  {paint(result.title, bold=True)}" if result.title and not where.endswith(result.title) else ""
+    begin = f"{paint(where)}{title}  ({paint(', '.join(filter(None, said)))})"
+    asked = stem_set(" ".join(result.matched))
+    return "\n".join([begin, *(f"  {_highlight_words(line, asked)}" for line in excerpt(result.text, asked))])
 
 
-def _marked(line: str, asked: frozenset[str]) -> str:
+def _highlight_words(line: str, asked: frozenset[str]) -> str:
     """Paint the words of the question; elsewhere than on a terminal, nothing is painted."""
-    parts = marked(line, asked)
-    return "".join(painted(each, fg="green", bold=True) if is_asked else painted(each) for each, is_asked in parts)
+    parts = mark_words(line, asked)
+    return "".join(paint(each, fg="green", bold=True) if is_asked else paint(each) for each, is_asked in parts)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
-from intern.core.progress import tell
+from intern.core.progress import report_progress
 from intern.frontends.cli import options
 from intern.frontends.cli.output import say, show, show_json, show_result
 
 if TYPE_CHECKING:
-    from intern.service.importing import Imported, ImportedNotes
-    from intern.service.intern import Came, Discovered, Feed, Intern, Refreshed
+    from intern.service.importing import ImportResult, NotesImportResult
+    from intern.service.intern import Came, DiscoveryFeed, DiscoveryReport, Intern, RefreshReport
 
 _CAME: Mapping[Came, str] = {
     "extracted": "read now",
@@ -55,20 +55,20 @@ def index(*, as_json: bool, extract: bool, wait: bool, rebuild_search: bool) -> 
     Exit code 0: done. 2: there are no sources. 3: documents have no description yet, or (with --wait)
     no vector.
     """
-    settings = options.settings_of()
+    settings = options.read_settings()
     if not settings.paths.sources.exists():
         options.check_folder(settings)
 
-    async def work(intern: Intern) -> tuple[Refreshed, Mapping[Came, int] | None, int, bool]:
+    async def work(intern: Intern) -> tuple[RefreshReport, Mapping[Came, int] | None, int, bool]:
         if rebuild_search:
             await intern.rebuild_search()
         refreshed = await intern.index(vectors_within=_VECTORS_WITHIN)
         if not as_json:
-            _tell_index(refreshed)
-        came = await intern.extract(_tell_read, vectors_within=_VECTORS_WITHIN) if extract else None
+            _report_index(refreshed)
+        came = await intern.extract(_report_read_progress, vectors_within=_VECTORS_WITHIN) if extract else None
         if came is not None and not as_json:
-            _tell_came(came)
-        missing = await intern.without_vectors()
+            _report_extractions(came)
+        missing = await intern.count_without_vectors()
         if missing and wait:
             say("search by words works now; making vectors (Ctrl-C stops, finished vectors are kept)")
             missing = await intern.finish_vectors()
@@ -77,36 +77,36 @@ def index(*, as_json: bool, extract: bool, wait: bool, rebuild_search: bool) -> 
     refreshed, came, missing, owner = options.ask_folder(work, settings)
     if as_json:
         show_json(refreshed if came is None else {**to_builtins(refreshed), "conversations": came})
-    sys.exit(max(_about_vectors(missing, wait=wait, owner=owner), _about_descriptions(refreshed)))
+    sys.exit(max(_report_missing_vectors(missing, wait=wait, owner=owner), _report_undescribed(refreshed)))
 
 
-def _tell_index(refreshed: Refreshed) -> None:
+def _report_index(refreshed: RefreshReport) -> None:
     for path, reason in refreshed.skipped:
         say(f"left out {path}: {reason}")
     if refreshed.changed or refreshed.removed or not refreshed.pending:
         say(f"{len(refreshed.changed)} described, {len(refreshed.removed)} removed")
 
 
-def _tell_read(done: int, of: int) -> None:
-    tell("Reading {total} conversations", done, of)
+def _report_read_progress(done: int, of: int) -> None:
+    report_progress("Reading {total} conversations", done, of)
 
 
-def _tell_came(came: Mapping[Came, int]) -> None:
+def _report_extractions(came: Mapping[Came, int]) -> None:
     say("conversations: " + (", ".join(f"{number} {_CAME[each]}" for each, number in came.items()) or "none"))
 
 
-def _about_vectors(missing: int, *, wait: bool, owner: bool) -> int:
+def _report_missing_vectors(missing: int, *, wait: bool, owner: bool) -> int:
     if missing and wait:
         say(f"intern: {missing} passages have no vector; `intern doctor` checks the model")
         return 3
     if missing and owner:
-        say(_vectors_later(missing))
+        say(_missing_vectors_hint(missing))
     elif missing >= _MANY:
         say(f"search by words works now; the running intern makes the vectors of {missing} passages")
     return 0
 
 
-def _about_descriptions(refreshed: Refreshed) -> int:
+def _report_undescribed(refreshed: RefreshReport) -> int:
     if owed := refreshed.pending:
         say(f"intern: {len(owed)} documents have no description yet; fix this and run it again: {owed[0].reason}")
         return 3
@@ -124,10 +124,10 @@ def discover(*, once: bool, as_json: bool) -> None:
     Places that cannot be read are named. Exit code 0: done. 3: files could not be summarised, or none of the
     scan paths could be looked at.
     """
-    settings = options.settings_of_folder()
+    settings = options.read_folder_settings()
 
-    async def work(intern: Intern) -> tuple[Discovered | None, Feed | None]:
-        return (await intern.discover(), None) if once else (None, await intern.look_around())
+    async def work(intern: Intern) -> tuple[DiscoveryReport | None, DiscoveryFeed | None]:
+        return (await intern.discover(), None) if once else (None, await intern.preview_discovery())
 
     done, feed = options.ask_folder(work, settings)
     looked = done or feed
@@ -141,7 +141,7 @@ def discover(*, once: bool, as_json: bool) -> None:
     if as_json:
         show_json(questions if done is None else done)
     elif done is not None:
-        _tell_discovered(done)
+        _report_discovery(done)
     elif questions:
         show("\n".join(f"{q.priority:<6}  {q.why:<14}  {q.type:<13}  {q.question}" for q in questions))
     elif not (is_off or looked.nowhere):
@@ -152,7 +152,7 @@ def discover(*, once: bool, as_json: bool) -> None:
     sys.exit(3 if looked.nowhere else 0)
 
 
-def _tell_discovered(done: Discovered) -> None:
+def _report_discovery(done: DiscoveryReport) -> None:
     say(f"{len(done.indexed)} indexed, {len(done.passed_over)} passed over, {len(done.dropped)} gone, {done.left} left")
 
 
@@ -175,17 +175,17 @@ def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json
     data folder, it files what this command brings. A damaged file, or one in another format, is left out, and named at
     the end. Exit code 0: done. 2: no file is such an export. 3: a file was left out, or a pair is parked.
     """
-    settings = options.settings_of(options.in_folder(data) if data else None)
-    from intern.service.importing import Wanted, import_history
+    settings = options.read_settings(options.folder_overrides(data) if data else None)
+    from intern.service.importing import ImportRequest, import_history
 
-    asked = Wanted(files=files, **wanted)
+    asked = ImportRequest(files=files, **wanted)
     work = partial(import_history, settings, asked, dry_run=dry_run, vectors_within=_VECTORS_WITHIN, tell=say)
     done = options.run_work(work)
-    show_result(done, partial(_tell_imported, dry_run=dry_run), as_json=as_json)
+    show_result(done, partial(_report_import, dry_run=dry_run), as_json=as_json)
     sys.exit(3 if done.refused or (done.filed and done.filed.parked) else 0)
 
 
-def _tell_imported(done: Imported, *, dry_run: bool) -> None:
+def _report_import(done: ImportResult, *, dry_run: bool) -> None:
     say(
         f"{done.messages} messages, {done.team_replies} team replies, {done.captured} conversations: "
         f"{done.archived} new, {done.joined} fuller than before, {done.known} known already"
@@ -203,7 +203,7 @@ def _tell_imported(done: Imported, *, dry_run: bool) -> None:
             f"{tally.parked} parked; describe the topics with: intern index"
         )
         if done.without_vectors:
-            say(_vectors_later(done.without_vectors))
+            say(_missing_vectors_hint(done.without_vectors))
     elif done.archived or done.joined:
         say("the running intern files them")
     for reason in done.refused:
@@ -222,15 +222,15 @@ def import_notes(*, folder: Path, dry_run: bool, data: str | None, as_json: bool
     changed takes the place of what it said before, and what a deleted one taught is withdrawn. Exit code 0: done.
     3: a file could not be read, or taught nothing for a failure.
     """
-    settings = options.settings_of(options.in_folder(data) if data else None)
+    settings = options.read_settings(options.folder_overrides(data) if data else None)
     from intern.service.importing import import_notes
 
     done = options.run_work(partial(import_notes, settings, folder, dry_run=dry_run))
-    show_result(done, partial(_tell_notes, dry_run=dry_run), as_json=as_json)
+    show_result(done, partial(_report_notes, dry_run=dry_run), as_json=as_json)
     sys.exit(3 if done.skipped or (done.read is not None and done.read.failed) else 0)
 
 
-def _tell_notes(done: ImportedNotes, *, dry_run: bool) -> None:
+def _report_notes(done: NotesImportResult, *, dry_run: bool) -> None:
     say(
         f"{done.files} files: {done.new} conversations new, {done.changed} changed, {done.unchanged} unchanged, "
         f"{done.withdrawn} gone"
@@ -246,6 +246,6 @@ def _tell_notes(done: ImportedNotes, *, dry_run: bool) -> None:
         say(f"{read.extracted} taught something, {read.nothing} nothing, {read.failed} could not be read")
 
 
-def _vectors_later(missing: int) -> str:
+def _missing_vectors_hint(missing: int) -> str:
     """Return the line about vectors that a command leaves to others."""
     return f"search by words works now; `intern run` or `intern index --wait` makes the vectors of {missing} passages"

@@ -11,13 +11,13 @@ import click
 
 from intern.core.errors import ConfigError
 from intern.core.records import Fact, FactCategory, Nugget, NuggetStatus
-from intern.frontends.cli.options import Listing, ask_folder, json_option
-from intern.frontends.cli.output import show, show_each, show_result
+from intern.frontends.cli.options import DefaultListGroup, ask_folder, json_option
+from intern.frontends.cli.output import show, show_list, show_result
 from intern.frontends.words import minute
 
 if TYPE_CHECKING:
-    from intern.service.intern import Intern, Retirement
-    from intern.service.reading import FactFilter, Link
+    from intern.service.intern import FactRetirement, Intern
+    from intern.service.reading import FactChainLink, FactFilter
 
 _AS_OF = "Facts as they were known at this time (UTC); of a day, at its end."
 _id = click.argument("fact_id", metavar="ID")
@@ -26,7 +26,7 @@ _some = click.IntRange(1)
 _top = click.option("--top", metavar="N", type=_some, default=100, show_default=True, help="At most so many.")
 
 
-def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+def _parse_as_of(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
     """Read a time (UTC, unless it says otherwise); a day without an hour is its last moment."""
     if value is None:
         return None
@@ -39,12 +39,12 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> da
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _filters(command: Callable[..., None]) -> Callable[..., None]:
+def _add_fact_filters(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         json_option,
         _secret,
         click.option("--all", "everything", is_flag=True, help="Also what is retired."),
-        click.option("--as-of", metavar="DATE", callback=_moment, help=_AS_OF),
+        click.option("--as-of", metavar="DATE", callback=_parse_as_of, help=_AS_OF),
         click.option("--category", type=click.Choice(get_args(FactCategory))),
         _top,
     ):
@@ -52,7 +52,7 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group("facts", cls=Listing)
+@click.group("facts", cls=DefaultListGroup)
 def facts() -> None:
     """Read what is known as facts; retire what is no longer true.
 
@@ -65,20 +65,22 @@ def facts() -> None:
 
 
 @facts.command("list")
-@_filters
+@_add_fact_filters
 def list_facts(*, top: int, as_json: bool, **filters: Any) -> None:
     """List facts, what was said last first."""
-    found = ask_folder(lambda intern: intern.known.facts(_wanted(**filters), top))
-    show_each(found, _fact_line, "no fact is known", as_json=as_json)
+    found = ask_folder(lambda intern: intern.learned_knowledge.facts(_build_fact_filter(**filters), top))
+    show_list(found, _fact_line, "no fact is known", as_json=as_json)
 
 
 @facts.command("search")
 @click.argument("text", nargs=-1, required=True)
-@_filters
+@_add_fact_filters
 def search_facts(*, text: tuple[str, ...], top: int, as_json: bool, **filters: Any) -> None:
     """Find facts that hold words of TEXT, best first."""
-    found = ask_folder(lambda intern: intern.known.search_facts(" ".join(text), _wanted(**filters), top))
-    show_each(found, _fact_line, "nothing was found", as_json=as_json)
+    found = ask_folder(
+        lambda intern: intern.learned_knowledge.search_facts(" ".join(text), _build_fact_filter(**filters), top)
+    )
+    show_list(found, _fact_line, "nothing was found", as_json=as_json)
     sys.exit(0 if found else 1)
 
 
@@ -88,19 +90,19 @@ def search_facts(*, text: tuple[str, ...], top: int, as_json: bool, **filters: A
 @json_option
 def show_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show a fact whole, and where it was said."""
-    fact, links = ask_folder(lambda intern: intern.known.fact_history(fact_id, secret=secret))
+    fact, links = ask_folder(lambda intern: intern.learned_knowledge.fact_history(fact_id, secret=secret))
     link = next(each for each in links if each.fact.id == fact.id)
-    show_result(link, lambda link: show(_whole_fact(link)), as_json=as_json)
+    show_result(link, lambda link: show(_format_fact(link)), as_json=as_json)
 
 
 @facts.command("history")
 @_id
 @_secret
 @json_option
-def history_of_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
+def show_fact_history(*, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show what a fact took the place of, and what took its place, oldest first."""
-    _, links = ask_folder(lambda intern: intern.known.fact_history(fact_id, secret=secret))
-    show_result(links, lambda links: show("\n\n".join(map(_whole_fact, links))), as_json=as_json)
+    _, links = ask_folder(lambda intern: intern.learned_knowledge.fact_history(fact_id, secret=secret))
+    show_result(links, lambda links: show("\n\n".join(map(_format_fact, links))), as_json=as_json)
 
 
 @facts.command("retire")
@@ -112,8 +114,8 @@ def retire(*, fact_id: str, why: str, as_json: bool) -> None:
     if not why.strip():
         raise click.BadParameter("say why", param_hint="--why")
 
-    async def work(intern: Intern) -> Retirement:
-        fact = await intern.known.fact(fact_id, secret=True)
+    async def work(intern: Intern) -> FactRetirement:
+        fact = await intern.learned_knowledge.fact(fact_id, secret=True)
         if not fact.is_active:
             raise ConfigError(f"{fact.id} is retired already; `intern facts history` tells why")
         return await intern.retire_fact(fact.id, why)
@@ -121,7 +123,9 @@ def retire(*, fact_id: str, why: str, as_json: bool) -> None:
     show_result(ask_folder(work), lambda done: show(f"{done.fact_id}  retired: {done.why}"), as_json=as_json)
 
 
-def _wanted(category: FactCategory | None, as_of: datetime | None, *, everything: bool, secret: bool) -> FactFilter:
+def _build_fact_filter(
+    category: FactCategory | None, as_of: datetime | None, *, everything: bool, secret: bool
+) -> FactFilter:
     from intern.service.reading import FactFilter
 
     return FactFilter(category=category, as_of=as_of, active=None if everything else True, secret=secret)
@@ -132,7 +136,7 @@ def _fact_line(fact: Fact) -> str:
     return f"{fact.id}  {minute(fact.last_seen_at)}  ({', '.join(notes)})  {' '.join(fact.content.split())}"
 
 
-def _whole_fact(link: Link) -> str:
+def _format_fact(link: FactChainLink) -> str:
     fact = link.fact
     lines = [_fact_line(fact), f"  believed since {minute(fact.first_seen_at)}, confidence {fact.confidence:.2f}"]
     if fact.summary:
@@ -148,7 +152,7 @@ def _whole_fact(link: Link) -> str:
     return "\n".join(lines)
 
 
-@click.group("nuggets", cls=Listing)
+@click.group("nuggets", cls=DefaultListGroup)
 def nuggets() -> None:
     """Read what was distilled from conversations.
 
@@ -163,8 +167,8 @@ def nuggets() -> None:
 @json_option
 def list_nuggets(*, status: NuggetStatus | None, top: int, as_json: bool) -> None:
     """List nuggets, newest first."""
-    found = ask_folder(lambda intern: intern.known.nuggets(status, top))
-    show_each(found, _nugget_line, "no nugget was distilled yet", as_json=as_json)
+    found = ask_folder(lambda intern: intern.learned_knowledge.nuggets(status, top))
+    show_list(found, _nugget_line, "no nugget was distilled yet", as_json=as_json)
 
 
 @nuggets.command("show")
@@ -172,7 +176,7 @@ def list_nuggets(*, status: NuggetStatus | None, top: int, as_json: bool) -> Non
 @json_option
 def show_nugget(*, nugget_id: str, as_json: bool) -> None:
     """Show a nugget whole."""
-    show_result(ask_folder(lambda intern: intern.known.nugget(nugget_id)), _show_nugget, as_json=as_json)
+    show_result(ask_folder(lambda intern: intern.learned_knowledge.nugget(nugget_id)), _show_nugget, as_json=as_json)
 
 
 def _nugget_line(nugget: Nugget) -> str:

@@ -16,19 +16,26 @@ import anyio
 import click
 
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.progress import tell
+from intern.core.progress import report_progress
 from intern.core.records import IndexEntry
 from intern.core.tasks import open_task_group
-from intern.core.text.words import one_line, truncated
-from intern.frontends.cli.options import UTC_DATES, ask_folder, run_work, settings_of, settings_of_folder, team_options
+from intern.core.text.words import collapse_whitespace, truncate_text
+from intern.frontends.cli.options import (
+    UTC_DATES,
+    ask_folder,
+    read_folder_settings,
+    read_settings,
+    run_work,
+    team_options,
+)
 from intern.frontends.cli.output import INTERRUPTED, say, show, show_result
-from intern.frontends.words import calibration
+from intern.frontends.words import describe_calibration
 
 if TYPE_CHECKING:
-    from intern.lab.backtest import Replay, Wanted
-    from intern.lab.estimating import Estimate, Range
-    from intern.lab.evaluation import Comparison, Evaluation, Outcome, Totals
-    from intern.lab.outcomes import Backtest, Outcome as Replayed
+    from intern.lab.backtest import BacktestRequest, BacktestRun
+    from intern.lab.estimating import BacktestEstimate, EstimateRange
+    from intern.lab.evaluation import Evaluation, EvaluationComparison, EvaluationOutcome, EvaluationTotals
+    from intern.lab.outcomes import BacktestOutcome as Replayed, BacktestReport
     from intern.service import Settings
     from intern.service.intern import Intern
 
@@ -51,7 +58,7 @@ def eval(*, file: Path, as_json: bool, compare: Path | None, concurrency: int | 
 
     Exit code 0: done, with any result. 2: the file is wrong. 3: some questions could not be looked up.
     """
-    settings = settings_of_folder()
+    settings = read_folder_settings()
     from intern.lab import evaluation
 
     questions = evaluation.read_questions(file)
@@ -59,21 +66,21 @@ def eval(*, file: Path, as_json: bool, compare: Path | None, concurrency: int | 
     offline = settings.llm.kind == "offline"
     at_once = concurrency or (1 if offline else _AT_A_TIME)
 
-    async def work(intern: Intern) -> tuple[tuple[IndexEntry, ...], tuple[Outcome, ...]]:
-        entries, told = await intern.entries(), _asking(len(questions))
-        return entries, await evaluation.outcomes_of(intern.answer, questions, concurrency=at_once, tell=told)
+    async def work(intern: Intern) -> tuple[tuple[IndexEntry, ...], tuple[EvaluationOutcome, ...]]:
+        entries, told = await intern.entries(), _progress_reporter(len(questions))
+        return entries, await evaluation.ask_questions(intern.answer, questions, concurrency=at_once, tell=told)
 
     entries, outcomes = ask_folder(work, settings)
-    unknown = evaluation.unknown_sources(questions, entries)
+    unknown = evaluation.find_unknown_sources(questions, entries)
     done = evaluation.Evaluation(
         at=datetime.now(UTC),
         model="offline" if offline else settings.llm.model,
         outcomes=outcomes,
-        totals=evaluation.totals_of(outcomes),
+        totals=evaluation.sum_outcomes(outcomes),
         unknown_sources=unknown,
-        comparison=evaluation.compared(older.outcomes, outcomes) if older else None,
+        comparison=evaluation.compare_outcomes(older.outcomes, outcomes) if older else None,
     )
-    show_result(done, lambda done: show("\n".join(_lines_of(done))), as_json=as_json)
+    show_result(done, lambda done: show("\n".join(_evaluation_lines(done))), as_json=as_json)
     if not entries:
         say(f"nothing is indexed yet: put documents into {settings.paths.sources}, then run: intern index")
     elif unknown:
@@ -82,28 +89,32 @@ def eval(*, file: Path, as_json: bool, compare: Path | None, concurrency: int | 
     sys.exit(3 if any(outcome.verdict == "could_not_look" for outcome in outcomes) else 0)
 
 
-def _lines_of(done: Evaluation) -> Iterator[str]:
+def _evaluation_lines(done: Evaluation) -> Iterator[str]:
     from intern.lab.evaluation import VERDICTS
 
     width = max(map(len, VERDICTS.values()))
     for outcome in done.outcomes:
         said = f"{VERDICTS[outcome.verdict]:{width}}  {outcome.tokens:6} tokens  {outcome.seconds:6.2f} s  "
-        yield said + _name_of(outcome) + _detail_of(outcome)
+        yield said + _outcome_title(outcome) + _outcome_detail(outcome)
     yield ""
-    yield from _totals_told(done.totals)
+    yield from _totals_lines(done.totals)
     if done.comparison:
         yield ""
-        yield from _comparison_told(done.comparison)
+        yield from _comparison_lines(done.comparison)
 
 
-def _name_of(outcome: Outcome) -> str:
-    question = _on_a_line(outcome.question, 60)
-    return question if outcome.id == outcome.question else f"{_on_a_line(outcome.id, 30)}: {question}"
+def _outcome_title(outcome: EvaluationOutcome) -> str:
+    question = _shorten_to_line(outcome.question, 60)
+    return question if outcome.id == outcome.question else f"{_shorten_to_line(outcome.id, 30)}: {question}"
 
 
-def _detail_of(outcome: Outcome) -> str:
+def _outcome_detail(outcome: EvaluationOutcome) -> str:
     if outcome.verdict == "could_not_look":
-        return f"  [{outcome.reason}: {_on_a_line(outcome.error, 200)}]" if outcome.error else f"  [{outcome.reason}]"
+        return (
+            f"  [{outcome.reason}: {_shorten_to_line(outcome.error, 200)}]"
+            if outcome.error
+            else f"  [{outcome.reason}]"
+        )
     if outcome.verdict == "silent_wrong" and outcome.expected_sources:
         found = any(source.startswith(outcome.expected_sources) for source in outcome.selected)
         return f"  [{outcome.reason}; the right source was {'read' if found else 'not read'}]"
@@ -112,7 +123,7 @@ def _detail_of(outcome: Outcome) -> str:
     return f"  [{outcome.reason or ', '.join(outcome.citations) or 'no source'}]"
 
 
-def _totals_told(totals: Totals) -> Iterator[str]:
+def _totals_lines(totals: EvaluationTotals) -> Iterator[str]:
     from intern.lab.evaluation import VERDICTS
 
     counts = ", ".join(f"{totals.verdicts[each]} {word}" for each, word in VERDICTS.items() if each in totals.verdicts)
@@ -125,11 +136,11 @@ def _totals_told(totals: Totals) -> Iterator[str]:
     yield f"seconds a question: {totals.median_seconds:.2f} (median), {totals.longest_seconds:.2f} at most"
 
 
-def _comparison_told(comparison: Comparison) -> Iterator[str]:
+def _comparison_lines(comparison: EvaluationComparison) -> Iterator[str]:
     from intern.lab.evaluation import VERDICTS
 
     for change in comparison.changes:
-        yield f"{change.way:6}  {_on_a_line(change.id, 60)}: {change.before} → {change.after}"
+        yield f"{change.way:6}  {_shorten_to_line(change.id, 60)}: {change.before} → {change.after}"
     before, now = comparison.totals, comparison.totals_now
     yield f"of the {now.questions} questions that both asked, {len(comparison.changes)} went differently"
     for verdict, word in VERDICTS.items():
@@ -142,8 +153,8 @@ def _comparison_told(comparison: Comparison) -> Iterator[str]:
         yield f"asked only now: {len(comparison.added)}; only then: {len(comparison.missing)}"
 
 
-def _on_a_line(text: str, longest: int) -> str:
-    return truncated(one_line(text), longest)
+def _shorten_to_line(text: str, longest: int) -> str:
+    return truncate_text(collapse_whitespace(text), longest)
 
 
 _JSON, _HTML = Path("backtest.json"), Path("backtest.html")
@@ -190,19 +201,23 @@ def backtest(
     early, too. Exit code 0: done. 3: a file was left out, or some questions could not be looked up. 130: stopped by
     Ctrl-C.
     """
-    settings = settings_of()
-    from intern.lab.backtest import Wanted
+    settings = read_settings()
+    from intern.lab.backtest import BacktestRequest
     from intern.service.importing import list_exports
 
     at_once = concurrency or (1 if settings.llm.kind == "offline" else _AT_A_TIME)
-    asked = Wanted(files=tuple(list_exports(exports)), documents=not no_documents, concurrency=at_once, **wanted)
+    asked = BacktestRequest(
+        files=tuple(list_exports(exports)), documents=not no_documents, concurrency=at_once, **wanted
+    )
     if not dry_run:
         for option, named, usual in (("--result", json_file, _JSON), ("--html", html_file, _HTML)):
             _check_writable(named or usual, option)
             if not named and usual.exists():
                 raise ConfigError(f"{usual} is there already: move it away, or name a place with {option}")
-        _check_apart(json_file or _JSON, html_file or _HTML, asked.files)
-    work = partial(_work, settings, asked, json_file or _JSON, html_file or _HTML, dry_run=dry_run, as_json=as_json)
+        _check_paths_differ(json_file or _JSON, html_file or _HTML, asked.files)
+    work = partial(
+        _run_backtest, settings, asked, json_file or _JSON, html_file or _HTML, dry_run=dry_run, as_json=as_json
+    )
     sys.exit(run_work(work))
 
 
@@ -220,33 +235,33 @@ def calibrate(*, dry_run: bool, as_json: bool) -> None:
     Exit code 0: done.
     """
     stands = ask_folder(lambda intern: intern.calibrate(dry_run=dry_run))
-    show_result(stands, lambda stands: show("\n".join(calibration(stands))), as_json=as_json)
+    show_result(stands, lambda stands: show("\n".join(describe_calibration(stands))), as_json=as_json)
 
 
-async def _calibrated(settings: Settings, done: Backtest) -> None:
+async def _calibrate_from_backtest(settings: Settings, done: BacktestReport) -> None:
     """Keep what a whole backtest judged, and calibrate. Without a database, only say what it would come to."""
-    from intern.service.calibration import stands_of
+    from intern.service.calibration import simulate_calibration
     from intern.service.databases import is_made
     from intern.service.intern import open_intern
 
     if not (done.finished and done.judgements):
         return
-    stands = stands_of(done.max_wrong, done.judgements)
+    stands = simulate_calibration(done.max_wrong, done.judgements)
     if await anyio.to_thread.run_sync(is_made, settings):
         async with open_intern(settings) as intern:
             stands = await intern.calibrate(done.judgements)
-    for line in calibration(stands):
+    for line in describe_calibration(stands):
         say(line)
 
 
-async def _work(
-    settings: Settings, wanted: Wanted, json_file: Path, html_file: Path, *, dry_run: bool, as_json: bool
+async def _run_backtest(
+    settings: Settings, wanted: BacktestRequest, json_file: Path, html_file: Path, *, dry_run: bool, as_json: bool
 ) -> int:
-    from intern.lab.backtest import PAUSES, Replay, prepare
+    from intern.lab.backtest import PAUSES, BacktestRun, prepare_backtest
     from intern.lab.estimating import estimate_backtest
-    from intern.lab.report import table_of
+    from intern.lab.report import format_table
 
-    prepared = await prepare(settings, wanted)
+    prepared = await prepare_backtest(settings, wanted)
     exports, asked = prepared.exports, prepared.timeline.asked
     if wanted.documents and not settings.paths.sources.is_dir():
         where = settings.paths.sources
@@ -255,20 +270,20 @@ async def _work(
     say(f"read {exports.messages} messages in {len(exports.channels)} channels and threads")
     if dry_run:
         estimate = estimate_backtest(settings, prepared.timeline)
-        show_result(estimate, lambda estimate: show("\n".join(_told(estimate))), as_json=as_json)
+        show_result(estimate, lambda estimate: show("\n".join(_format_estimate(estimate))), as_json=as_json)
         for line in refused:
             say(line)
         return 3 if refused else 0
-    replay = Replay(settings, prepared, tell=_asking(len(asked)), say=say, pauses=PAUSES)
-    stopped = await _until_stopped(replay)
+    replay = BacktestRun(settings, prepared, tell=_progress_reporter(len(asked)), say=say, pauses=PAUSES)
+    stopped = await _replay_until_stopped(replay)
     done = replay.report()
     try:
-        show_result(done, lambda done: show(table_of(done)), as_json=as_json)
-        for line in _unlooked(done):
+        show_result(done, lambda done: show(format_table(done)), as_json=as_json)
+        for line in _explain_unanswered(done):
             say(line)
     finally:  # also where the reader of the summary closed the pipe
         await anyio.to_thread.run_sync(_write_all, done, json_file, html_file)
-    await _calibrated(settings, done)
+    await _calibrate_from_backtest(settings, done)
     for line in refused:
         say(line)
     if stopped:
@@ -276,7 +291,7 @@ async def _work(
     return 3 if done.totals.could_not_look or done.stopped or refused else 0
 
 
-async def _until_stopped(replay: Replay) -> bool:
+async def _replay_until_stopped(replay: BacktestRun) -> bool:
     """Replay until it is done or stopped, and return whether it was stopped."""
     stopped = False
     async with open_task_group() as tg:
@@ -309,7 +324,7 @@ def _check_writable(file: Path, option: str) -> None:
         raise ConfigError(f"{file} cannot be written ({error.strerror}); name another place with {option}") from error
 
 
-def _check_apart(json_file: Path, html_file: Path, exports: tuple[Path, ...]) -> None:
+def _check_paths_differ(json_file: Path, html_file: Path, exports: tuple[Path, ...]) -> None:
     """Check that no report replaces the other, or a file that is read. Raises ConfigError."""
     taken = {os.path.realpath(export) for export in exports}
     for option, file in (("--result", json_file), ("--html", html_file)):
@@ -323,7 +338,7 @@ def _check_apart(json_file: Path, html_file: Path, exports: tuple[Path, ...]) ->
         )
 
 
-def _unlooked(done: Backtest) -> Iterator[str]:
+def _explain_unanswered(done: BacktestReport) -> Iterator[str]:
     """Say why questions were not answered that may be answered another time."""
     if done.stopped:
         yield f"gave up waiting for the model: {done.stopped}"
@@ -331,14 +346,14 @@ def _unlooked(done: Backtest) -> Iterator[str]:
         yield f"could not look up {sum(done.totals.could_not_look.values())} questions; the last: {errors[-1]}"
 
 
-def _write_all(done: Backtest, json_file: Path, html_file: Path) -> None:
+def _write_all(done: BacktestReport, json_file: Path, html_file: Path) -> None:
     """Each report whole, or as it was before; the second one also where the first cannot be written."""
     import msgspec
 
-    from intern.lab.report import page_of
+    from intern.lab.report import render_page
 
     problems: list[KnowledgeError] = []
-    for file, data in ((json_file, msgspec.json.encode(done) + b"\n"), (html_file, page_of(done))):
+    for file, data in ((json_file, msgspec.json.encode(done) + b"\n"), (html_file, render_page(done))):
         try:
             _write(file, data)
         except KnowledgeError as error:
@@ -361,7 +376,7 @@ def _write(file: Path, data: bytes) -> None:
         write_whole(file.resolve(), data)
 
 
-def _told(estimated: Estimate) -> Iterator[str]:
+def _format_estimate(estimated: BacktestEstimate) -> Iterator[str]:
     yield f"questions to ask: {estimated.questions}; the team answered {estimated.team_answered} of them"
     yield f"conversations to learn: {estimated.conversations}"
     for reason, number in estimated.left_out.items():
@@ -369,25 +384,25 @@ def _told(estimated: Estimate) -> Iterator[str]:
     if not estimated.calls.most:
         yield "no model calls: rules answer"
         return
-    yield f"model calls: {_between(estimated.calls)}"
-    yield f"tokens: {_between(estimated.tokens)}"
+    yield f"model calls: {_format_range(estimated.calls)}"
+    yield f"tokens: {_format_range(estimated.tokens)}"
     if estimated.priced:
         yield f"cost: {estimated.cost.least:.2f} to {estimated.cost.most:.2f} {estimated.currency}"
     else:
         yield "cost: not known; set llm.prices"
 
 
-def _between(numbers: Range) -> str:
+def _format_range(numbers: EstimateRange) -> str:
     return f"{numbers.least:.0f} to {numbers.most:.0f}"
 
 
-def _asking(total: int) -> Callable[[Outcome | Replayed], None]:
+def _progress_reporter(total: int) -> Callable[[EvaluationOutcome | Replayed], None]:
     """Return a function that tells the progress over questions, with the tokens that they took."""
     tokens: list[int] = []
 
-    def tell_one(outcome: Outcome | Replayed) -> None:
+    def report_outcome(outcome: EvaluationOutcome | Replayed) -> None:
         tokens.append(outcome.tokens)
         note = f"{sum(tokens)} tokens" if any(tokens) else ""
-        tell("Asking {total} questions", len(tokens), total, note)
+        report_progress("Asking {total} questions", len(tokens), total, note)
 
-    return tell_one
+    return report_outcome

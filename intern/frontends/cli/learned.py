@@ -13,17 +13,32 @@ import click
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId, QAId, TopicName, UserId
-from intern.core.progress import tell
-from intern.core.records import Approved, Decision, Forgotten, Parked, Rejected, Turn, Withdrawn
-from intern.frontends.cli.options import Listing, ask_folder, json_option, reading, run_work, settings_of_folder
-from intern.frontends.cli.output import say, show, show_each, show_json, show_result
-from intern.frontends.words import ago, became, minute
+from intern.core.progress import report_progress
+from intern.core.records import (
+    Decision,
+    MessagesForgotten,
+    MessagesWithdrawn,
+    PairApproved,
+    PairParked,
+    PairRejected,
+    Turn,
+)
+from intern.frontends.cli.options import (
+    DefaultListGroup,
+    ask_folder,
+    json_option,
+    open_reader,
+    read_folder_settings,
+    run_work,
+)
+from intern.frontends.cli.output import say, show, show_json, show_list, show_result
+from intern.frontends.words import ago, describe_decision, minute
 
 if TYPE_CHECKING:
-    from intern.service.intern import Forgot, Progress, Regenerated
-    from intern.service.models import Estimate
-    from intern.service.reading import PairLine, PairText, TopicLine, WaitingPair
-    from intern.service.restoring import Adopted
+    from intern.service.intern import ForgetResult, RegenerationProgress, RegenerationResult
+    from intern.service.models import RegenerationEstimate
+    from intern.service.reading import PairDetails, PairLine, TopicLine, WaitingPair
+    from intern.service.restoring import TopicAdoption
 
 _LISTED = 50  # a screen or two; --all has the rest
 _NAMED = 10
@@ -32,7 +47,7 @@ _TOLD = 20  # parked pairs; more would fill the screen
 _qa_ids = click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
 
 
-@click.group("archive", cls=Listing)
+@click.group("archive", cls=DefaultListGroup)
 def archive() -> None:
     """Read the captured pairs: list them, show one.
 
@@ -46,8 +61,8 @@ def archive() -> None:
 @json_option
 def list_pairs(*, everything: bool, as_json: bool) -> None:
     """List archived pairs, oldest first, each with what became of it."""
-    pairs = reading().pairs(newest=None if everything else _LISTED)
-    show_each(pairs, _pair_line, "nothing was archived yet", as_json=as_json)
+    pairs = open_reader().pairs(newest=None if everything else _LISTED)
+    show_list(pairs, _pair_line, "nothing was archived yet", as_json=as_json)
 
 
 def _pair_line(pair: PairLine) -> str:
@@ -60,20 +75,20 @@ def _pair_line(pair: PairLine) -> str:
 @json_option
 def show_pair(qa_id: str, *, as_json: bool) -> None:
     """Show one pair, word for word, and all that was decided about it."""
-    show_result(reading().pair(qa_id), _show_pair, as_json=as_json)
+    show_result(open_reader().pair(qa_id), _show_pair, as_json=as_json)
 
 
-def _show_pair(found: PairText) -> None:
+def _show_pair(found: PairDetails) -> None:
     pair = found.pair
     lines = [
         f"{pair.qa_id}, answered {minute(pair.answered_at)}, archived {minute(pair.timestamp)}",
         f"conversation {pair.conversation_id}, messages {', '.join(pair.message_ids)}",
-        *_said(pair.turns),
+        *_format_turns(pair.turns),
     ]
-    show("\n".join([*lines, *(["", *map(_told, found.decisions)] if found.decisions else [])]))
+    show("\n".join([*lines, *(["", *map(_format_decision, found.decisions)] if found.decisions else [])]))
 
 
-@click.group("topics", cls=Listing)
+@click.group("topics", cls=DefaultListGroup)
 def topics() -> None:
     """Read the topics: list them, show one, tell its history.
 
@@ -86,9 +101,9 @@ def topics() -> None:
 @json_option
 def list_topics(*, as_json: bool) -> None:
     """List all topics, each with its pairs, its characters, its newest answer and what it covers."""
-    topics = reading().topics()
+    topics = open_reader().topics()
     width = max((len(each.name) for each in topics), default=0)
-    show_each(topics, partial(_topic_line, width), "there is no topic yet: nothing was learned", as_json=as_json)
+    show_list(topics, partial(_topic_line, width), "there is no topic yet: nothing was learned", as_json=as_json)
 
 
 def _topic_line(width: int, topic: TopicLine) -> str:
@@ -102,24 +117,28 @@ def _topic_line(width: int, topic: TopicLine) -> str:
 @json_option
 def show_topic(name: str, *, removed: bool, as_json: bool) -> None:
     """Show the pairs of a topic, as answers see them."""
-    topic = reading().topic(name)
+    topic = open_reader().topic(name)
     if as_json:
         show_json(topic)
         return
     lines = [f"{topic.name}: {topic.description}"]
     for block in topic.blocks:
-        lines += ["", f"{block.qa_id}, answered {minute(block.answered_at or block.timestamp)}", *_said(block.turns)]
+        lines += [
+            "",
+            f"{block.qa_id}, answered {minute(block.answered_at or block.timestamp)}",
+            *_format_turns(block.turns),
+        ]
     for gone in topic.removed if removed else ():
-        lines += ["", f"{gone.qa_id}, removed {minute(gone.at)} for {gone.by}", *_said(gone.turns)]
+        lines += ["", f"{gone.qa_id}, removed {minute(gone.at)} for {gone.by}", *_format_turns(gone.turns)]
     show("\n".join(lines))
 
 
 @topics.command("history")
 @click.argument("name")
 @json_option
-def history_of(name: str, *, as_json: bool) -> None:
+def show_topic_history(name: str, *, as_json: bool) -> None:
     """Tell all that was decided about the pairs of a topic, oldest first."""
-    show_each(reading().history(name), _told, "nothing was decided about its pairs", as_json=as_json)
+    show_list(open_reader().history(name), _format_decision, "nothing was decided about its pairs", as_json=as_json)
 
 
 @topics.command("adopt")
@@ -133,16 +152,16 @@ def adopt(name: str, *, as_json: bool) -> None:
     knows nothing of it. While `intern run` works on the same data folder, it does the work. Exit code 2 where nothing
     was edited, or where it has what cannot be taken in.
     """
-    show_result(ask_folder(lambda intern: intern.adopt(name)), _tell_adopted, as_json=as_json)
+    show_result(ask_folder(lambda intern: intern.adopt(name)), _report_adoption, as_json=as_json)
 
 
-def _tell_adopted(done: Adopted) -> None:
+def _report_adoption(done: TopicAdoption) -> None:
     say(f"{done.topic}: {len(done.changed)} pairs with other words, {len(done.removed)} taken out")
     if done.left_out:
         say(f"left out, for they stand in no topic any more: {', '.join(done.left_out)}")
 
 
-@click.group("review", cls=Listing)
+@click.group("review", cls=DefaultListGroup)
 def review() -> None:
     """Read, approve or reject captures that wait for the team.
 
@@ -156,7 +175,7 @@ def review() -> None:
 @json_option
 def list_waiting(*, as_json: bool) -> None:
     """List the captures that wait, oldest first, each with all that was said."""
-    show_result(_awaiting(), _show_waiting, as_json=as_json)
+    show_result(_read_waiting(), _show_waiting, as_json=as_json)
 
 
 def _show_waiting(waiting: tuple[WaitingPair, ...]) -> None:
@@ -165,7 +184,7 @@ def _show_waiting(waiting: tuple[WaitingPair, ...]) -> None:
         newer = f"; in {each.in_newer}, too" if each.in_newer else ""
         gone = "  (its question or its answer was deleted)"
         lines += ["", f"{each.qa_id}, answered {minute(each.answered_at)}, captured {ago(each.seconds)}{newer}"]
-        lines += _said(each.turns) if each.turns else [gone]
+        lines += _format_turns(each.turns) if each.turns else [gone]
     if lines:
         show("\n".join(lines[1:]))
     else:
@@ -179,9 +198,9 @@ _topic = click.option(
 
 @review.command("topics")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def waiting_topics(*, as_json: bool) -> None:
+def list_waiting_topics(*, as_json: bool) -> None:
     """List the topics where captures that wait are likely to be filed, with their number."""
-    numbers = Counter(topic or "" for topic in _topics().values())
+    numbers = Counter(topic or "" for topic in _likely_topics().values())
     named = dict(sorted(numbers.items(), key=lambda each: (not each[0], -each[1], each[0])))
     lines = [f"{number:4}  {name or '(no topic yet)'}" for name, number in named.items()]
     show_result(named, lambda _: show("\n".join(lines)) if lines else say("nothing waits for review"), as_json=as_json)
@@ -197,10 +216,10 @@ def approve(*, qa_ids: tuple[str, ...], topic: str | None, everything: bool, as_
     if [bool(qa_ids), topic is not None, everything].count(True) != 1:
         raise click.UsageError("say which: ids from `intern review`, --topic, or --all")
     if topic is not None:
-        qa_ids = _of_topic(topic)
+        qa_ids = _waiting_in_topic(topic)
     if everything:
-        qa_ids = tuple(each.qa_id for each in _awaiting() if each.in_newer is None)
-    _review("approve", qa_ids, as_json=as_json)
+        qa_ids = tuple(each.qa_id for each in _read_waiting() if each.in_newer is None)
+    _decide_review("approve", qa_ids, as_json=as_json)
 
 
 @review.command("reject")
@@ -212,40 +231,40 @@ def reject(*, qa_ids: tuple[str, ...], topic: str | None, as_json: bool) -> None
     if bool(qa_ids) == (topic is not None):
         raise click.UsageError("say which: ids from `intern review`, or --topic")
     if topic is not None:
-        newest, waiting = _of_topic(topic), _awaiting()
+        newest, waiting = _waiting_in_topic(topic), _read_waiting()
         conversations = {each.conversation_id for each in waiting if each.qa_id in newest}
         qa_ids = tuple(each.qa_id for each in waiting if each.conversation_id in conversations)
-    _review("reject", qa_ids, as_json=as_json)
+    _decide_review("reject", qa_ids, as_json=as_json)
 
 
-def _topics() -> dict[QAId, TopicName | None]:
-    settings = settings_of_folder()
-    if not _awaiting():  # and there may be no database
+def _likely_topics() -> dict[QAId, TopicName | None]:
+    settings = read_folder_settings()
+    if not _read_waiting():  # and there may be no database
         return {}
-    from intern.service.reviewing import topics_of_waiting
+    from intern.service.reviewing import read_waiting_topics
 
-    return run_work(topics_of_waiting, settings, SystemClock())
+    return run_work(read_waiting_topics, settings, SystemClock())
 
 
-def _of_topic(name: str) -> tuple[str, ...]:
+def _waiting_in_topic(name: str) -> tuple[str, ...]:
     """Return the newest version of each conversation that waits for the topic. Raises ConfigError where none does."""
-    found = tuple(qa_id for qa_id, topic in _topics().items() if topic == name)
+    found = tuple(qa_id for qa_id, topic in _likely_topics().items() if topic == name)
     if not found:
         raise ConfigError(f"nothing that waits is likely to be filed under {name!r}; see `intern review topics`")
     return found
 
 
-def _awaiting() -> tuple[WaitingPair, ...]:
-    return reading().awaiting(SystemClock().now())
+def _read_waiting() -> tuple[WaitingPair, ...]:
+    return open_reader().list_waiting_pairs(SystemClock().now())
 
 
-def _review(action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool) -> None:
+def _decide_review(action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool) -> None:
     from intern.service.intern import Review
 
     asked = Review(action=action, qa_ids=tuple(map(QAId, qa_ids)))
     decisions = ask_folder(lambda intern: intern.review(asked)) if qa_ids else ()
-    show_each(decisions, _told, "nothing waits for review", as_json=as_json)
-    if any(isinstance(each, Approved) for each in decisions):
+    show_list(decisions, _format_decision, "nothing waits for review", as_json=as_json)
+    if any(isinstance(each, PairApproved) for each in decisions):
         say("what is approved only is filed once the model is there: by `intern run`, or by saying this again")
 
 
@@ -260,8 +279,8 @@ def retry(*, qa_ids: tuple[str, ...], as_json: bool) -> None:
     since the model gave nothing usable, or model or disk failed altogether; what was filed by then stays so.
     """
     decisions = ask_folder(lambda intern: intern.retry(tuple(map(QAId, qa_ids))))
-    show_each(decisions, _told, "nothing is parked", as_json=as_json)
-    sys.exit(3 if any(isinstance(each, Parked) for each in decisions) else 0)
+    show_list(decisions, _format_decision, "nothing is parked", as_json=as_json)
+    sys.exit(3 if any(isinstance(each, PairParked) for each in decisions) else 0)
 
 
 @click.command("forget")
@@ -277,20 +296,20 @@ def forget(*, user: str | None, messages: tuple[str, ...], erase: bool, yes: boo
     regeneration. The archive keeps it unless you --erase. While `intern run` works on the same data folder, it does the
     work, and this command waits for it. Exit code 0: done. 1: nothing was held of it. 3: that could not be looked up.
     """
-    from intern.service.intern import Forget
+    from intern.service.intern import ForgetRequest
 
     user_id, ids = UserId(user) if user is not None else None, tuple(map(MessageId, messages))
-    asked = Forget(user_id=user_id, message_ids=ids, erase=erase).checked()
+    asked = ForgetRequest(user_id=user_id, message_ids=ids, erase=erase).validate()
     if erase and not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("--erase cannot be undone: without a terminal, confirm it with --yes")
         click.confirm("This rewrites the archive and cannot be undone. Erase?", abort=True, err=True)
     done = ask_folder(lambda intern: intern.forget(asked))
-    show_result(done, _tell_forgotten, as_json=as_json)
+    show_result(done, _report_forgetting, as_json=as_json)
     sys.exit(0 if done.found else 1)
 
 
-def _tell_forgotten(done: Forgot) -> None:
+def _report_forgetting(done: ForgetResult) -> None:
     if not done.found:
         say("nothing of it is held here; should it be read again, it will be left out")
     else:
@@ -320,23 +339,23 @@ def regenerate(*, dry_run: bool, as_json: bool) -> None:
     done. 3: a pair is parked, or something cannot be read or written.
     """
     if dry_run:
-        settings = settings_of_folder()
+        settings = read_folder_settings()
         from intern.service.models import estimate_regeneration
 
-        show_result(estimate_regeneration(settings), _tell_estimate, as_json=as_json)
+        show_result(estimate_regeneration(settings), _report_estimate, as_json=as_json)
         return
-    done = ask_folder(lambda intern: intern.regenerate(_tell_progress))
-    show_result(done, _tell_regenerated, as_json=as_json)
+    done = ask_folder(lambda intern: intern.regenerate(_report_progress))
+    show_result(done, _report_regeneration, as_json=as_json)
     sys.exit(3 if done.parked else 0)
 
 
-def _tell_estimate(estimated: Estimate) -> None:
+def _report_estimate(estimated: RegenerationEstimate) -> None:
     already = f", {estimated.decided} of them done already" if estimated.decided else ""
     cost = f"about {estimated.calls} calls, {estimated.tokens} tokens" if estimated.calls else "no model asked"
     say(f"{estimated.pairs} captures of {estimated.conversations} conversations{already}: {cost}")
 
 
-def _tell_regenerated(done: Regenerated) -> None:
+def _report_regeneration(done: RegenerationResult) -> None:
     tally = done.tally
     cost = f"; {done.calls} calls, {done.tokens} tokens" if done.calls else ""
     say(
@@ -349,25 +368,27 @@ def _tell_regenerated(done: Regenerated) -> None:
         say("`intern status` says why they are parked")
 
 
-def _tell_progress(progress: Progress) -> None:
+def _report_progress(progress: RegenerationProgress) -> None:
     """Report progress. Classifying a conversation counts as half of its work."""
     cost = f"{progress.calls} calls, {progress.tokens} tokens" if progress.calls else ""
-    tell("Regenerating {total} conversations", (progress.classified + progress.decided) // 2, progress.total, cost)
+    report_progress(
+        "Regenerating {total} conversations", (progress.classified + progress.decided) // 2, progress.total, cost
+    )
 
 
-def _said(turns: Iterable[Turn]) -> list[str]:
+def _format_turns(turns: Iterable[Turn]) -> list[str]:
     """Return the lines of a conversation, a message's further lines below its first."""
     return [f"  {turn.speaker}: " + turn.text.replace("\n", "\n    ") for turn in turns]
 
 
-def _told(decision: Decision) -> str:
+def _format_decision(decision: Decision) -> str:
     """Return a decision on one line."""
-    what = became(decision)
+    what = describe_decision(decision)
     match decision:
-        case Withdrawn(message_ids=ids) | Forgotten(message_ids=ids):
+        case MessagesWithdrawn(message_ids=ids) | MessagesForgotten(message_ids=ids):
             about = f"{len(ids)} messages"
         case _:
             about = decision.qa_id
-            if isinstance(decision, Approved | Rejected) and decision.by:
+            if isinstance(decision, PairApproved | PairRejected) and decision.by:
                 what += f" by member {decision.by}"
     return f"{minute(decision.at)}  {about}  {what}" + (f": {decision.reason}" if decision.reason else "")

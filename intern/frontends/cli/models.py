@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from intern.frontends.cli.options import run_work, settings_of
+from intern.frontends.cli.options import read_settings, run_work
 from intern.frontends.cli.output import say, show, show_result
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def models(*, as_json: bool) -> None:
     Each with its context, where the server tells it. Costs no tokens. Exit code 0: there are some. 1: it lists none. 2:
     no endpoint is set. 3: it could not be asked.
     """
-    settings = settings_of()
+    settings = read_settings()
     from intern.service.model_servers import list_configured
 
     servers = run_work(list_configured, settings)
@@ -41,7 +41,7 @@ def _show_models(servers: Sequence[ModelServer]) -> None:
             show(f"{model.id or model.name}{f'  {model.context:,} tokens of context' if model.context else ''}")
 
 
-def show_found(servers: Sequence[ModelServer]) -> None:
+def show_local_servers(servers: Sequence[ModelServer]) -> None:
     """Show the servers of this machine with the lines that choose each."""
     if not servers:
         say("no model server answers on this machine at the default ports of Ollama, LM Studio, llama.cpp and vLLM")

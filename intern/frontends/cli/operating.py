@@ -14,19 +14,19 @@ import click
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.frontends.cli.options import ask_folder, check_folder, run_work, settings_of, settings_of_folder
+from intern.frontends.cli.options import ask_folder, check_folder, read_folder_settings, read_settings, run_work
 from intern.frontends.cli.output import say, show, show_result
 from intern.frontends.words import ago
 from intern.service import CONFIG_FILE
 
 if TYPE_CHECKING:
-    from intern.service.databases import Moved
-    from intern.service.doctor import Report
-    from intern.service.hosted import Hosted
-    from intern.service.restoring import Restored
-    from intern.service.running import Running
-    from intern.service.status import Attended, ParkedPair, SourceStatus, Status
-    from intern.service.stores import BackedUp
+    from intern.service.databases import DatabaseMove
+    from intern.service.doctor import DoctorReport
+    from intern.service.hosted import HostingState
+    from intern.service.restoring import RestoreResult
+    from intern.service.running import LiveBotState
+    from intern.service.status import FolderStatus, ParkedPair, ServerReadProgress, SourceStatus
+    from intern.service.stores import BackupResult
 
 
 @click.command("run")
@@ -37,18 +37,18 @@ def run() -> None:
     Ends calmly on SIGINT or SIGTERM. Exit code 0: stopped. 2: a setting is missing or wrong. 3: Discord, the endpoint
     or the disk failed.
     """
-    settings = settings_of(logs=True)
+    settings = read_settings(logs=True)
     settings.require_for_run()
-    from intern.core.log import LogProgress
-    from intern.core.progress import heard_by
+    from intern.core.log import ProgressLogger
+    from intern.core.progress import send_progress_to
     from intern.runtime.bot import run
 
     beside = None
     if settings.page.enabled:
-        from intern.frontends.http.server import page_beside  # aiohttp.web and Prometheus cost half a second
+        from intern.frontends.http.server import create_page_service  # aiohttp.web and Prometheus cost half a second
 
-        beside = page_beside(settings)
-    with heard_by(LogProgress()):  # its output is a log, on a terminal, too
+        beside = create_page_service(settings)
+    with send_progress_to(ProgressLogger()):  # its output is a log, on a terminal, too
         run(settings, beside)
 
 
@@ -61,20 +61,20 @@ def page(*, port: int | None) -> None:
     or by the bot if it runs; the folder is locked only meanwhile. The address is printed. Ends on SIGINT or SIGTERM.
     Exit code 0: stopped. 2: a setting is missing or wrong, or there is no data folder. 3: the disk failed.
     """
-    settings = settings_of({"page": {"enabled": True, **({} if port is None else {"port": port})}})
+    settings = read_settings({"page": {"enabled": True, **({} if port is None else {"port": port})}})
     check_folder(settings)
     settings.require_model()
-    from intern.frontends.http.server import serving
+    from intern.frontends.http.server import serve_pages
     from intern.runtime.bot import show_page
 
     @asynccontextmanager
-    async def served(running: Running | Hosted) -> AsyncGenerator[None]:
-        async with serving(settings.page, running) as address:
+    async def serve_and_announce(running: LiveBotState | HostingState) -> AsyncGenerator[None]:
+        async with serve_pages(settings.page, running) as address:
             show(address)
             say("Ctrl-C ends this")
             yield
 
-    show_page(settings, served)
+    show_page(settings, serve_and_announce)
 
 
 _FOLDERS = ("knowledge-base/sources", "team-knowledge/raw", "team-knowledge/topics")
@@ -95,7 +95,7 @@ def init(folder: Path) -> None:
         try:
             # Readable by its owner only: people put tokens into it.
             with open(config, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
-                file.write(_example())
+                file.write(_read_example_config())
             say(f"wrote {config}")
         except FileExistsError:
             say(f"{config} is there already; left as it is")
@@ -104,7 +104,7 @@ def init(folder: Path) -> None:
     say(f"put documents into {folder / 'data' / 'knowledge-base' / 'sources'}, then: intern index")
 
 
-def _example() -> str:
+def _read_example_config() -> str:
     from importlib.resources import files
 
     packaged = files("intern") / "_example.toml"
@@ -126,13 +126,13 @@ def backup(file: Path, *, force: bool, as_json: bool) -> None:
     The copy is of one moment, is checked, and appears under its name only when it is whole. It says what else belongs
     to a backup. Exit code 0: done. 2: it must not be written there. 3: it could not be made.
     """
-    settings = settings_of_folder()
+    settings = read_folder_settings()
     from intern.service.stores import back_up
 
-    show_result(back_up(settings, file, force=force), _show_copy, as_json=as_json)
+    show_result(back_up(settings, file, force=force), _report_backup, as_json=as_json)
 
 
-def _show_copy(done: BackedUp) -> None:
+def _report_backup(done: BackupResult) -> None:
     show(done.path)
     say(f"{done.bytes:,} bytes, checked; it holds what is secret, too: keep it where only you can read")
     if done.beside:
@@ -163,11 +163,11 @@ def restore(folder: Path, *, as_json: bool) -> None:
     indices are taken from it, and no model is asked. Nuggets, facts, votes and traces are not in text files: a backup
     has them. Exit code 0: done. 2: the database holds something already. 3: something cannot be read or written.
     """
-    done = ask_folder(lambda intern: intern.restore(folder), settings_of())  # there may be no data folder yet
-    show_result(done, _tell_restored, as_json=as_json)
+    done = ask_folder(lambda intern: intern.restore(folder), read_settings())  # there may be no data folder yet
+    show_result(done, _report_restore, as_json=as_json)
 
 
-def _tell_restored(done: Restored) -> None:
+def _report_restore(done: RestoreResult) -> None:
     say(
         f"{done.pairs} captures, {done.decisions} decisions, {done.topics} topics, {done.sources} descriptions;"
         " no model was asked"
@@ -190,13 +190,13 @@ def move(source: str, target: str, *, as_json: bool) -> None:
     ~/.pgpass than in a command. The bot must be stopped. FROM stays as it is, and TO must hold nothing. Exit code 0:
     done. 2: there is nothing to move, or TO holds something. 3: one of them cannot be read or written.
     """
-    settings = settings_of_folder()
+    settings = read_folder_settings()
     from intern.service.databases import move_database
 
-    show_result(run_work(move_database, settings, source, target), _tell_moved, as_json=as_json)
+    show_result(run_work(move_database, settings, source, target), _report_move, as_json=as_json)
 
 
-def _tell_moved(done: Moved) -> None:
+def _report_move(done: DatabaseMove) -> None:
     say(f"{done.rows:,} rows are in {done.target} now; {done.source} is as it was")
     say("name the new one before the next start: a server as data.url, a file as intern.db in the data folder")
 
@@ -218,13 +218,13 @@ def doctor(*, as_json: bool, find: bool) -> None:
     look.
     """
     if find:
-        from intern.frontends.cli.models import show_found
+        from intern.frontends.cli.models import show_local_servers
         from intern.service.model_servers import find_local_servers
 
         servers = run_work(find_local_servers)
-        show_result(servers, show_found, as_json=as_json)
+        show_result(servers, show_local_servers, as_json=as_json)
         sys.exit(0 if servers else 1)
-    settings = settings_of()
+    settings = read_settings()
     from intern.service.doctor import examine
 
     report = run_work(examine, settings)
@@ -232,7 +232,7 @@ def doctor(*, as_json: bool, find: bool) -> None:
     sys.exit(0 if report.ok else 1)
 
 
-def _show_report(report: Report) -> None:
+def _show_report(report: DoctorReport) -> None:
     for finding in report.findings:
         say(f"{_MARKS[finding.level]}  {finding.what}")
     if report.invite:
@@ -255,22 +255,22 @@ def status(*, as_json: bool, sources: bool) -> None:
 
     Reads only, and works beside a running bot. Exit code 0; 3 where something cannot be read.
     """
-    settings = settings_of_folder()
-    from intern.service.status import sources_at_rest, status_of
+    settings = read_folder_settings()
+    from intern.service.status import open_source_statuses, read_status
 
     if sources:
-        show_result(sources_at_rest(settings, clock=SystemClock()), _show_sources, as_json=as_json)
+        show_result(open_source_statuses(settings, clock=SystemClock()), _show_sources, as_json=as_json)
     else:
-        found = status_of(settings, clock=SystemClock())
-        show_result(found, lambda found: show("\n".join(_lines(found))), as_json=as_json)
+        found = read_status(settings, clock=SystemClock())
+        show_result(found, lambda found: show("\n".join(_status_lines(found))), as_json=as_json)
 
 
-def _lines(status: Status) -> Iterator[str]:
+def _status_lines(status: FolderStatus) -> Iterator[str]:
     runs = f"runs as process {status.pid}" if status.pid else "runs" if status.running else "does not run"
     yield f"{status.data_dir}: intern {runs}"
     yield f"learned: {status.archived} captures, {status.topics} topics"
     yield f"not filed: {status.waiting} waiting, {status.undecided} left out, {len(status.parked)} parked"
-    yield from (f"  {pair.qa_id}: {pair.reason} ({_tried(pair)})" for pair in status.parked[:_SHOWN])
+    yield from (f"  {pair.qa_id}: {pair.reason} ({_format_tries(pair)})" for pair in status.parked[:_SHOWN])
     if len(status.parked) > _SHOWN:
         yield f"  and {len(status.parked) - _SHOWN} more"
     if status.damaged:
@@ -284,22 +284,22 @@ def _lines(status: Status) -> Iterator[str]:
     if outdated := status.outdated_answers:
         yield f"answers with sources that changed or went: {outdated} (the status page lists them; see ai.retract)"
     yield f"questions dropped (queue full): {status.shed_today} today, {status.shed} in all"
-    yield _declined(status.counts_today)
+    yield _format_refusals(status.counts_today)
     if status.masked:
         kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(status.masked.items()))
         yield f"kept out of the archive: {kinds}"
     if secret := status.secret_facts:
         yield f"facts that look secret: {secret}, not kept (facts.overrides says what else they are, facts.keep_secret)"
     yield f"in work: {status.pending_posts} replies, {status.waiting_jobs} jobs"
-    yield _spent(status)
-    yield _searched(status)
+    yield _format_spending(status)
+    yield _format_search_state(status)
     if (waits := status.pending_images) is not None:
         number = "1 capture waits" if waits.captures == 1 else f"{waits.captures} captures wait"
         yield f"attachments: {number} to be archived, the first from {ago(waits.oldest_seconds)}: {waits.reason}"
-    yield from map(_read, status.marks)
+    yield from map(_format_checkpoint, status.marks)
 
 
-def _read(mark: Attended) -> str:
+def _format_checkpoint(mark: ServerReadProgress) -> str:
     """Say how far a server was read. The marks of quiet channels stand still, and are no backlog."""
     newest = f"{mark.newest:%Y-%m-%d %H:%M:%S} UTC ({ago(mark.newest_age_seconds)})"
     if not mark.channels_ahead:
@@ -308,7 +308,7 @@ def _read(mark: Attended) -> str:
     return f"server {mark.guild_id}: handled up to {newest} where people write; {again}"
 
 
-def _spent(status: Status) -> str:
+def _format_spending(status: FolderStatus) -> str:
     spent = f"spent today (UTC): {status.tokens_today} tokens"
     if status.token_budget:
         spent += f" of {status.token_budget}"
@@ -319,7 +319,7 @@ def _spent(status: Status) -> str:
     return spent
 
 
-def _searched(status: Status) -> str:
+def _format_search_state(status: FolderStatus) -> str:
     if status.embeddings is None:
         return f"search: {status.documents} documents, by words alone"
     lacking = f", {status.unembedded} of them still without a vector" if status.unembedded else ""
@@ -358,14 +358,14 @@ def _source_line(source: SourceStatus) -> str:
     return f"{source.state:<7}  {where}{note}  {described}, {check}{error}"
 
 
-def _tried(pair: ParkedPair) -> str:
+def _format_tries(pair: ParkedPair) -> str:
     times = "tried once" if pair.tries == 1 else f"tried {pair.tries} times"
     if pair.next_at is None:
         return f"{times}, now only by `intern retry`"
     return f"{times}, again from {pair.next_at:%Y-%m-%d %H:%M} UTC on"
 
 
-def _declined(counts: Mapping[str, int]) -> str:
+def _format_refusals(counts: Mapping[str, int]) -> str:
     over = counts.get("questions_over_limit", 0) + counts.get("questions_over_day_limit", 0)
     old = counts.get("questions_too_old", 0)
     return f"questions refused today: {over} over the limit, {old} too old"

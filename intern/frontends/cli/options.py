@@ -24,7 +24,7 @@ from intern.service import DiscordOptions, Settings, load_settings
 
 if TYPE_CHECKING:
     from intern.service.intern import Intern
-    from intern.service.reading import Reading
+    from intern.service.reading import ArchiveReader
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class UtcTime(click.DateTime):
 UTC_DATES = UtcTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
-class Listing(click.Group):
+class DefaultListGroup(click.Group):
     """A group that runs `list`, with its options, where no command is named."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
@@ -65,7 +65,7 @@ class Listing(click.Group):
         super().format_options(ctx, formatter)
 
 
-def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = False) -> Settings:
+def read_settings(overrides: Mapping[str, Any] | None = None, *, logs: bool = False) -> Settings:
     """Read the settings that `--config` and the environment give. Raises ConfigError.
 
     Most commands tell by themselves what went wrong. Unless log.level says how much, they log errors only, or the same
@@ -73,30 +73,30 @@ def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fals
     """
     chosen: str | None = click.get_current_context().obj
     settings = load_settings(Path(chosen) if chosen else None, overrides=overrides)
-    if name := _community():
+    if name := _community_option():
         from intern.service.communities import open_registry
 
         check_folder(settings)
-        settings = asked(open_registry(settings), lambda registry: registry.settings(name))
+        settings = ask_service(open_registry(settings), lambda registry: registry.settings(name))
     elif settings.hosting.enabled and (command := _root().invoked_subcommand) not in OF_NONE:
         raise ConfigError(
             f"this process hosts many communities: name one, as in `intern --community NAME {command}`; "
             "`intern community list` names all"
         )
-    from intern.core.log import configure, get_logger
+    from intern.core.log import configure_logging, get_logger
 
     brief = not logs and settings.log.level == "auto"
     level = "warning" if brief else settings.log.level
-    configure(log_format=settings.log.format, level=level, secrets=settings.secrets)
+    configure_logging(log_format=settings.log.format, level=level, secrets=settings.secrets)
     if brief:
         for handler in logging.getLogger().handlers:
-            handler.addFilter(_Brief())
+            handler.addFilter(_BriefLogFilter())
     for hint in () if brief else settings.warnings:
         get_logger(__name__).warning("setting_without_effect", hint=hint)
     return settings
 
 
-def _community() -> str | None:
+def _community_option() -> str | None:
     """Return what `--community` names."""
     name: str | None = _root().params.get("community")
     return name
@@ -106,15 +106,15 @@ def _root() -> click.Context:
     return click.get_current_context().find_root()
 
 
-def in_folder(folder: str) -> dict[str, dict[str, object]]:
+def folder_overrides(folder: str) -> dict[str, dict[str, object]]:
     """Return the overrides for another data folder: what the settings' own folder has elsewhere is not touched."""
     return {"data": {"dir": folder, "url": ""}, "search": {"vectors": "local"}, "hosting": {"enabled": False}}
 
 
-def settings_of_folder() -> Settings:
+def read_folder_settings() -> Settings:
     """Read the settings. Raises ConfigError where there is no data folder, and makes none."""
-    settings = settings_of()
-    if not _community():  # one that was never opened has no folder
+    settings = read_settings()
+    if not _community_option():  # one that was never opened has no folder
         check_folder(settings)
     return settings
 
@@ -128,7 +128,7 @@ def check_folder(settings: Settings) -> None:
         )
 
 
-class _Brief(logging.Filter):
+class _BriefLogFilter(logging.Filter):
     """A filter that passes only errors. It prints warnings of damage and failed searches in plain words, once each."""
 
     _TOLD: Mapping[str, str] = {
@@ -149,9 +149,9 @@ class _Brief(logging.Filter):
         said: object = record.msg
         event = cast("Mapping[str, Any]", said if isinstance(said, dict) else {})
         if (words := self._TOLD.get(str(event.get("event")))) is not None:
-            from intern.core.log import redacted
+            from intern.core.log import redact_text
 
-            line = redacted(words.format_map(event))
+            line = redact_text(words.format_map(event))
             if line not in self._said:  # several stores read the same files
                 say(f"intern: {line}")
             self._said.add(line)
@@ -175,11 +175,11 @@ def team_options(command: Callable[..., None]) -> Callable[..., None]:
     return ids("--team-id", "team_ids", help="A team member, beside those of the settings.")(role(command))
 
 
-def reading() -> Reading:
+def open_reader() -> ArchiveReader:
     """Open the data folder to be read. Raises ConfigError and KnowledgeError."""
-    from intern.service.reading import Reading
+    from intern.service.reading import ArchiveReader
 
-    return Reading(settings_of_folder())
+    return ArchiveReader(read_folder_settings())
 
 
 def run_work(work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
@@ -192,24 +192,24 @@ def run_work(work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin.isatty():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    async def woken() -> T:
+    async def run_interruptibly() -> T:
         # The kernel may give SIGINT to a worker thread, and asyncio would not hear of it until its next event. While it
         # receives signals, no matter which, each signal wakes it.
         with anyio.open_signal_receiver(signal.SIGCONT):
             return await work(*arguments)
 
-    return anyio.run(woken)
+    return anyio.run(run_interruptibly)
 
 
 def ask_folder(ask: Callable[[Intern], Awaitable[T]], settings: Settings | None = None) -> T:
     """Ask the service over the data folder. Raises ConfigError where there is none."""
-    settings = settings or settings_of_folder()
+    settings = settings or read_folder_settings()
     from intern.service.intern import open_intern
 
-    return asked(open_intern(settings), ask)
+    return ask_service(open_intern(settings), ask)
 
 
-def asked(opened: AbstractAsyncContextManager[S], ask: Callable[[S], Awaitable[T]]) -> T:
+def ask_service(opened: AbstractAsyncContextManager[S], ask: Callable[[S], Awaitable[T]]) -> T:
     """Open a service, ask it, and close it."""
 
     async def work() -> T:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TextIO, TypeVar, cast
 import click
 
 from intern.core.errors import InternError, KnowledgeError
-from intern.core.progress import LOG_EVERY, Pace
+from intern.core.progress import LOG_EVERY, ProgressEstimator
 from intern.core.text.patterns import regex
 
 T = TypeVar("T")
@@ -39,9 +39,9 @@ class ProgressLine:
         self, stream: TextIO, now: Callable[[], float] = monotonic, columns: Callable[[TextIO], int] | None = None
     ) -> None:
         self._stream, self._now = stream, now
-        self._columns = columns or columns_of
+        self._columns = columns or terminal_width
         self._on_terminal = stream.isatty()
-        self._pace = Pace(now)
+        self._pace = ProgressEstimator(now)
         self._guard = Lock()
         self._told = now()
         self._work = self._announced = ""
@@ -56,7 +56,7 @@ class ProgressLine:
             if not total:
                 self._announce(what)
             else:
-                left = self._pace.left(what, done, total)
+                left = self._pace.estimate_seconds_left(what, done, total)
                 if self._is_due(what, total):
                     self._show(what.format(total=total), done, total, left, note)
 
@@ -118,7 +118,7 @@ class ProgressLine:
             self._ended = True
 
 
-def columns_of(stream: TextIO) -> int:
+def terminal_width(stream: TextIO) -> int:
     """Return the width of the terminal behind a stream."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
@@ -135,12 +135,12 @@ def _time_left(seconds: float | None) -> str:
 _shown_now: list[ProgressLine] = []
 
 
-def showing(line: ProgressLine | None) -> None:
+def set_progress_line(line: ProgressLine | None) -> None:
     """Choose the line that `make_way` clears."""
     _shown_now[:] = [line] if line else []
 
 
-def make_way() -> None:
+def clear_progress_line() -> None:
     """Blank the progress line before writing to the same terminal."""
     for line in _shown_now:
         line.clear()
@@ -152,7 +152,7 @@ _UNPRINTABLE = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 def say(text: str) -> None:
     """Print a message on stderr, so that stdout holds results only."""
-    make_way()
+    clear_progress_line()
     print(printable(text), file=sys.stderr, flush=True)
 
 
@@ -161,7 +161,7 @@ def show(text: str) -> None:
     show_painted(printable(text))
 
 
-def painted(text: str, **style: Any) -> str:
+def paint(text: str, **style: Any) -> str:
     """Return a text as `printable`, in colours where stdout is a terminal whose owner wants them."""
     wants = style and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return click.style(printable(text), **style) if wants else printable(text)
@@ -174,9 +174,9 @@ def show_painted(text: str) -> None:
 
 def show_json(value: object) -> None:
     """Print a result for scripts: one JSON value on a line, always UTF-8."""
-    from intern.core.text.masking import encoded  # `--help` needs no msgspec
+    from intern.core.text.masking import encode_json  # `--help` needs no msgspec
 
-    _write(encoded(value))
+    _write(encode_json(value))
 
 
 def printable(text: str) -> str:
@@ -185,7 +185,7 @@ def printable(text: str) -> str:
 
 
 def _write(data: bytes) -> None:
-    make_way()
+    clear_progress_line()
     sys.stdout.flush()
     sys.stdout.buffer.write(data + b"\n")
     sys.stdout.buffer.flush()
@@ -199,7 +199,7 @@ def show_result(found: T, in_words: Callable[[T], object], *, as_json: bool) -> 
         in_words(found)
 
 
-def show_each(found: Sequence[T], line: Callable[[T], str], nothing: str, *, as_json: bool) -> None:
+def show_list(found: Sequence[T], line: Callable[[T], str], nothing: str, *, as_json: bool) -> None:
     """Print a line for each on stdout, or on stderr that there is nothing."""
     if as_json:
         show_json(found)
@@ -217,22 +217,22 @@ class ReaderGoneError(Exception):
     """The reader of our output closed the pipe."""
 
 
-def ending_well(work: Callable[[], object]) -> NoReturn:
+def exit_after(work: Callable[[], object]) -> NoReturn:
     """Run `work` and leave the process with the exit code that its end deserves."""
-    code = _code_of(work)
+    code = _run_for_exit_code(work)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError as error:
-            _let_go(stream.fileno())
-            code = code or _code_for(error)
+            _discard_output(stream.fileno())
+            code = code or _exit_code(error)
     if code == INTERRUPTED:
         # A thread may still wait for the keyboard, and Python would wait for it. All else is put away by now.
         os._exit(code)
     sys.exit(code)
 
 
-def _code_of(work: Callable[[], object]) -> int:
+def _run_for_exit_code(work: Callable[[], object]) -> int:
     try:
         code = work()
     except SystemExit as end:
@@ -243,58 +243,58 @@ def _code_of(work: Callable[[], object]) -> int:
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
     except BaseException as error:  # noqa: BLE001 the last word of the process; what is no InternError is shown whole
-        code = _code_for(error)
+        code = _exit_code(error)
     return code if isinstance(code, int) else 0
 
 
-def _code_for(error: BaseException) -> int:
-    leaves = [_of_the_disk(leaf) or leaf for leaf in _leaves(error)]
+def _exit_code(error: BaseException) -> int:
+    leaves = [_disk_error(leaf) or leaf for leaf in _leaf_errors(error)]
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         return INTERRUPTED
     bugs = [leaf for leaf in leaves if not isinstance(leaf, InternError | BrokenPipeError | ReaderGoneError)]
     if bugs:
-        _tell_bug(error)
+        _report_bug(error)
         return BUG
     known = [leaf for leaf in leaves if isinstance(leaf, InternError)]
-    return _say(known) if known else 0
+    return _print_errors(known) if known else 0
 
 
-def _tell_bug(error: BaseException) -> None:
+def _report_bug(error: BaseException) -> None:
     try:
         # As commands do it: `--help` needs no log.
-        from intern.core.log import tell_bug
+        from intern.core.log import log_bug
     except ImportError:  # what is missing may be the very bug; then no secret is known yet
         traceback.print_exception(error)
     else:
-        tell_bug(error)
+        log_bug(error)
 
 
-def _say(errors: Iterable[InternError]) -> int:
-    from intern.core.log import redacted
+def _print_errors(errors: Iterable[InternError]) -> int:
+    from intern.core.log import redact_text
 
-    said: dict[str, int] = {redacted(str(error)): error.exit_code for error in errors}
+    said: dict[str, int] = {redact_text(str(error)): error.exit_code for error in errors}
     for line in said:
         print(f"intern: {line}", file=sys.stderr)
     return min(said.values())
 
 
-def _of_the_disk(error: BaseException) -> KnowledgeError | None:
+def _disk_error(error: BaseException) -> KnowledgeError | None:
     """Return the error of a full or broken disk, wherever it showed: our output may be a file."""
     if not isinstance(error, OSError) or error.errno not in {ENOSPC, EDQUOT, EIO}:
         return None
     return KnowledgeError(f"{error.filename or 'the output'} cannot be written ({error.strerror})")
 
 
-def _let_go(fd: int) -> None:
+def _discard_output(fd: int) -> None:
     """Discard what may still be buffered, or Python complains of it at its very end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, fd)
     os.close(nowhere)
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def _leaf_errors(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _leaves(inner)
+            yield from _leaf_errors(inner)
     else:
         yield error

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from intern.frontends.cli.options import Listing, json_option, settings_of
+from intern.frontends.cli.options import DefaultListGroup, json_option, read_settings
 from intern.frontends.cli.output import say, show, show_json
 
 if TYPE_CHECKING:
-    from intern.service.prompt_checks import Prompting
+    from intern.service.prompt_checks import PromptLibrary
 
 
 _IN_A_LANGUAGE = 2  # slashes in the name of a message: messages/de/busy
 
 
-@click.group("prompts", cls=Listing)
+@click.group("prompts", cls=DefaultListGroup)
 def prompts() -> None:
     """Read and check the wording of prompts and messages.
 
@@ -31,8 +31,8 @@ def prompts() -> None:
 @json_option
 def list_prompts(*, as_json: bool) -> None:
     """List all prompts and messages: who uses each, whose it is, and its variables."""
-    prompting = _prompting()
-    lines, constants = prompting.listed(), prompting.constants()
+    prompting = _open_prompts()
+    lines, constants = prompting.list_templates(), prompting.constants()
     if as_json:
         show_json({"prompts": lines, "constants": constants})
         return
@@ -56,7 +56,7 @@ def list_prompts(*, as_json: bool) -> None:
 @json_option
 def show_prompt(name: str, *, source: bool, as_json: bool) -> None:
     """Show a prompt as a model gets it, with made-up input."""
-    prompting = _prompting()
+    prompting = _open_prompts()
     if source:
         text = prompting.source(name)
         if as_json:
@@ -64,7 +64,7 @@ def show_prompt(name: str, *, source: bool, as_json: bool) -> None:
         else:
             show(text.rstrip("\n"))
         return
-    shown = prompting.shown(name)
+    shown = prompting.preview(name)
     system, user, examples = shown.rendered
     if as_json:
         given = [each._asdict() for each in examples]
@@ -83,7 +83,7 @@ def show_prompt(name: str, *, source: bool, as_json: bool) -> None:
 @json_option
 def check_prompts(*, as_json: bool) -> None:
     """Render every prompt and message with examples, and say what is wrong, with file and line."""
-    checked = _prompting().checked()
+    checked = _open_prompts().check()
     if as_json:
         show_json(checked)
     else:
@@ -100,7 +100,7 @@ def check_prompts(*, as_json: bool) -> None:
 @json_option
 def diff_prompts(name: str | None, *, as_json: bool) -> None:
     """Show what you changed: your prompts against those that intern brings."""
-    differences = _prompting().diff((name,) if name else ())
+    differences = _open_prompts().diff((name,) if name else ())
     if as_json:
         show_json(differences)
         return
@@ -113,7 +113,7 @@ def diff_prompts(name: str | None, *, as_json: bool) -> None:
         say("nothing is overridden: prompts.dir names no folder with a template of yours")
 
 
-def _prompting() -> Prompting:
-    from intern.service.prompt_checks import Prompting
+def _open_prompts() -> PromptLibrary:
+    from intern.service.prompt_checks import PromptLibrary
 
-    return Prompting(settings_of())
+    return PromptLibrary(read_settings())

@@ -14,14 +14,14 @@ import click
 
 from intern.core.errors import ConfigError
 from intern.core.messages import SILENCES
-from intern.core.text.words import one_line, truncated
-from intern.frontends.cli.options import UTC_DATES, ask_folder, check_folder, settings_of
-from intern.frontends.cli.output import show, show_each, show_result
+from intern.core.text.words import collapse_whitespace, truncate_text
+from intern.frontends.cli.options import UTC_DATES, ask_folder, check_folder, read_settings
+from intern.frontends.cli.output import show, show_list, show_result
 from intern.frontends.words import minute
 
 if TYPE_CHECKING:
-    from intern.lab.replaying import Compared, Comparison
-    from intern.service.replaying import Said, Why
+    from intern.lab.replaying import ReplayComparison, ReplayJudgement
+    from intern.service.replaying import CallDetails, RecordingDetails
 
 _WIDEST = 100  # columns; longer lines are hard to read
 _START = 300  # characters of a passage
@@ -40,32 +40,36 @@ def why(*, id: str, full: bool, as_json: bool) -> None:  # noqa: A002 what peopl
     described it. Without it, the newest recordings are listed. Works beside a running bot. Exit code 0: done.
     2: nothing is recorded.
     """
-    found = ask_folder(lambda intern: intern.why(id))
+    found = ask_folder(lambda intern: intern.explain(id))
     if id:
         show_result(
-            found, lambda found: show("\n\n".join("\n".join(_told(each, full=full)) for each in found)), as_json=as_json
+            found,
+            lambda found: show("\n\n".join("\n".join(_explain_recording(each, full=full)) for each in found)),
+            as_json=as_json,
         )
     else:
-        show_each(found, _listed, "nothing is recorded yet", as_json=as_json)
+        show_list(found, _format_recording, "nothing is recorded yet", as_json=as_json)
 
 
-def _listed(why: Why) -> str:
+def _format_recording(why: RecordingDetails) -> str:
     asked = " ".join(" ".join(line.text for line in why.heard if line.speaker == "asker").split())
     begun = f"  {asked[:_ON_A_LINE]}" if asked else ""
-    return f"{_time(why.at)}  {why.kind:9}  {why.subject or '-'}  {why.outcome}{begun}"
+    return f"{_format_time(why.at)}  {why.kind:9}  {why.subject or '-'}  {why.outcome}{begun}"
 
 
-def _told(why: Why, *, full: bool) -> Iterator[str]:
-    yield f"{why.kind} {why.subject}".strip() + f", {_time(why.at)} UTC: {SILENCES.get(why.outcome, why.outcome)}"
+def _explain_recording(why: RecordingDetails, *, full: bool) -> Iterator[str]:
+    yield (
+        f"{why.kind} {why.subject}".strip() + f", {_format_time(why.at)} UTC: {SILENCES.get(why.outcome, why.outcome)}"
+    )
     if why.unfit:
         yield f"cannot be replayed: {why.unfit}"
     if why.kind == "answer":
-        yield from _heard(why)
-        yield from _searched(why)
+        yield from _format_messages(why)
+        yield from _format_search(why)
     for said in why.said:
-        yield from _said(said, full=full or why.kind != "answer")
+        yield from _format_call(said, full=full or why.kind != "answer")
     for step, decided in why.checks.items():
-        yield from _block(f"{step}:", _in_line(decided))
+        yield from _block(f"{step}:", _format_check(decided))
     if why.error:
         yield from _block("it failed:", why.error)
     if why.reply is not None:
@@ -73,13 +77,13 @@ def _told(why: Why, *, full: bool) -> Iterator[str]:
         yield from (f"  source: {each.source_id}" for each in why.citations)
 
 
-def _heard(why: Why) -> Iterator[str]:
+def _format_messages(why: RecordingDetails) -> Iterator[str]:
     yield "heard, as a question to the bot:" if why.addressed else "heard:"
     for line in why.heard:
-        yield from _wrapped(f"{line.speaker}: {line.text}")
+        yield from _wrap_lines(f"{line.speaker}: {line.text}")
 
 
-def _searched(why: Why) -> Iterator[str]:
+def _format_search(why: RecordingDetails) -> Iterator[str]:
     if why.searched is None:
         yield f"searched nothing ({why.entries} entries in the index)"
         return
@@ -88,41 +92,41 @@ def _searched(why: Why) -> Iterator[str]:
         yield "  the search failed; descriptions decided"
     for hit in why.hits or ():
         like = "" if hit.likeness is None else f" (like it: {hit.likeness:.2f})"
-        yield from _wrapped(f"{hit.source_id}{like}: {_start(hit.text)}")
+        yield from _wrap_lines(f"{hit.source_id}{like}: {_shorten(hit.text)}")
     for name, ids in (("nuggets and facts", why.learned), ("read", why.read)):
         if ids:
             yield from _block(f"{name}:", ", ".join(ids))
     for source_id, error in why.unreadable.items():
-        yield from _wrapped(f"{source_id} could not be read: {error}")
+        yield from _wrap_lines(f"{source_id} could not be read: {error}")
 
 
-def _said(said: Said, *, full: bool) -> Iterator[str]:
+def _format_call(said: CallDetails, *, full: bool) -> Iterator[str]:
     spent = f"{said.tokens} tokens, {said.seconds:.1f} s" if said.tokens else "no call, by rules or as replied before"
     yield f"asked {said.model} with the prompt {said.prompt} ({spent}):"
     if full:
-        yield from _wrapped(said.instructions)
-    yield from _wrapped(said.shown)
+        yield from _wrap_lines(said.instructions)
+    yield from _wrap_lines(said.shown)
     yield from _block("it failed:", said.error) if said.error else _block("it replied:", said.reply)
 
 
 def _block(head: str, text: str) -> Iterator[str]:
     yield head
-    yield from _wrapped(text)
+    yield from _wrap_lines(text)
 
 
-def _wrapped(text: str) -> Iterator[str]:
+def _wrap_lines(text: str) -> Iterator[str]:
     """Yield the lines of a text, indented, none wider than the terminal."""
     columns = min(_WIDEST, shutil.get_terminal_size().columns)
     for line in text.splitlines():
         yield from textwrap.wrap(line, columns, initial_indent="  ", subsequent_indent="    ") or [""]
 
 
-def _in_line(decided: Mapping[str, Any]) -> str:
-    told = ((name, _figure(value)) for name, value in decided.items())
-    return ", ".join(f"{name}: {_start(value)}" for name, value in told if value)
+def _format_check(decided: Mapping[str, Any]) -> str:
+    told = ((name, _format_value(value)) for name, value in decided.items())
+    return ", ".join(f"{name}: {_shorten(value)}" for name, value in told if value)
 
 
-def _figure(value: object) -> str:
+def _format_value(value: object) -> str:
     match value:
         case None:
             return ""
@@ -134,11 +138,11 @@ def _figure(value: object) -> str:
             return str(value)
 
 
-def _start(text: str) -> str:
-    return truncated(one_line(text), _START)
+def _shorten(text: str) -> str:
+    return truncate_text(collapse_whitespace(text), _START)
 
 
-def _time(at: str) -> str:
+def _format_time(at: str) -> str:
     return minute(datetime.fromisoformat(at))
 
 
@@ -178,26 +182,26 @@ def replay(
     if model and offline:
         raise click.UsageError("--model asks that model, so it does not go with --offline")
     tried: dict[str, Any] = {"prompts": {"dir": str(prompts)}} if prompts else {}
-    settings = settings_of(tried | ({"llm": {"model": model}} if model else {}))
+    settings = read_settings(tried | ({"llm": {"model": model}} if model else {}))
     check_folder(settings)
     if model and settings.llm.kind == "offline":
         raise ConfigError("--model names a model of an endpoint, and llm.base_url names none")
-    from intern.lab.replaying import comparison_of
+    from intern.lab.replaying import compare_replays
 
     wanted = since or id
     replayed = ask_folder(lambda intern: intern.replay(wanted, offline=offline, only=model or ""), settings)
-    done = comparison_of(replayed)
-    show_result(done, lambda done: show("\n".join(_table(done))), as_json=as_json)
+    done = compare_replays(replayed)
+    show_result(done, lambda done: show("\n".join(_comparison_table(done))), as_json=as_json)
     changed = {"worse", "changed", "prompt_changed"} & done.verdicts.keys()
     sys.exit(3 if "left_out" in done.verdicts else 1 if changed else 0)
 
 
-def _table(done: Comparison) -> Iterator[str]:
+def _comparison_table(done: ReplayComparison) -> Iterator[str]:
     from intern.lab.replaying import VERDICTS
 
     for each in done.answers:
         if each.verdict != "same":
-            yield from _row(each)
+            yield from _answer_rows(each)
     if len(done.answers) > done.verdicts.get("same", 0):
         yield ""
     width = max(map(len, map(str, done.verdicts.values())))
@@ -206,12 +210,12 @@ def _table(done: Comparison) -> Iterator[str]:
     yield f"model calls made anew: {done.calls}"
 
 
-def _row(judged: Compared) -> Iterator[str]:
+def _answer_rows(judged: ReplayJudgement) -> Iterator[str]:
     again = judged.again
     by = f" by {judged.by}" if judged.by else ""
     why = again.unfit or (f"changed: {', '.join(again.changed)}" if again.changed else "")
-    yield f"{judged.verdict + by:16} {again.subject}  {_time(again.at)}  {why}".rstrip()
+    yield f"{judged.verdict + by:16} {again.subject}  {_format_time(again.at)}  {why}".rstrip()
     asked = (("asked", again.question), ("team", again.team or ""))
     for head, text in (*asked, ("then", again.then), ("now", again.now)):
         if text and judged.verdict not in {"left_out", "prompt_changed"}:
-            yield from _wrapped(f"{head}: {_start(text)}")
+            yield from _wrap_lines(f"{head}: {_shorten(text)}")

@@ -14,7 +14,7 @@ import click
 from anyio.to_thread import run_sync
 
 from intern.core.text.patterns import regex
-from intern.frontends.cli.output import columns_of, say
+from intern.frontends.cli.output import say, terminal_width
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -24,12 +24,12 @@ _NARROWEST = 20  # columns of text; in a narrower window, the terminal wraps
 _ITEM = regex(r"\s*(?:[-*•] |\d+[.)] )?")
 
 
-def tell(text: str) -> None:
+def say_wrapped(text: str) -> None:
     """Print a message on stderr, wrapped where people see it."""
-    say("\n".join(part for line in text.split("\n") for part in _wrapped(line, "", 0)))
+    say("\n".join(part for line in text.split("\n") for part in _wrap_line(line, "", 0)))
 
 
-def write(
+def write_lines(
     gutter: str, text: str, *, shown: str = "", below: str = "", fg: str | None = None, dim: bool | None = None
 ) -> None:
     """Print lines on stdout behind a gutter, which may be `shown` in colours of its own.
@@ -44,18 +44,18 @@ def write(
 
         lead = wcswidth(gutter) - wcswidth(below)
     for n, line in enumerate(text.split("\n")):
-        for part in _wrapped(line, below or gutter, 0 if n else lead):
+        for part in _wrap_line(line, below or gutter, 0 if n else lead):
             click.echo(first + (click.style(part, dim=True) if dim else part))
             first = further
 
 
-def _wrapped(line: str, gutter: str, lead: int) -> list[str]:
+def _wrap_line(line: str, gutter: str, lead: int) -> list[str]:
     """Break a line between words. Its beginning lacks `lead` columns; parts of a list's item stay below each other."""
     if not sys.stdout.isatty():
         return [line]
     from wcwidth import wcswidth, wrap
 
-    room = columns_of(sys.stdout) - wcswidth(gutter) - 1
+    room = terminal_width(sys.stdout) - wcswidth(gutter) - 1
     begun = _ITEM.match(line)
     indent = " " * min(len(begun[0]), room // 2) if begun else ""
     if room < _NARROWEST + lead or lead + wcswidth(line) <= room:
@@ -70,7 +70,7 @@ def _wrapped(line: str, gutter: str, lead: int) -> list[str]:
     return [first[lead:], *rest]
 
 
-class Typed(NamedTuple):
+class TypedMessage(NamedTuple):
     """A message as it was typed, pasted or read."""
 
     text: str
@@ -83,15 +83,15 @@ class Keyboard:
 
     def __init__(self) -> None:
         self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        self._session = self._prepared() if self.is_terminal else None
+        self._session = self._create_session() if self.is_terminal else None
         self._pasted: set[str] = set()  # the first lines; history may bring them back
         cast("TextIOWrapper", sys.stdin).reconfigure(errors="replace")  # a keyboard or a file may send invalid bytes
 
-    async def read(self, speaker: str) -> Typed | None:
+    async def read(self, speaker: str) -> TypedMessage | None:
         """Read a message; None at the end of the input. Raises KeyboardInterrupt."""
         if self._session is None:
             line = await run_sync(sys.stdin.readline, abandon_on_cancel=True)
-            return Typed(line.strip()) if line else None
+            return TypedMessage(line.strip()) if line else None
         from prompt_toolkit.patch_stdout import patch_stdout
 
         try:
@@ -100,9 +100,9 @@ class Keyboard:
         except EOFError:
             return None
         text = text.strip()
-        return Typed(text, text.startswith(tuple(self._pasted)))
+        return TypedMessage(text, text.startswith(tuple(self._pasted)))
 
-    def _prepared(self) -> PromptSession[str]:
+    def _create_session(self) -> PromptSession[str]:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.key_binding import KeyBindings
         from prompt_toolkit.keys import Keys

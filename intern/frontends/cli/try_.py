@@ -20,22 +20,22 @@ from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, ModelError
-from intern.core.flow import AnswerRequest, Batch, Declined, Reply
+from intern.core.flow import AnswerRequest, Batch, QuestionDeclined, Reply
 from intern.core.ids import MessageId
-from intern.core.log import configure
-from intern.core.messages import MOST_FILE_BYTES, AIResult, Attachment, ChatMessage
-from intern.core.progress import heard_by
-from intern.core.records import CapturedPair, Decision, Filed
+from intern.core.log import configure_logging
+from intern.core.messages import MOST_FILE_BYTES, AnswerResult, Attachment, ChatMessage
+from intern.core.progress import send_progress_to
+from intern.core.records import CapturedPair, Decision, PairFiled
 from intern.core.tasks import open_task_group
 from intern.core.text.patterns import regex
-from intern.frontends.cli.options import in_folder, run_work, settings_of
+from intern.frontends.cli.options import folder_overrides, read_settings, run_work
 from intern.frontends.cli.output import INTERRUPTED, ProgressLine, printable, say
-from intern.frontends.cli.terminal import Keyboard, Typed, tell, write
-from intern.frontends.words import silence
-from intern.runtime.bot import Events, Sandbox, open_sandbox
+from intern.frontends.cli.terminal import Keyboard, TypedMessage, say_wrapped, write_lines
+from intern.frontends.words import explain_silence
+from intern.runtime.bot import ActivityReporter, Sandbox, open_sandbox
 from intern.service import Settings
-from intern.service.intern import Refreshed
-from intern.service.reading import Reading
+from intern.service.intern import RefreshReport
+from intern.service.reading import ArchiveReader
 
 _TEAM_MEMBER = "mira"
 _OWN = ("index_path", "index_cache_path", "team_raw_dir", "team_topics_dir", "team_index_path", "team_index_cache_path")
@@ -59,32 +59,32 @@ def try_(docs: Path | None, *, play: bool, page: bool, data: Path | None) -> Non
     Exit code 0: done. 1: the scene of --play did not go as it should. 2: a setting is wrong. 3: the folder of --data is
     in use. 130: stopped by Ctrl-C.
     """
-    with _folders(docs, data) as (sources, folder):
-        settings = settings_of(_overrides(sources, folder, play=play, page=page), logs=True)
+    with _open_folders(docs, data) as (sources, folder):
+        settings = read_settings(_overrides(sources, folder, play=play, page=page), logs=True)
         if settings.llm.kind == "endpoint":
             settings.require_model()
-        with _logged_apart(settings, folder / "try.log", kept=data is not None):
+        with _redirect_log(settings, folder / "try.log", kept=data is not None):
             code = run_work(_play if play else _interact, settings)
         sys.exit(code)
 
 
 @contextmanager
-def _logged_apart(settings: Settings, path: Path, *, kept: bool) -> Generator[None]:
+def _redirect_log(settings: Settings, path: Path, *, kept: bool) -> Generator[None]:
     """Write log lines to a file instead of the chat; say afterwards whether there are warnings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as log:
         before = path.stat().st_size
-        configure(log_format="json", level=settings.log.level, secrets=settings.secrets, stream=log)
+        configure_logging(log_format="json", level=settings.log.level, secrets=settings.secrets, stream=log)
         try:
             yield
         finally:
-            configure(log_format=settings.log.format, level=settings.log.level, secrets=settings.secrets)
+            configure_logging(log_format=settings.log.format, level=settings.log.level, secrets=settings.secrets)
     if path.stat().st_size > before:
         say(f"warnings were logged to {path}" if kept else "warnings were logged; read them with: --data FOLDER")
 
 
 @contextmanager
-def _folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path]]:
+def _open_folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path]]:
     """Give the folder of documents, and the one that the bot writes to."""
     with tempfile.TemporaryDirectory(prefix="intern-") as temporary:
         folder = data or Path(temporary)
@@ -105,7 +105,7 @@ def _folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path
 
 def _overrides(sources: Path, folder: Path, *, play: bool, page: bool) -> dict[str, dict[str, object]]:
     return {
-        **in_folder(str(folder)),
+        **folder_overrides(str(folder)),
         # People in a terminal do not wait for a quiet window.
         "discord": {"message_batch_wait_seconds": 0.0 if play else 0.5},
         # No other setting may write outside of the folder.
@@ -115,7 +115,7 @@ def _overrides(sources: Path, folder: Path, *, play: bool, page: bool) -> dict[s
     }
 
 
-class _Scene(Events):
+class _SceneEvents(ActivityReporter):
     """The margin of the transcript, and the moments at which the next line may come."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class _Scene(Events):
         self._moments: dict[str, Event] = {}
 
     @contextmanager
-    def expecting(self, *moments: str) -> Generator[Callable[[], Awaitable[object]]]:
+    def expect(self, *moments: str) -> Generator[Callable[[], Awaitable[object]]]:
         """Watch for the given moments; what it gives can be awaited until one of them has come."""
         event = Event()
         mine = dict.fromkeys(moments, event)
@@ -133,82 +133,84 @@ class _Scene(Events):
         for moment in mine:
             self._moments.pop(moment, None)
 
-    def _now(self, moment: str) -> None:
+    def _reach(self, moment: str) -> None:
         if moment in self._moments:
             self._moments[moment].set()
 
-    def ignored(self, batch: Batch) -> None:
-        super().ignored(batch)
+    def report_ignored_batch(self, batch: Batch) -> None:
+        super().report_ignored_batch(batch)
         if batch.author.type == "bot":
             return
         self.why = "the message was not for the bot"
-        _margin("not for the bot")
-        self._now("done")
+        _print_note("not for the bot")
+        self._reach("done")
 
-    def answered(self, request: AnswerRequest, result: AIResult) -> None:
-        super().answered(request, result)
-        self.why = silence(result.reason)
+    def report_answer(self, request: AnswerRequest, result: AnswerResult) -> None:
+        super().report_answer(request, result)
+        self.why = explain_silence(result.reason)
         if not result.should_reply:
-            _margin(f"stays silent: {self.why}")
+            _print_note(f"stays silent: {self.why}")
 
-    def declined(self, declined: Declined) -> None:
-        super().declined(declined)
-        self.why = silence(declined.reason)
-        _margin(f"declined: {self.why}")
+    def report_decline(self, declined: QuestionDeclined) -> None:
+        super().report_decline(declined)
+        self.why = explain_silence(declined.reason)
+        _print_note(f"declined: {self.why}")
 
-    def unsaid(self, request: AnswerRequest) -> None:
-        super().unsaid(request)
-        self._now("done")
+    def report_no_reply(self, request: AnswerRequest) -> None:
+        super().report_no_reply(request)
+        self._reach("done")
 
-    def posted(self, reply: Reply, outcome: str) -> None:
-        super().posted(reply, outcome)
-        self._now("done")
+    def report_post(self, reply: Reply, outcome: str) -> None:
+        super().report_post(reply, outcome)
+        self._reach("done")
 
-    def captured(self, pair: CapturedPair) -> None:
-        super().captured(pair)
-        _margin(f"captured as {pair.qa_id}")
+    def report_capture(self, pair: CapturedPair) -> None:
+        super().report_capture(pair)
+        _print_note(f"captured as {pair.qa_id}")
 
-    def decided(self, decision: Decision) -> None:
-        super().decided(decision)
-        if isinstance(decision, Filed):
-            _margin(f"filed under the topic {decision.topic}")
+    def report_decision(self, decision: Decision) -> None:
+        super().report_decision(decision)
+        if isinstance(decision, PairFiled):
+            _print_note(f"filed under the topic {decision.topic}")
         else:
-            _margin(f"{type(decision).__name__.lower()}: {decision.reason}")
-            self._now("learned")
+            _print_note(f"{decision.__struct_config__.tag}: {decision.reason}")
+            self._reach("learned")
 
-    def indexed(self, refreshed: Refreshed) -> None:
-        super().indexed(refreshed)
+    def report_index_refresh(self, refreshed: RefreshReport) -> None:
+        super().report_index_refresh(refreshed)
         topics = [source_id for source_id in refreshed.changed if source_id.startswith("team:")]
         for source_id in topics:
-            _margin(f"index updated: {source_id}")
-        self._now("indexed")
+            _print_note(f"index updated: {source_id}")
+        self._reach("indexed")
         if topics or any(owed.source_id.startswith("team:") for owed in refreshed.pending):
-            self._now("learned")
+            self._reach("learned")
 
 
-class _Line(NamedTuple):
+class _SceneLine(NamedTuple):
     speaker: str
     text: str
     files: tuple[Attachment, ...] = ()
 
 
 _STAGE = (
-    _Line("alice", "How do I change the port that the relay listens on?"),
-    _Line("bob", "Since the relay runs on a Raspberry Pi, agents are rejected with `clock skew too large`. Any ideas?"),
-    _Line(
+    _SceneLine("alice", "How do I change the port that the relay listens on?"),
+    _SceneLine(
+        "bob", "Since the relay runs on a Raspberry Pi, agents are rejected with `clock skew too large`. Any ideas?"
+    ),
+    _SceneLine(
         _TEAM_MEMBER,
         "A Raspberry Pi has no battery-backed clock, so after a power cut its time is wrong until NTP has run. Install "
         "chrony, run `chronyc makestep`, then `lumen-relay agents reset-skew`. The agents come back within a minute.",
     ),
-    _Line("carol", "My agents get rejected because of clock skew after the Pi lost power. What can I do?"),
+    _SceneLine("carol", "My agents get rejected because of clock skew after the Pi lost power. What can I do?"),
 )
 
 
 async def _play(settings: Settings) -> int:
     """Play the scene of the README. Return 0 if everything that it promises was seen."""
-    scene, sandbox = _Scene(), Sandbox(SystemClock(), team={_TEAM_MEMBER})
+    scene, sandbox = _SceneEvents(), Sandbox(SystemClock(), team={_TEAM_MEMBER})
     click.secho("#general, on a server that exists only in this terminal\n", bold=True)
-    async with _opened(settings, sandbox, scene):
+    async with _run_bot(settings, sandbox, scene):
         documented, unknown, lesson, again = _STAGE
         first = await _ask(documented, sandbox, scene)
         silent = await _ask(unknown, sandbox, scene)
@@ -244,26 +246,26 @@ _NO_NAMES = (
 
 
 async def _interact(settings: Settings) -> int:
-    scene, sandbox, keyboard = _Scene(), Sandbox(SystemClock(), team={_TEAM_MEMBER}), Keyboard()
+    scene, sandbox, keyboard = _SceneEvents(), Sandbox(SystemClock(), team={_TEAM_MEMBER}), Keyboard()
     # The page answers gaps in the name of a team member.
     team = replace(settings.discord, team_member_ids=(sandbox.author(_TEAM_MEMBER).id,))
     settings = replace(settings, discord=team)
-    tell(f"alice: …  asks as a member;  @{_TEAM_MEMBER}: …  replies as the team;  /help")
-    async with _opened(settings, sandbox, scene):
-        chat = _Chat(settings, sandbox, scene, keyboard)
+    say_wrapped(f"alice: …  asks as a member;  @{_TEAM_MEMBER}: …  replies as the team;  /help")
+    async with _run_bot(settings, sandbox, scene):
+        chat = _TerminalChat(settings, sandbox, scene, keyboard)
         try:
             while (typed := await keyboard.read(chat.member)) is not None and typed.text != "/quit":
                 if typed.text:
-                    await chat.take(typed)
+                    await chat.handle(typed)
         except KeyboardInterrupt:  # the key, at the prompt; elsewhere it is a signal
             return INTERRUPTED
     return 0
 
 
-class _Chat:
+class _TerminalChat:
     """The people at one keyboard."""
 
-    def __init__(self, settings: Settings, sandbox: Sandbox, scene: _Scene, keyboard: Keyboard) -> None:
+    def __init__(self, settings: Settings, sandbox: Sandbox, scene: _SceneEvents, keyboard: Keyboard) -> None:
         self._settings, self._sandbox, self._scene = settings, sandbox, scene
         self._is_terminal = keyboard.is_terminal
         self.member = "alice"
@@ -273,7 +275,7 @@ class _Chat:
         self._files: tuple[Attachment, ...] = ()
         """They go with the next message."""
 
-    async def take(self, typed: Typed) -> None:
+    async def handle(self, typed: TypedMessage) -> None:
         """Do or say what was typed."""
         if typed.text.startswith("/file "):
             self._attach(typed.text.removeprefix("/file ").strip())
@@ -281,13 +283,13 @@ class _Chat:
         if re.fullmatch(r"/[A-Za-z]+", typed.text):
             self._command(typed.text.lower())
             return
-        speaker, text = self._spoken(typed)
+        speaker, text = self._split_speaker(typed)
         if not text or not speaker.strip("@"):
             if not self._is_terminal:
                 say("write  NAME: what they say")
             return
         if not speaker.startswith("@"):
-            line = _Line(speaker, text, self._take_files())
+            line = _SceneLine(speaker, text, self._take_files())
             await _ask(line, self._sandbox, self._scene, echo=self._is_terminal)
             self._question = self._sandbox.messages(self._sandbox.general)[-1].id
         elif speaker.strip("@ ") != _TEAM_MEMBER:
@@ -295,7 +297,7 @@ class _Chat:
         elif self._question is None:
             say("there is no question that the team could reply to")
         else:
-            line = _Line(_TEAM_MEMBER, text, self._take_files())
+            line = _SceneLine(_TEAM_MEMBER, text, self._take_files())
             await _teach(line, self._question, self._sandbox, self._scene, echo=self._is_terminal)
 
     def _attach(self, name: str) -> None:
@@ -327,12 +329,12 @@ class _Chat:
             case "/topics":
                 _show_topics(self._settings)
             case "/help":
-                tell(_HELP)
+                say_wrapped(_HELP)
             case _:
                 near = get_close_matches(command, _COMMANDS, n=1)
                 say(f"there is no {command}; " + (f"did you mean {near[0]}?" if near else "/help lists the commands"))
 
-    def _spoken(self, typed: Typed) -> tuple[str, str]:
+    def _split_speaker(self, typed: TypedMessage) -> tuple[str, str]:
         """Return who speaks, with an @ for the team, and what they say."""
         if not self._is_terminal:
             speaker, _, text = typed.text.partition(":")
@@ -352,18 +354,18 @@ class _Chat:
 
 
 @asynccontextmanager
-async def _opened(settings: Settings, sandbox: Sandbox, scene: _Scene) -> AsyncGenerator[None]:
+async def _run_bot(settings: Settings, sandbox: Sandbox, scene: _SceneEvents) -> AsyncGenerator[None]:
     """Run the bot, and yield once its documents are indexed. No progress is shown after that."""
     line = ProgressLine(sys.stderr)
     beside = None
     if settings.page.enabled:
-        from intern.frontends.http.server import page_beside  # aiohttp.web and Prometheus cost half a second
+        from intern.frontends.http.server import create_page_service  # aiohttp.web and Prometheus cost half a second
 
-        beside = page_beside(settings, tell=lambda address: tell(f"the page: {address}"))
+        beside = create_page_service(settings, tell=lambda address: say_wrapped(f"the page: {address}"))
     async with open_task_group() as tg:
         if settings.llm.kind == "endpoint":
             tg.start_soon(_introduce_model, settings, line)
-        with scene.expecting("indexed") as indexed, heard_by(line):
+        with scene.expect("indexed") as indexed, send_progress_to(line):
             async with open_sandbox(settings, sandbox, events=scene, beside=beside):
                 await indexed()
                 line.end()
@@ -373,28 +375,28 @@ async def _opened(settings: Settings, sandbox: Sandbox, scene: _Scene) -> AsyncG
 
 async def _introduce_model(settings: Settings, line: ProgressLine) -> None:
     """Say which model answers; or why it does not, and which servers of this machine could."""
-    from intern.service.model_servers import find_local_servers, greet
+    from intern.service.model_servers import find_local_servers, ping_model
 
     try:
-        said, found = f"{await greet(settings.llm, 'llm')} answers", []
+        said, found = f"{await ping_model(settings.llm, 'llm')} answers", []
     except ModelError as error:
         said, found = f"no model answers: {error}; `intern doctor` says more", await find_local_servers()
     line.clear()
-    tell(said)
+    say_wrapped(said)
     for server in found:
         model = server.models[0]
-        tell(f"{server.name} answers here; to use it, put into intern.toml:")
-        tell(server.settings_for(model.id or model.name))
+        say_wrapped(f"{server.name} answers here; to use it, put into intern.toml:")
+        say_wrapped(server.settings_for(model.id or model.name))
 
 
-async def _ask(line: _Line, sandbox: Sandbox, scene: _Scene, *, echo: bool = True) -> str:
+async def _ask(line: _SceneLine, sandbox: Sandbox, scene: _SceneEvents, *, echo: bool = True) -> str:
     """Let a member ask, show what comes of it, and return the bot's answer; empty where it stays silent."""
     seen = len(sandbox.posts())
     if echo:
-        _say_aloud(line)
-    with scene.expecting("done") as done:
+        _print_line(line)
+    with scene.expect("done") as done:
         sandbox.say(line.speaker, line.text, attachments=line.files)
-        await _in_time(done)
+        await _wait_in_time(done)
     posts = sandbox.posts()[seen:]
     for post in posts:
         _show_post(post, sandbox)
@@ -402,17 +404,19 @@ async def _ask(line: _Line, sandbox: Sandbox, scene: _Scene, *, echo: bool = Tru
     return "\n".join(post.text for post in posts)
 
 
-async def _teach(line: _Line, question: MessageId, sandbox: Sandbox, scene: _Scene, *, echo: bool = True) -> None:
+async def _teach(
+    line: _SceneLine, question: MessageId, sandbox: Sandbox, scene: _SceneEvents, *, echo: bool = True
+) -> None:
     """Let the team reply to a question, and wait until the bot has learned from it."""
     if echo:
-        _say_aloud(line, note=" (team, replying)")
-    with scene.expecting("learned", "done") as learned:
+        _print_line(line, note=" (team, replying)")
+    with scene.expect("learned", "done") as learned:
         sandbox.say(line.speaker, line.text, reply_to=question, attachments=line.files)
-        await _in_time(learned)
+        await _wait_in_time(learned)
     click.echo()
 
 
-async def _in_time(moment: Callable[[], Awaitable[object]]) -> None:
+async def _wait_in_time(moment: Callable[[], Awaitable[object]]) -> None:
     with move_on_after(_PATIENCE) as patience:
         await moment()
     if patience.cancelled_caught:
@@ -420,7 +424,7 @@ async def _in_time(moment: Callable[[], Awaitable[object]]) -> None:
 
 
 def _show_topics(settings: Settings) -> None:
-    reading = Reading(settings)
+    reading = ArchiveReader(settings)
     names = [each.name for each in reading.topics() if each.blocks]
     for name in names:
         click.echo(name)
@@ -431,17 +435,17 @@ def _show_topics(settings: Settings) -> None:
         say("nothing was learned yet")
 
 
-def _say_aloud(line: _Line, note: str = "") -> None:
+def _print_line(line: _SceneLine, note: str = "") -> None:
     styled = click.style(line.speaker, fg="yellow" if note else "cyan", bold=True) + click.style(note, dim=True)
-    write(f"{line.speaker}{note}: ", printable(line.text), shown=f"{styled}: ", below="  ")
+    write_lines(f"{line.speaker}{note}: ", printable(line.text), shown=f"{styled}: ", below="  ")
 
 
 def _show_post(post: ChatMessage, sandbox: Sandbox) -> None:
     thread = next((place for place in sandbox.threads() if place.id == post.channel_id), None)
     if thread is not None:
-        write("    ", f"in the thread “{printable(thread.name)}”", dim=True)
-    write("    intern │ ", printable(post.text), fg="green")
+        write_lines("    ", f"in the thread “{printable(thread.name)}”", dim=True)
+    write_lines("    intern │ ", printable(post.text), fg="green")
 
 
-def _margin(note: str) -> None:
-    write("    · ", note, below="      ", dim=True)
+def _print_note(note: str) -> None:
+    write_lines("    · ", note, below="      ", dim=True)

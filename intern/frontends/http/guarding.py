@@ -20,7 +20,7 @@ _MOST_FAILURES, _WITHIN_SECONDS = 10, 60.0  # wrong tokens from one place; a per
 _MOST_PLACES = 1000  # whose wrong tokens are counted; the one that was quiet for longest is forgotten first
 
 
-class Gate:
+class AccessGuard:
     """Knows the token and who has shown it. `now` is a monotonic clock in seconds."""
 
     def __init__(self, options: PageOptions, *, now: Callable[[], float]) -> None:
@@ -35,16 +35,16 @@ class Gate:
         """Whether a token is needed at all."""
         return bool(self._token)
 
-    def lets_host(self, host: str) -> bool:
+    def is_allowed_host(self, host: str) -> bool:
         """Whether a request may name this host.
 
         Without a token, only names of this machine: a page of a stranger's that had its name point here would be read
         as this one's own (DNS rebinding). Where there is a token, such a page has no cookie, and a proxy may give any
         name.
         """
-        return self.asks_for_token or is_loopback(_split(f"//{host}").hostname or "")
+        return self.asks_for_token or is_loopback(_split_url(f"//{host}").hostname or "")
 
-    def knows(self, session: str) -> bool:
+    def has_session(self, session: str) -> bool:
         """Whether a browser has shown the token, and not too long ago."""
         began = self._sessions.get(session)
         return began is not None and self._now() - began < SESSION_SECONDS
@@ -53,20 +53,20 @@ class Gate:
         """Whether this is the token; how long that takes tells nothing."""
         return bool(self._token) and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token)
 
-    def is_weary(self, remote: str) -> bool:
+    def is_locked_out(self, remote: str) -> bool:
         """Too many wrong tokens came from this address of late: for a while, none of its is looked at."""
-        failures = self._failures.get(_place(remote), deque())
+        failures = self._failures.get(_failure_key(remote), deque())
         while failures and self._now() - failures[0] >= _WITHIN_SECONDS:
             failures.popleft()
         return len(failures) >= _MOST_FAILURES
 
-    def takes(self, shown: str, remote: str) -> bool:
+    def accepts_token(self, shown: str, remote: str) -> bool:
         """Whether this is the token, and comes from where not too many others came from. A wrong one counts."""
-        if self.is_weary(remote):
+        if self.is_locked_out(remote):
             return False
         if self.is_token(shown):
             return True
-        place = _place(remote)
+        place = _failure_key(remote)
         self._failures.setdefault(place, deque()).append(self._now())
         self._failures.move_to_end(place)
         if len(self._failures) > _MOST_PLACES:
@@ -75,7 +75,7 @@ class Gate:
 
     def log_in(self, shown: str, remote: str) -> str | None:
         """Return a new session if the token is right, else None."""
-        if not self.takes(shown, remote):
+        if not self.accepts_token(shown, remote):
             return None
         session = token_urlsafe(32)
         self._sessions[session] = self._now()
@@ -99,10 +99,10 @@ class Gate:
         if site is not None:
             return site == "same-origin"
         # Our pages send no referrer, so browsers make their origin `null`: that says neither yes nor no.
-        return origin is None or origin == "null" or _split(origin).netloc == headers.get("Host", "")
+        return origin is None or origin == "null" or _split_url(origin).netloc == headers.get("Host", "")
 
 
-def _place(remote: str) -> str:
+def _failure_key(remote: str) -> str:
     """Whose wrong tokens count together: who has one address of an IPv6 network has 2**64 of them."""
     try:
         address = ip_address(remote)
@@ -113,7 +113,7 @@ def _place(remote: str) -> str:
     return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
 
 
-def _split(url: str) -> SplitResult:
+def _split_url(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:

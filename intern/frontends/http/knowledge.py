@@ -10,10 +10,10 @@ from aiohttp import web
 from intern.core.errors import ConfigError
 from intern.core.ids import FactId, MessageId, NuggetId, QAId
 from intern.core.records import FactCategory, NuggetStatus
-from intern.frontends.http.rendering import spoken
-from intern.frontends.http.shell import Shell, offset, text
+from intern.frontends.http.rendering import humanize
+from intern.frontends.http.shell import PageRenderer, form_text, query_offset
 from intern.service.browsing import Held, Kind, Order, SourceStates
-from intern.service.running import Running
+from intern.service.running import LiveBotState
 
 _SAID: Final[Mapping[str, str]] = {
     "approve": "Approved: it is filed next.",
@@ -27,21 +27,27 @@ _TEXT = "text-"
 """What the name of a field with a message's text begins with."""
 
 
-def routes(shell: Shell, running: Running) -> list[web.RouteDef]:
+def routes(shell: PageRenderer, running: LiveBotState) -> list[web.RouteDef]:
     """Return the routes of both sections."""
-    return [each for part in (_review, _parked, _topics, _sources) for each in part(shell, running)]
+    return [
+        each
+        for part in (_build_review_routes, _build_parked_routes, _build_topic_routes, _build_source_routes)
+        for each in part(shell, running)
+    ]
 
 
-def _review(shell: Shell, running: Running) -> list[web.RouteDef]:
+def _build_review_routes(shell: PageRenderer, running: LiveBotState) -> list[web.RouteDef]:
     reviewing = running.reviewing
 
     async def waiting(request: web.Request, problem: str = "", status: int = 200) -> web.Response:
-        view = await reviewing.waiting(offset(request))
-        return shell.page(request, "review", "Review", status, view=view, done=_done(request), problem=problem)
+        view = await reviewing.list_waiting(query_offset(request))
+        return shell.page(
+            request, "review", "Review", status, view=view, done=_success_message(request), problem=problem
+        )
 
     async def decide(request: web.Request) -> web.Response:
         form = await request.post()
-        action = text(form, "action")
+        action = form_text(form, "action")
         if action not in {"approve", "reject"}:
             raise web.HTTPBadRequest(reason="Say approve or reject")
         qa_ids = tuple(QAId(each) for each in form.getall("qa_id", ()) if isinstance(each, str))
@@ -54,14 +60,14 @@ def _review(shell: Shell, running: Running) -> list[web.RouteDef]:
     async def capture(
         request: web.Request, problem: str = "", status: int = 200, typed: Mapping[str, str] | None = None
     ) -> web.Response:
-        view = await reviewing.capture(QAId(request.match_info["qa_id"]))
+        view = await reviewing.load_capture(QAId(request.match_info["qa_id"]))
         title = "Edit and approve"
         return shell.page(request, "capture", title, status, view=view, problem=problem, typed=typed or {})
 
     async def edit(request: web.Request) -> web.Response:
         form = await request.post()
         # Browsers send line breaks as CRLF.
-        typed = {name: text(form, name).replace("\r\n", "\n") for name in form}
+        typed = {name: form_text(form, name).replace("\r\n", "\n") for name in form}
         texts = {MessageId(name.removeprefix(_TEXT)): typed[name] for name in typed if name.startswith(_TEXT)}
         qa_ids = (QAId(request.match_info["qa_id"]),)
         try:
@@ -78,43 +84,47 @@ def _review(shell: Shell, running: Running) -> list[web.RouteDef]:
     ]
 
 
-def _parked(shell: Shell, running: Running) -> list[web.RouteDef]:
-    async def parked(request: web.Request, problem: str = "", status: int = 200) -> web.Response:
-        view = await running.reviewing.parked(offset(request))
-        return shell.page(request, "parked", "Review", status, view=view, done=_done(request), problem=problem)
+def _build_parked_routes(shell: PageRenderer, running: LiveBotState) -> list[web.RouteDef]:
+    async def list_parked(request: web.Request, problem: str = "", status: int = 200) -> web.Response:
+        view = await running.reviewing.list_parked(query_offset(request))
+        return shell.page(
+            request, "parked", "Review", status, view=view, done=_success_message(request), problem=problem
+        )
 
     async def retry(request: web.Request) -> web.Response:
-        qa_id = text(await request.post(), "qa_id")
+        qa_id = form_text(await request.post(), "qa_id")
         try:
             done = await running.retry(QAId(qa_id))
         except ConfigError as error:
-            return await parked(request, f"{error}.", 409)
+            return await list_parked(request, f"{error}.", 409)
         raise web.HTTPSeeOther(f"/parked?done={done}")
 
-    return [web.get("/parked", parked), web.post("/parked", retry)]
+    return [web.get("/parked", list_parked), web.post("/parked", retry)]
 
 
-def _topics(shell: Shell, running: Running) -> list[web.RouteDef]:
+def _build_topic_routes(shell: PageRenderer, running: LiveBotState) -> list[web.RouteDef]:
     browsing = running.browsing
 
     async def overview(request: web.Request) -> web.Response:
-        sought, kind = request.query.get("q", "").strip()[:500], _chosen(request, "kind", get_args(Kind))
-        found = await browsing.search(sought, cast("Kind | None", kind or None), offset(request)) if sought else None
+        sought, kind = request.query.get("q", "").strip()[:500], _read_choice(request, "kind", get_args(Kind))
+        found = (
+            await browsing.search(sought, cast("Kind | None", kind or None), query_offset(request)) if sought else None
+        )
         view = None if found else await browsing.counts()
         return shell.page(request, "knowledge", "Knowledge", view=view, found=found, text=sought, kind=kind)
 
     async def topics(request: web.Request) -> web.Response:
-        order = cast("Order", _chosen(request, "order", get_args(Order), "newest"))
-        view = await browsing.topics(order, offset(request))
+        order = cast("Order", _read_choice(request, "order", get_args(Order), "newest"))
+        view = await browsing.topics(order, query_offset(request))
         return shell.page(request, "topics", "Knowledge", view=view, order=order)
 
     async def topic(request: web.Request) -> web.Response:
-        view = await browsing.topic(request.match_info["name"], offset(request))
+        view = await browsing.topic(request.match_info["name"], query_offset(request))
         return shell.page(request, "topic", view.name, view=view)
 
     async def history(request: web.Request) -> web.Response:
         label = request.match_info["name"]
-        view = await browsing.history(label, offset(request))
+        view = await browsing.history(label, query_offset(request))
         return shell.page(request, "history", label, view=view, label=label)
 
     return [
@@ -125,23 +135,23 @@ def _topics(shell: Shell, running: Running) -> list[web.RouteDef]:
     ]
 
 
-def _sources(shell: Shell, running: Running) -> list[web.RouteDef]:
+def _build_source_routes(shell: PageRenderer, running: LiveBotState) -> list[web.RouteDef]:
     browsing, kinds = running.browsing, get_args(FactCategory)
 
     async def facts(request: web.Request) -> web.Response:
-        held, category = _chosen(request, "held", get_args(Held), "held"), _chosen(request, "category", kinds)
+        held, category = _read_choice(request, "held", get_args(Held), "held"), _read_choice(request, "category", kinds)
         wanted = cast("FactCategory | None", category or None)
-        view = await browsing.facts(cast("Held", held), wanted, offset(request))
-        named = [(each, spoken(each)) for each in kinds]
+        view = await browsing.facts(cast("Held", held), wanted, query_offset(request))
+        named = [(each, humanize(each)) for each in kinds]
         return shell.page(request, "facts", "Knowledge", view=view, held=held, category=category, categories=named)
 
     async def fact(request: web.Request, problem: str = "", status: int = 200) -> web.Response:
         view = await browsing.fact(FactId(request.match_info["id"]))
         title = view.fact.content
-        return shell.page(request, "fact", title, status, view=view, done=_done(request), problem=problem)
+        return shell.page(request, "fact", title, status, view=view, done=_success_message(request), problem=problem)
 
     async def retire(request: web.Request) -> web.Response:
-        why = text(await request.post(), "why").strip()
+        why = form_text(await request.post(), "why").strip()
         if not why:
             return await fact(request, "Say why it is not true.", 400)
         fact_id = FactId(request.match_info["id"])
@@ -149,8 +159,8 @@ def _sources(shell: Shell, running: Running) -> list[web.RouteDef]:
         raise web.HTTPSeeOther(request.rel_url.with_query(done="retire" if done == "done" else done))
 
     async def nuggets(request: web.Request) -> web.Response:
-        status = _chosen(request, "status", get_args(NuggetStatus))
-        view = await browsing.nuggets(cast("NuggetStatus | None", status or None), offset(request))
+        status = _read_choice(request, "status", get_args(NuggetStatus))
+        view = await browsing.nuggets(cast("NuggetStatus | None", status or None), query_offset(request))
         return shell.page(request, "nuggets", "Knowledge", view=view, chosen=status, one=None)
 
     async def nugget(request: web.Request) -> web.Response:
@@ -158,8 +168,8 @@ def _sources(shell: Shell, running: Running) -> list[web.RouteDef]:
         return shell.page(request, "nuggets", "Knowledge", view=None, one=one)
 
     async def sources(request: web.Request) -> web.Response:
-        state = cast("SourceStates", _chosen(request, "state", get_args(SourceStates), "all"))
-        view = await browsing.sources(state, offset(request))
+        state = cast("SourceStates", _read_choice(request, "state", get_args(SourceStates), "all"))
+        view = await browsing.sources(state, query_offset(request))
         return shell.page(request, "sources", "Knowledge", view=view, state=state)
 
     return [
@@ -172,11 +182,11 @@ def _sources(shell: Shell, running: Running) -> list[web.RouteDef]:
     ]
 
 
-def _done(request: web.Request) -> str:
+def _success_message(request: web.Request) -> str:
     return _SAID.get(request.query.get("done", ""), "")
 
 
-def _chosen(request: web.Request, name: str, known: tuple[str, ...], otherwise: str = "") -> str:
+def _read_choice(request: web.Request, name: str, known: tuple[str, ...], otherwise: str = "") -> str:
     """Return a choice of the query; the default where it is none."""
     wanted = request.query.get(name, otherwise)
     return wanted if wanted in known else otherwise

@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric
 
 from intern.core.flow import DECLINED, DeclineReason
-from intern.core.messages import COULD_NOT_LOOK, AIResult, SilenceReason
+from intern.core.messages import COULD_NOT_LOOK, AnswerResult, SilenceReason
 from intern.core.records import CapturedPair, Decision
 from intern.service.monitoring import CallOutcome, Gauge, RequestOutcome
 
@@ -76,67 +76,67 @@ class Metrics:
 
     def text(self, gauges: Iterable[Gauge] = ()) -> tuple[bytes, str]:
         """Return all counts with the gauges, and their content type."""
-        everything = _Everything(self._registry, (self._build, *gauges))
+        everything = _MetricsCollector(self._registry, (self._build, *gauges))
         # It asks for no more than this of a registry.
         return generate_latest(cast("CollectorRegistry", everything)), CONTENT_TYPE_PLAIN_0_0_4
 
-    def answered(self, result: AIResult) -> None:
+    def count_answer(self, result: AnswerResult) -> None:
         """Count an answered question."""
         could_not_look = result.reason in COULD_NOT_LOOK
         self._ai.labels("answered" if result.should_reply else "error" if could_not_look else "skipped").inc()
         if not result.should_reply:
             self._silences.labels(result.reason if result.reason in _REASONS else OTHER).inc()
         told = result.debug or {}
-        if kind := _field(told, "gate", "kind"):
+        if kind := _trace_field(told, "gate", "kind"):
             self._gate.labels("true" if kind in _QUESTIONS else "false").inc()
-        if (good := _field(told, "verification", "is_good_enough")) is not None:
+        if (good := _trace_field(told, "verification", "is_good_enough")) is not None:
             self._verification.labels(_TRUTH[not good]).inc()
-        if (chosen := _field(told, "selection", "selected_sources_count")) is not None:
+        if (chosen := _trace_field(told, "selection", "selected_sources_count")) is not None:
             self._sources.observe(chosen)
         if (seconds := told.get("seconds")) is not None:
             self._answer_seconds.observe(seconds)
 
-    def declined(self, reason: DeclineReason) -> None:
+    def count_decline(self, reason: DeclineReason) -> None:
         """Count a question that was declined."""
         self._declined.labels(DECLINED[reason]).inc()
 
-    def posted(self, outcome: str) -> None:
+    def count_post(self, outcome: str) -> None:
         """Count a reply by its outcome."""
         self._replies.labels(outcome if outcome in _REPLIES else OTHER).inc()
 
-    def captured(self, pair: CapturedPair) -> None:
+    def count_capture(self, pair: CapturedPair) -> None:
         """Count a team answer that was archived."""
         self._captures.inc()
         # Our clock and Discord's need not agree.
         self._lag.observe(max(0.0, (pair.timestamp - pair.answered_at).total_seconds()))
 
-    def decided(self, decision: Decision) -> None:
+    def count_decision(self, decision: Decision) -> None:
         """Count a decision about a capture."""
         self._decided.labels(str(decision.__struct_config__.tag)).inc()
 
-    def called(self, prompt: str, outcome: str, seconds: float) -> None:
+    def count_call(self, prompt: str, outcome: str, seconds: float) -> None:
         """Count a call of a model."""
-        prompt = self._known(prompt)
+        prompt = self._check_prompt(prompt)
         self._calls.labels(prompt, outcome).inc()
         self._call_seconds.labels(prompt).observe(seconds)
 
-    def spent(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float, cached: int = 0) -> None:
+    def count_usage(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float, cached: int = 0) -> None:
         """Count the tokens and the money of a call."""
-        prompt = self._known(prompt)
+        prompt = self._check_prompt(prompt)
         self._tokens.labels(prompt, "prompt").inc(prompt_tokens)
         self._tokens.labels(prompt, "completion").inc(reply_tokens)
         self._cached_tokens.labels(prompt).inc(cached)
         self._cost.labels(prompt, self._currency).inc(cost)
 
-    def requested(self, outcome: str) -> None:
+    def count_request(self, outcome: str) -> None:
         """Count a call of Discord."""
         self._requests.labels(outcome).inc()
 
-    def reconnected(self) -> None:
+    def count_reconnect(self) -> None:
         """Count a new connection with Discord after one was lost."""
         self._reconnects.inc()
 
-    def _known(self, prompt: str) -> str:
+    def _check_prompt(self, prompt: str) -> str:
         return prompt if prompt in self._prompts else OTHER
 
     def _counter(self, name: str, told: str, **labels: Iterable[str]) -> Counter:
@@ -156,7 +156,7 @@ _TRUTH: Final = ("true", "false")
 _REASONS: Final[tuple[SilenceReason, ...]] = tuple(reason for reason in get_args(SilenceReason) if reason)
 
 
-class _Everything:
+class _MetricsCollector:
     """What was counted and what was read, as the library wants it."""
 
     def __init__(self, registry: CollectorRegistry, gauges: Iterable[Gauge]) -> None:
@@ -175,5 +175,5 @@ class _Everything:
             yield family
 
 
-def _field(told: Mapping[str, Any], step: str, name: str) -> Any:
+def _trace_field(told: Mapping[str, Any], step: str, name: str) -> Any:
     return told.get(step, {}).get(name)

@@ -13,9 +13,9 @@ from aiohttp import web
 from intern.core.errors import ConfigError, InternError
 from intern.core.ids import ChannelId, MessageId
 from intern.frontends.http.rendering import first_words
-from intern.frontends.http.shell import Shell, offset, text
-from intern.service.questions import MAX_ANSWER_CHARS, PAGE, Place, QuestionFilter
-from intern.service.running import Running
+from intern.frontends.http.shell import PageRenderer, form_text, query_offset
+from intern.service.questions import MAX_ANSWER_CHARS, PAGE, QuestionChannel, QuestionFilter
+from intern.service.running import LiveBotState
 
 MAX_QUESTION_CHARS = 6_000
 DAYS: Final = (1, 7, 30)  # of 90, for which questions are kept
@@ -30,7 +30,7 @@ _DONE: Final[Mapping[str, str]] = {
 }
 
 
-class Wanted:
+class QuestionQuery:
     """The filters of a list of questions, as its address has them. What makes no sense is left out."""
 
     def __init__(self, request: web.Request) -> None:
@@ -40,7 +40,7 @@ class Wanted:
         self.votes = "down" if query.get("votes") == "down" else ""
         self.place = query.get("channel", "")[:40]
         self.days = next((each for each in DAYS if query.get("days") == str(each)), 0)
-        self.offset = offset(request)
+        self.offset = query_offset(request)
 
     def href(self, start: int) -> str:
         """Return the address of the list from another place on."""
@@ -54,13 +54,13 @@ class Wanted:
         return self.href(0) != "/questions?"
 
 
-class _Pages:
-    def __init__(self, shell: Shell, running: Running) -> None:
+class _QuestionPages:
+    def __init__(self, shell: PageRenderer, running: LiveBotState) -> None:
         self._shell, self._running = shell, running
         self._asking = Lock()
 
-    async def find(self, request: web.Request) -> web.Response:
-        wanted, answered = Wanted(request), {"answered": True, "silent": False}
+    async def list_questions(self, request: web.Request) -> web.Response:
+        wanted, answered = QuestionQuery(request), {"answered": True, "silent": False}
         named = wanted.words.rstrip("/").rpartition("/")[2]
         if named.isascii() and named.isdigit() and len(named) > 15:  # a message, or the link to one
             raise web.HTTPSeeOther(f"/questions/{named}")
@@ -77,7 +77,7 @@ class _Pages:
         more: dict[str, Any] = {
             "places": [
                 ("", "All"),
-                *((each.id, f"{_named(each)} ({each.questions})") for each in view.places[:_MOST_PLACES]),
+                *((each.id, f"{_label_channel(each)} ({each.questions})") for each in view.places[:_MOST_PLACES]),
             ],
             "days": [(0, "90 days"), *((each, f"{each} days" if each > 1 else "Last day") for each in DAYS)],
             "currency": self._running.settings.llm.currency,
@@ -86,9 +86,9 @@ class _Pages:
         }
         return self._shell.page(request, "questions", "Questions", view=view, wanted=wanted, last=last, **more)
 
-    async def one(self, request: web.Request, **more: Any) -> web.Response:
+    async def show_question(self, request: web.Request, **more: Any) -> web.Response:
         currency = self._running.settings.llm.currency
-        view = await self._running.asked.one(MessageId(request.match_info["question_id"]))
+        view = await self._running.asked.read_question(MessageId(request.match_info["question_id"]))
         title = first_words(view.question.text, _TITLE) if view.question else ""
         shown: dict[str, Any] = {"view": view, "again": None, "currency": currency} | more
         return self._shell.page(request, "question", title or "Question", **shown)
@@ -97,8 +97,8 @@ class _Pages:
         try:
             found = await self._running.replay(request.match_info["question_id"])
         except InternError as error:
-            return await self.one(request, problem=f"{error}.")
-        return await self.one(request, again=found[-1])
+            return await self.show_question(request, problem=f"{error}.")
+        return await self.show_question(request, again=found[-1])
 
     async def gaps(self, request: web.Request, status: int = 200, **typed: str) -> web.Response:
         given = {
@@ -112,13 +112,13 @@ class _Pages:
 
     async def decide(self, request: web.Request) -> web.Response:
         form = await request.post()
-        action, question_id = text(form, "action"), MessageId(text(form, "question_id"))
-        answer, by = text(form, "answer"), text(form, "by")
+        action, question_id = form_text(form, "action"), MessageId(form_text(form, "question_id"))
+        answer, by = form_text(form, "answer"), form_text(form, "by")
         try:
             if action == "answer":
-                await self._running.asked.answer(question_id, answer, by)
+                await self._running.asked.answer_gap(question_id, answer, by)
             elif action == "dismiss":
-                await self._running.asked.dismiss(question_id)
+                await self._running.asked.close_gap(question_id)
             else:
                 raise web.HTTPBadRequest(reason="Say answer or dismiss")
         except ConfigError as error:  # nothing that was typed is lost
@@ -127,15 +127,15 @@ class _Pages:
         raise web.HTTPSeeOther(f"/gaps?done={action}")
 
     async def export(self, _: web.Request) -> web.Response:
-        body = await self._running.asked.gaps_as_markdown()
+        body = await self._running.asked.format_gaps()
         named = {"Content-Disposition": 'attachment; filename="gaps.md"'}
         return web.Response(text=body, content_type="text/markdown", charset="utf-8", headers=named)
 
     async def ask(self, request: web.Request) -> web.Response:
         return self._shell.page(request, "ask", "Ask", view=None)
 
-    async def asked(self, request: web.Request) -> web.Response:
-        question = text(await request.post(), "question").strip()
+    async def answer_question(self, request: web.Request) -> web.Response:
+        question = form_text(await request.post(), "question").strip()
         if not question or len(question) > MAX_QUESTION_CHARS:
             problem = f"Write a question of at most {MAX_QUESTION_CHARS} characters."
             return self._shell.page(request, "ask", "Ask", 400, view=None, problem=problem)
@@ -147,21 +147,23 @@ class _Pages:
             return self._shell.page(request, "ask", "Ask", view=view, currency=currency)
 
 
-def _named(place: Place) -> str:
+def _label_channel(place: QuestionChannel) -> str:
     return f"#{place.name}" if place.name else f"threads in {place.id}"
 
 
-def routes(shell: Shell, running: Running) -> list[web.RouteDef]:
+def routes(shell: PageRenderer, running: LiveBotState) -> list[web.RouteDef]:
     """Return the routes of both sections."""
-    pages = _Pages(shell, running)
+    pages = _QuestionPages(shell, running)
     return [
-        web.get("/questions", pages.find),
-        web.get("/questions/{question_id}", pages.one),
+        web.get("/questions", pages.list_questions),
+        web.get("/questions/{question_id}", pages.show_question),
         web.post("/questions/{question_id}", pages.replay),
         web.get("/gaps", pages.gaps),
         web.post("/gaps", pages.decide),
         web.get("/gaps.md", pages.export),
-        web.get("/outdated", shell.shows("outdated", "Outdated answers", lambda _: running.outdated())),
+        web.get(
+            "/outdated", shell.view_handler("outdated", "Outdated answers", lambda _: running.list_outdated_answers())
+        ),
         web.get("/ask", pages.ask),
-        web.post("/ask", pages.asked),
+        web.post("/ask", pages.answer_question),
     ]

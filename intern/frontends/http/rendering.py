@@ -14,11 +14,22 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup, escape
 from msgspec import Struct
 
-from intern.core.text.words import truncated, word_set
-from intern.frontends.words import ago, calibration, excerpt, long, marked, minute, silence, source, steps, told
-from intern.lab.plot import plot_of
-from intern.service.calibration import Calibrated
-from intern.service.overview import Figure, Plot, by_prompt, total
+from intern.core.text.words import stem_set, truncate_text
+from intern.frontends.words import (
+    ago,
+    describe_calibration,
+    describe_steps,
+    drop_key_terms,
+    excerpt,
+    explain_silence,
+    format_duration,
+    mark_words,
+    minute,
+    source_label,
+)
+from intern.lab.plot import draw_curve
+from intern.service.calibration import CalibrationStatus
+from intern.service.overview import Figure, Plot, sum_by_prompt, sum_usage
 from intern.service.searching import SearchResult
 
 _SLOT, _BAR, HEIGHT = 10, 8, 100  # of a day, in the picture's own units: it is stretched to the room there is
@@ -26,7 +37,7 @@ _LEAST = 1.5  # so that one of a thousand is still seen
 _NICE = (1, 2, 4, 5, 10)
 
 
-class Drawing(Struct, frozen=True, kw_only=True):
+class BarChart(Struct, frozen=True, kw_only=True):
     """A plot, ready to be drawn: bars of all series, one on top of the other."""
 
     title: str
@@ -45,7 +56,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
     series: tuple[str, ...]
 
 
-def drawn(plot: Plot) -> Drawing:
+def draw_chart(plot: Plot) -> BarChart:
     """Draw bars for each day on one scale, which ends at a round number."""
     stacked = [sum(each[n] or 0 for each in plot.series.values()) for n in range(len(plot.days))]
     top = _round_above(max(stacked, default=0))
@@ -59,12 +70,12 @@ def drawn(plot: Plot) -> Drawing:
                 path += f"M{n * _SLOT + 1} {floor[n]:g}h{_BAR}v{height:g}h-{_BAR}z"
         bars.append(path)
     marked = (0, len(plot.days) // 2, len(plot.days) - 1) if plot.days else ()
-    return Drawing(
+    return BarChart(
         title=plot.title,
-        said=_said(plot),
+        said=_describe_plot(plot),
         width=len(plot.days) * _SLOT,
         bars=tuple(bars),
-        days=tuple(f"{_day(day)}: {_values(plot, n)}" for n, day in enumerate(plot.days)),
+        days=tuple(f"{_day(day)}: {_day_values(plot, n)}" for n, day in enumerate(plot.days)),
         marks=tuple(_day(plot.days[n]) for n in marked),
         top=amount(top),
         middle=amount(top / 2),
@@ -84,25 +95,25 @@ def _day(day: date) -> str:
     return f"{day.day} {day:%b}"
 
 
-def _values(plot: Plot, n: int) -> str:
+def _day_values(plot: Plot, n: int) -> str:
     known = [f"{amount(value)} {kind}" for kind, each in plot.series.items() if (value := each[n]) is not None]
     return ", ".join(known) or "none"
 
 
-def _said(plot: Plot) -> str:
+def _describe_plot(plot: Plot) -> str:
     if not plot.days:
         return "No days to show"
-    parts = [_series_said(kind, [each for each in values if each]) for kind, values in plot.series.items()]
+    parts = [_describe_series(kind, [each for each in values if each]) for kind, values in plot.series.items()]
     return f"{_day(plot.days[0])} to {_day(plot.days[-1])}: {', '.join(parts)}"
 
 
-def _series_said(kind: str, values: Sequence[float]) -> str:
+def _describe_series(kind: str, values: Sequence[float]) -> str:
     if kind.endswith("(median)"):  # a sum of these says nothing
         return f"{amount(min(values))} to {amount(max(values))} {kind}" if values else f"no {kind}"
     return f"{amount(sum(values))} {kind}"
 
 
-class Templates:
+class PageTemplates:
     """The pages' templates; `now` is what "ago" is counted from."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
@@ -113,8 +124,31 @@ class Templates:
             loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         filters: tuple[Callable[..., Any], ...] = (
-            *(amount, by_prompt, calibration, compared, curve, drawn, grouped_digits, minute, passage, percent, pretty),
-            *(first_words, shown, silence, source, spoken, steps, told, total, truncated, web_link),
+            *(
+                amount,
+                sum_by_prompt,
+                describe_calibration,
+                compare_figure,
+                calibration_curve,
+                draw_chart,
+                group_digits,
+                minute,
+                highlight_passage,
+                percent,
+                format_json,
+            ),
+            *(
+                first_words,
+                format_figure,
+                explain_silence,
+                source_label,
+                humanize,
+                describe_steps,
+                drop_key_terms,
+                sum_usage,
+                truncate_text,
+                web_link,
+            ),
         )
         known = cast("dict[str, Callable[..., Any]]", self._made.filters)
         known.update({each.__name__: each for each in filters}, ago=self._ago)
@@ -127,14 +161,14 @@ class Templates:
 
     def _ago(self, moment: datetime) -> str:
         seconds = (self._now() - moment).total_seconds()
-        return f"in {long(-seconds)}" if seconds < -1 else ago(seconds)
+        return f"in {format_duration(-seconds)}" if seconds < -1 else ago(seconds)
 
 
-def curve(stands: Calibrated) -> Markup:
+def calibration_curve(stands: CalibrationStatus) -> Markup:
     """Draw the curve of a calibration, with the score in use."""
     score = None if stands.current is None else stands.current.score
     none, bound = stands.gives_none, stands.max_wrong
-    return plot_of(stands.curve, judged=stands.judged, max_wrong=bound, score=score, gives_none=none)
+    return draw_curve(stands.curve, judged=stands.judged, max_wrong=bound, score=score, gives_none=none)
 
 
 def amount(number: float | None) -> str:
@@ -142,20 +176,20 @@ def amount(number: float | None) -> str:
     if number is None:
         return "–"
     if number >= 100 or number == int(number):
-        return grouped_digits(round(number))
+        return group_digits(round(number))
     return f"{number:.3g}" if number >= 0.001 else f"{number:.1g}"
 
 
-def shown(figure: Figure, of: Callable[[float], str] = amount) -> str:
+def format_figure(figure: Figure, of: Callable[[float], str] = amount) -> str:
     """Format a figure; a dash where there is none."""
     return "–" if figure.value is None else of(figure.value)
 
 
-def compared(figure: Figure, days: int, noun: str, of: Callable[[float], str] = amount) -> str:
+def compare_figure(figure: Figure, days: int, noun: str, of: Callable[[float], str] = amount) -> str:
     """Say how a figure stands to the period before, and what it is made of."""
     if figure.value is None:
         return f"no {noun} in these days"
-    made_of = f"{grouped_digits(figure.count)} {noun}{'' if figure.count == 1 else 's'}"
+    made_of = f"{group_digits(figure.count)} {noun}{'' if figure.count == 1 else 's'}"
     if figure.before is None:
         return made_of
     now, before = of(figure.value), of(figure.before)
@@ -169,18 +203,18 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
-def passage(result: SearchResult) -> Markup:
+def highlight_passage(result: SearchResult) -> Markup:
     """Show the two lines of a result that hold most of the words, with these marked."""
-    asked = word_set(" ".join(result.matched))
+    asked = stem_set(" ".join(result.matched))
     mark = Markup("<mark>{}</mark>").format
     lines = (
-        [mark(part) if is_asked else escape(part) for part, is_asked in marked(line, asked)]
+        [mark(part) if is_asked else escape(part) for part, is_asked in mark_words(line, asked)]
         for line in excerpt(result.text, asked)
     )
     return Markup("<br>").join(Markup().join(line) for line in lines)
 
 
-def spoken(word: str) -> str:
+def humanize(word: str) -> str:
     """Return a reason or an outcome as people write it."""
     return word.replace("_", " ")
 
@@ -200,11 +234,11 @@ def web_link(url: str | None) -> str:
     return url or "" if scheme in {"http", "https"} else ""
 
 
-def pretty(value: object) -> str:
+def format_json(value: object) -> str:
     """Format a value as readable JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
-def grouped_digits(number: float) -> str:
+def group_digits(number: float) -> str:
     """Format a large number with spaces between thousands."""
     return f"{number:,}".replace(",", "\u202f")

@@ -23,16 +23,25 @@ from intern import __version__
 from intern.core.errors import ConfigError, InternError
 from intern.core.log import get_logger
 from intern.frontends.http import knowledge, questions
-from intern.frontends.http.guarding import SESSION_SECONDS, Gate
+from intern.frontends.http.guarding import SESSION_SECONDS, AccessGuard
 from intern.frontends.http.metrics import Metrics
-from intern.frontends.http.rendering import Templates
-from intern.frontends.http.shell import HEADERS, PAGES, STATIC, Handler, Shell, remote, static, text
-from intern.runtime.parts import Beside
+from intern.frontends.http.rendering import PageTemplates
+from intern.frontends.http.shell import (
+    HEADERS,
+    PAGES,
+    STATIC,
+    Handler,
+    PageRenderer,
+    form_text,
+    remote_address,
+    static_route,
+)
+from intern.runtime.parts import FrontEndHooks
 from intern.service import PageOptions, Settings
-from intern.service.hosted import Hosted
+from intern.service.hosted import HostingState
 from intern.service.monitoring import CALLED
 from intern.service.overview import PERIODS
-from intern.service.running import Running
+from intern.service.running import LiveBotState
 
 MAX_FORM_BYTES = 64 * 1024
 _CLOSE_SECONDS = 1.0  # for requests in work, once the bot has ended
@@ -46,26 +55,26 @@ _OPEN: Final = frozenset({"/healthz", "/readyz", "/login", *(f"/static/{name}" f
 
 
 @asynccontextmanager
-async def serving(
-    options: PageOptions, running: Running | Hosted, *, metrics: Metrics | None = None
+async def serve_pages(
+    options: PageOptions, running: LiveBotState | HostingState, *, metrics: Metrics | None = None
 ) -> AsyncGenerator[str]:
     """Serve the page until the block is left; give its address. Raises ConfigError where the port is not free."""
-    pages = _Pages(options, running, metrics).application()
+    pages = _PageServer(options, running, metrics).build_application()
     runner = web.AppRunner(pages, access_log=None, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS)
     await runner.setup()
     try:
         try:
             await web.TCPSite(runner, options.host, options.port).start()
         except OSError as error:
-            raise _not_served(options, error) from error
-        address = _address(options, runner)
+            raise _serving_error(options, error) from error
+        address = _page_address(options, runner)
         _log.info("page_served", address=address)
         yield address
     finally:
         await runner.cleanup()
 
 
-def _not_served(options: PageOptions, error: OSError) -> ConfigError:
+def _serving_error(options: PageOptions, error: OSError) -> ConfigError:
     # asyncio's own words would name host and port once more.
     number = error.errno or 0
     reason = os.strerror(number) if number in errorcode else error.strerror or str(error)
@@ -77,40 +86,44 @@ def _not_served(options: PageOptions, error: OSError) -> ConfigError:
     )
 
 
-def _address(options: PageOptions, runner: web.AppRunner) -> str:
+def _page_address(options: PageOptions, runner: web.AppRunner) -> str:
     port = runner.addresses[0][1]
     host = f"[{options.host}]" if ":" in options.host else options.host
     return f"http://{host}:{port}/"
 
 
-class _Pages:
+class _PageServer:
     """The routes that belong to no section, and the gate before all of them."""
 
-    def __init__(self, options: PageOptions, running: Running | Hosted, metrics: Metrics | None) -> None:
+    def __init__(self, options: PageOptions, running: LiveBotState | HostingState, metrics: Metrics | None) -> None:
         self._running, self._metrics = running, metrics
-        self._gate = Gate(options, now=asyncio.get_running_loop().time)
+        self._gate = AccessGuard(options, now=asyncio.get_running_loop().time)
         # Cookies are not told apart by port, and several bots may have a page each.
-        self._shell = Shell(
+        self._shell = PageRenderer(
             self._gate,
-            Templates(running.clock.now),
+            PageTemplates(running.clock.now),
             f"intern_{options.port}",
-            PAGES if isinstance(running, Running) else (),
+            PAGES if isinstance(running, LiveBotState) else (),
         )
 
-    def application(self) -> web.Application:
+    def build_application(self) -> web.Application:
         """Return all routes, behind the gate."""
         shell, running = self._shell, self._running
-        app = web.Application(middlewares=[self._headed, self._guarded], client_max_size=MAX_FORM_BYTES)
+        app = web.Application(middlewares=[self._add_headers, self._check_access], client_max_size=MAX_FORM_BYTES)
         app.add_routes(
             [
-                *(_sections(shell, running) if isinstance(running, Running) else _communities(shell, running)),
-                web.get("/healthz", self._health),
-                web.get("/readyz", self._health),
-                web.get("/metrics", self._tell_metrics),
-                web.get("/login", self._login),
-                web.post("/login", self._logged_in),
-                web.post("/logout", self._logged_out),
-                *map(static, STATIC),
+                *(
+                    _section_routes(shell, running)
+                    if isinstance(running, LiveBotState)
+                    else _community_routes(shell, running)
+                ),
+                web.get("/healthz", self._show_health),
+                web.get("/readyz", self._show_health),
+                web.get("/metrics", self._show_metrics),
+                web.get("/login", self._show_login),
+                web.post("/login", self._log_in),
+                web.post("/logout", self._log_out),
+                *map(static_route, STATIC),
             ]
         )
         return app
@@ -118,7 +131,7 @@ class _Pages:
     # The gate.
 
     @web.middleware
-    async def _headed(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _add_headers(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Give every reply the same headers, errors included."""
         try:
             response = await handler(request)
@@ -126,26 +139,26 @@ class _Pages:
             if refusal.status < 400:
                 refusal.headers.update(HEADERS)
                 raise
-            response = self._shell.problem(request, refusal.status, f"{refusal.reason}.")
+            response = self._shell.problem_page(request, refusal.status, f"{refusal.reason}.")
         except InternError as error:
-            response = self._shell.problem(request, 404 if isinstance(error, ConfigError) else 503, f"{error}.")
+            response = self._shell.problem_page(request, 404 if isinstance(error, ConfigError) else 503, f"{error}.")
         except Exception:  # noqa: BLE001 a page must not end the bot
             _log.exception("page_failed", path=request.path[:200])
-            response = self._shell.problem(request, 500, "This page failed; the log says more.")
+            response = self._shell.problem_page(request, 500, "This page failed; the log says more.")
         response.headers.update(HEADERS)
         return response
 
     @web.middleware
-    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _check_access(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse strange hosts, requests without the token, and forms of other sites."""
         shell = self._shell
-        if not self._gate.lets_host(request.host):
+        if not self._gate.is_allowed_host(request.host):
             raise web.HTTPMisdirectedRequest(reason="This page is served under names of its own machine only")
-        if request.path not in _OPEN and not shell.knows(request):
-            if shell.bearer(request) is not None and self._gate.is_weary(remote(request)):
+        if request.path not in _OPEN and not shell.may_see(request):
+            if shell.bearer_token(request) is not None and self._gate.is_locked_out(remote_address(request)):
                 raise web.HTTPTooManyRequests(reason="Too many wrong tokens; wait a minute")
             if request.method in {"GET", "HEAD"} and request.path != "/metrics":
-                raise web.HTTPSeeOther(_login_for(request))
+                raise web.HTTPSeeOther(_login_address(request))
             raise web.HTTPUnauthorized(reason="Log in first, or send the token")
         if request.method == "POST":
             form = await request.post()
@@ -159,11 +172,11 @@ class _Pages:
 
     # What is shown.
 
-    async def _health(self, request: web.Request) -> web.Response:
+    async def _show_health(self, request: web.Request) -> web.Response:
         ready_counts = request.path == "/readyz" or "ready" in request.query
         # That this is said at all shows that the loop turns.
         # Liveness must not touch the disk: a slow disk is no reason to be killed.
-        health = await self._running.checks.health() if ready_counts else self._running.checks.known()
+        health = await self._running.checks.health() if ready_counts else self._running.checks.latest_health()
         told: dict[str, object] = {
             "live": True,
             "ready": health.ready,
@@ -177,7 +190,7 @@ class _Pages:
         status = 200 if health.ready or not ready_counts else 503
         return web.Response(status=status, body=msgspec.json.encode(told), content_type="application/json")
 
-    async def _tell_metrics(self, _: web.Request) -> web.Response:
+    async def _show_metrics(self, _: web.Request) -> web.Response:
         if self._metrics is None:
             raise web.HTTPNotFound
         body, kind = await run_sync(self._metrics.text, await self._running.gauges())
@@ -185,35 +198,35 @@ class _Pages:
 
     # Coming and going.
 
-    async def _login(self, request: web.Request) -> web.Response:
+    async def _show_login(self, request: web.Request) -> web.Response:
         wanted = _own_path(request.query.get("next", ""))
-        if self._shell.knows(request):
+        if self._shell.may_see(request):
             raise web.HTTPSeeOther(wanted)
         return self._shell.page(request, "login", "Log in", wanted=wanted)
 
-    async def _logged_in(self, request: web.Request) -> web.Response:
+    async def _log_in(self, request: web.Request) -> web.Response:
         form = await request.post()
-        wanted = _own_path(text(form, "next"))
-        session = self._gate.log_in(text(form, "token").strip(), remote(request))
+        wanted = _own_path(form_text(form, "next"))
+        session = self._gate.log_in(form_text(form, "token").strip(), remote_address(request))
         if session is None:
-            weary = self._gate.is_weary(remote(request))
+            weary = self._gate.is_locked_out(remote_address(request))
             _log.warning("page_login_refused", remote=request.remote)
             problem = "Too many wrong tokens; wait a minute." if weary else "That is not the token."
             status = 429 if weary else 401
             return self._shell.page(request, "login", "Log in", status, problem=problem, wanted=wanted)
         response = web.Response(status=303, headers={"Location": wanted})
-        secure, lasts, name = _came_encrypted(request), int(SESSION_SECONDS), self._shell.cookie
+        secure, lasts, name = _is_encrypted(request), int(SESSION_SECONDS), self._shell.cookie
         response.set_cookie(name, session, max_age=lasts, httponly=True, samesite="Strict", secure=secure)
         return response
 
-    async def _logged_out(self, request: web.Request) -> web.Response:
+    async def _log_out(self, request: web.Request) -> web.Response:
         self._gate.log_out(self._shell.session(request))
         response = web.Response(status=303, headers={"Location": "/"})
-        response.del_cookie(self._shell.cookie, secure=_came_encrypted(request))
+        response.del_cookie(self._shell.cookie, secure=_is_encrypted(request))
         return response
 
 
-def _sections(shell: Shell, running: Running) -> Iterable[web.RouteDef]:
+def _section_routes(shell: PageRenderer, running: LiveBotState) -> Iterable[web.RouteDef]:
     async def home(request: web.Request) -> web.Response:
         addresses = {f"/?days={days}" if days != PERIODS[0] else "/": days for days in PERIODS}
         wanted = request.query.get("days", "")
@@ -223,16 +236,16 @@ def _sections(shell: Shell, running: Running) -> Iterable[web.RouteDef]:
         return shell.page(request, "home", "Home", view=view, periods=periods, period=here)
 
     yield web.get("/", home)
-    yield web.get("/system", shell.shows("system", "System", lambda _: running.system()))
+    yield web.get("/system", shell.view_handler("system", "System", lambda _: running.system()))
     yield from questions.routes(shell, running)
     yield from knowledge.routes(shell, running)
 
 
-def _communities(shell: Shell, hosted: Hosted) -> Iterable[web.RouteDef]:
-    yield web.get("/", shell.shows("hosted", "Communities", lambda _: hosted.view()))
+def _community_routes(shell: PageRenderer, hosted: HostingState) -> Iterable[web.RouteDef]:
+    yield web.get("/", shell.view_handler("hosted", "Communities", lambda _: hosted.view()))
 
 
-def _login_for(request: web.Request) -> str:
+def _login_address(request: web.Request) -> str:
     """Return the address of the login, which leads back to the page that was asked for."""
     wanted = _own_path(request.path_qs)
     return "/login" if wanted == "/" else f"/login?{urlencode({'next': wanted})}"
@@ -245,25 +258,25 @@ def _own_path(wanted: str) -> str:
     return wanted if is_own and len(wanted) < _MOST_WANTED else "/"
 
 
-def _came_encrypted(request: web.Request) -> bool:
+def _is_encrypted(request: web.Request) -> bool:
     """Whether a browser speaks HTTPS with us or with a proxy. Anybody may say so: it only makes a cookie stricter."""
     said, _, _ = request.headers.get("X-Forwarded-Proto", "").partition(",")
     return request.secure or said.strip().lower() == "https"
 
 
-def metrics_of(settings: Settings) -> Metrics:
+def create_metrics(settings: Settings) -> Metrics:
     """Make the counters of a bot with these settings."""
     return Metrics(prompts=CALLED, version=__version__, currency=settings.llm.currency)
 
 
-def page_beside(settings: Settings, tell: Callable[[str], object] = lambda _: None) -> Beside:
+def create_page_service(settings: Settings, tell: Callable[[str], object] = lambda _: None) -> FrontEndHooks:
     """Return the page that the settings ask for; `tell` gets its address."""
-    metrics = metrics_of(settings)
+    metrics = create_metrics(settings)
 
     @asynccontextmanager
-    async def served(running: Running | Hosted) -> AsyncGenerator[None]:
-        async with serving(settings.page, running, metrics=metrics) as address:
+    async def serve_beside(running: LiveBotState | HostingState) -> AsyncGenerator[None]:
+        async with serve_pages(settings.page, running, metrics=metrics) as address:
             tell(address)
             yield
 
-    return Beside(metrics, served)
+    return FrontEndHooks(metrics, serve_beside)

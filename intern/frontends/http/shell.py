@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from intern.frontends.http.guarding import Gate
-from intern.frontends.http.rendering import Templates
+from intern.frontends.http.guarding import AccessGuard
+from intern.frontends.http.rendering import PageTemplates
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -54,16 +54,18 @@ STATIC: Final = {"style.css": "text/css", "page.js": "text/javascript", "icon.sv
 _BEARS: Final = web.RequestKey("bears_the_token", bool)
 
 
-class Shell:
+class PageRenderer:
     """Renders pages, and knows who sent a request."""
 
-    def __init__(self, gate: Gate, templates: Templates, cookie: str, pages: Sequence[tuple[str, str]] = PAGES) -> None:
+    def __init__(
+        self, gate: AccessGuard, templates: PageTemplates, cookie: str, pages: Sequence[tuple[str, str]] = PAGES
+    ) -> None:
         self.gate, self.cookie, self._pages = gate, cookie, pages
         self._templates = templates
 
     def page(self, request: web.Request, name: str, title: str, status: int = 200, **values: Any) -> web.Response:
         """Render a template. `done` and `problem` in `values` are shown above its content."""
-        known, path = self.knows(request), f"/{request.path.split('/')[1]}"
+        known, path = self.may_see(request), f"/{request.path.split('/')[1]}"
         body = self._templates.render(
             name,
             title=title,
@@ -75,7 +77,7 @@ class Shell:
         )
         return web.Response(status=status, body=body, content_type="text/html", charset="utf-8")
 
-    def shows(self, name: str, title: str, read: Callable[[web.Request], Awaitable[object]]) -> Handler:
+    def view_handler(self, name: str, title: str, read: Callable[[web.Request], Awaitable[object]]) -> Handler:
         """Return the handler of a page that only shows a view."""
 
         async def show(request: web.Request) -> web.Response:
@@ -83,9 +85,9 @@ class Shell:
 
         return show
 
-    def problem(self, request: web.Request, status: int, problem: str) -> web.Response:
+    def problem_page(self, request: web.Request, status: int, problem: str) -> web.Response:
         """Say what went wrong. A stranger's host name gets no page."""
-        if not self.gate.lets_host(request.host):
+        if not self.gate.is_allowed_host(request.host):
             return web.Response(status=status, text=f"{problem}\n")
         return self.page(request, "problem", "That did not work", status, problem=problem)
 
@@ -93,39 +95,39 @@ class Shell:
         """Return the session of a request's cookie, or an empty text."""
         return request.cookies.get(self.cookie, "")
 
-    def knows(self, request: web.Request) -> bool:
+    def may_see(self, request: web.Request) -> bool:
         """Whether a request may see pages."""
-        if not self.gate.asks_for_token or self.gate.knows(self.session(request)):
+        if not self.gate.asks_for_token or self.gate.has_session(self.session(request)):
             return True
         if _BEARS not in request:  # a wrong token counts once a request, however often that is asked
-            token = self.bearer(request)
-            request[_BEARS] = token is not None and self.gate.takes(token, remote(request))
+            token = self.bearer_token(request)
+            request[_BEARS] = token is not None and self.gate.accepts_token(token, remote_address(request))
         return request[_BEARS]
 
-    def bearer(self, request: web.Request) -> str | None:
+    def bearer_token(self, request: web.Request) -> str | None:
         """Return the token that a program shows. It may only look."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         return token.strip() if request.method in {"GET", "HEAD"} and scheme.lower() == "bearer" else None
 
 
-def remote(request: web.Request) -> str:
+def remote_address(request: web.Request) -> str:
     """Return the address of the sender. Headers of a proxy are ignored: any client could send them and guess on."""
     return request.remote or ""
 
 
-def offset(request: web.Request) -> int:
+def query_offset(request: web.Request) -> int:
     """Return the `offset` of the query, 0 where it is none."""
     shown = request.query.get("offset", "0")
     return int(shown) if shown.isascii() and shown.isdigit() and len(shown) < 10 else 0
 
 
-def text(form: Mapping[str, Any], name: str) -> str:
+def form_text(form: Mapping[str, Any], name: str) -> str:
     """Return a text field of a form; empty where it is missing, or a file."""
     value = form.get(name, "")
     return value if isinstance(value, str) else ""
 
 
-def static(name: str) -> web.RouteDef:
+def static_route(name: str) -> web.RouteDef:
     """Return the route of a file that is served as it is."""
     body = (files("intern.frontends.http") / "static" / name).read_bytes()
 

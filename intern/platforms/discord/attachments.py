@@ -18,7 +18,7 @@ from msgspec import Struct
 from intern.core.errors import ChatUnavailableError, LinkExpiredError, UnusableFileError
 from intern.core.messages import Attachment, Image
 from intern.models.clients import open_client, read_length, read_most
-from intern.models.refusals import may_pass
+from intern.models.refusals import is_transient
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
@@ -44,89 +44,89 @@ class ImageHeader(NamedTuple):
 def image_header(data: bytes) -> ImageHeader | None:
     """Read the header of a PNG, JPEG, GIF or WebP file; None for anything else, and for one without a size."""
     if data.startswith(_PNG):
-        found = ImageHeader("image/png", *_png(data))
+        found = ImageHeader("image/png", *_read_png_size(data))
     elif data.startswith(_JPEG):
-        found = ImageHeader("image/jpeg", *_jpeg(data))
+        found = ImageHeader("image/jpeg", *_read_jpeg_size(data))
     elif data.startswith(_GIFS):
-        found = ImageHeader("image/gif", *_gif(data))
+        found = ImageHeader("image/gif", *_read_gif_size(data))
     elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        found = ImageHeader("image/webp", *_webp(data))
+        found = ImageHeader("image/webp", *_read_webp_size(data))
     else:
         return None
     return found if found.width > 0 and found.height > 0 else None
 
 
-def _big(data: bytes, start: int, length: int) -> int:
+def _read_big_endian(data: bytes, start: int, length: int) -> int:
     return int.from_bytes(data[start : start + length], "big") if start + length <= len(data) else 0
 
 
-def _little(data: bytes, start: int, length: int) -> int:
+def _read_little_endian(data: bytes, start: int, length: int) -> int:
     return int.from_bytes(data[start : start + length], "little") if start + length <= len(data) else 0
 
 
-def _png(data: bytes) -> tuple[int, int]:
-    return (_big(data, 16, 4), _big(data, 20, 4)) if data[12:16] == b"IHDR" else (0, 0)
+def _read_png_size(data: bytes) -> tuple[int, int]:
+    return (_read_big_endian(data, 16, 4), _read_big_endian(data, 20, 4)) if data[12:16] == b"IHDR" else (0, 0)
 
 
-def _jpeg(data: bytes) -> tuple[int, int]:
+def _read_jpeg_size(data: bytes) -> tuple[int, int]:
     at = 2
     for _ in range(_MOST_PARTS):
         if data[at : at + 1] != b"\xff":
             break
-        marker = _big(data, at + 1, 1)
+        marker = _read_big_endian(data, at + 1, 1)
         at += 1 if marker == 0xFF else 2  # 0xFF once more is only there to fill
         if marker == 0xFF or marker in _ALONE:
             continue
         if marker in _FRAMES:
-            return _big(data, at + 5, 2), _big(data, at + 3, 2)
-        length = _big(data, at, 2)
+            return _read_big_endian(data, at + 5, 2), _read_big_endian(data, at + 3, 2)
+        length = _read_big_endian(data, at, 2)
         if marker == _SCAN or length < 2:
             break
         at += length
     return 0, 0
 
 
-def _gif(data: bytes) -> tuple[int, int]:
+def _read_gif_size(data: bytes) -> tuple[int, int]:
     """Return the larger of screen and first frame: decoders make room for either."""
-    screen = _little(data, 6, 2), _little(data, 8, 2)
-    flags = _big(data, 10, 1)
+    screen = _read_little_endian(data, 6, 2), _read_little_endian(data, 8, 2)
+    flags = _read_big_endian(data, 10, 1)
     at = 13 + (3 << ((flags & 7) + 1) if flags & 0x80 else 0)
     extension = False
     for _ in range(_MOST_PARTS):
         mark = data[at : at + 1]
         if extension:
             extension = mark not in {b"\x00", b""}
-            at += 1 + _big(data, at, 1)
+            at += 1 + _read_big_endian(data, at, 1)
         elif mark == b"!":
             extension = True
             at += 2
         elif mark == b"," and at + 9 <= len(data):
-            right = _little(data, at + 1, 2) + _little(data, at + 5, 2)
-            bottom = _little(data, at + 3, 2) + _little(data, at + 7, 2)
+            right = _read_little_endian(data, at + 1, 2) + _read_little_endian(data, at + 5, 2)
+            bottom = _read_little_endian(data, at + 3, 2) + _read_little_endian(data, at + 7, 2)
             return (max(screen[0], right), max(screen[1], bottom)) if all(screen) else (0, 0)
         else:
             break
     return 0, 0
 
 
-def _webp(data: bytes) -> tuple[int, int]:
+def _read_webp_size(data: bytes) -> tuple[int, int]:
     """Return the largest of canvas and frames: a small canvas may hold a large frame."""
     at, widths, heights = 12, [0], [0]
     for _ in range(_MOST_PARTS):
-        kind, length, inside = data[at : at + 4], _little(data, at + 4, 4), at + 8
+        kind, length, inside = data[at : at + 4], _read_little_endian(data, at + 4, 4), at + 8
         if kind == b"VP8X":
-            widths.append(_little(data, inside + 4, 3) + 1)
-            heights.append(_little(data, inside + 7, 3) + 1)
+            widths.append(_read_little_endian(data, inside + 4, 3) + 1)
+            heights.append(_read_little_endian(data, inside + 7, 3) + 1)
         elif kind == b"ANMF":
-            widths.append(_little(data, inside + 6, 3) + 1)
-            heights.append(_little(data, inside + 9, 3) + 1)
+            widths.append(_read_little_endian(data, inside + 6, 3) + 1)
+            heights.append(_read_little_endian(data, inside + 9, 3) + 1)
         elif kind == b"VP8L" and data[inside : inside + 1] == b"\x2f":
-            bits = _little(data, inside + 1, 4)
+            bits = _read_little_endian(data, inside + 1, 4)
             widths.append((bits & 0x3FFF) + 1)
             heights.append((bits >> 14 & 0x3FFF) + 1)
         elif kind == b"VP8 " and data[inside + 3 : inside + 6] == b"\x9d\x01\x2a":
-            widths.append(_little(data, inside + 6, 2) & 0x3FFF)
-            heights.append(_little(data, inside + 8, 2) & 0x3FFF)
+            widths.append(_read_little_endian(data, inside + 6, 2) & 0x3FFF)
+            heights.append(_read_little_endian(data, inside + 8, 2) & 0x3FFF)
         elif len(kind) < 4:
             break
         at = inside + length + (length & 1)
@@ -148,7 +148,7 @@ class ImageLimits(Struct, frozen=True, kw_only=True):
     """From the first byte sent to the last one read."""
 
 
-class AttachedFiles:
+class AttachmentFetcher:
     """Fetches attached files. Close it with `aclose`, or use it as an async context manager."""
 
     def __init__(self, limits: ImageLimits | None = None, *, hosts: Sequence[str] = DISCORD_HOSTS) -> None:
@@ -169,28 +169,28 @@ class AttachedFiles:
             with anyio.move_on_after(2, shield=True):
                 await self._client.aclose()
 
-    async def image(self, attachment: Attachment) -> Image:
+    async def fetch_image(self, attachment: Attachment) -> Image:
         """Fetch the picture for a model.
 
         Raises LinkExpiredError where a fresh link may help, UnusableFileError where nothing will, and
         ChatUnavailableError where asking later is worthwhile.
         """
-        return self._judged(await self.fetch(attachment, self._limits.max_bytes))
+        return self._check_image(await self.fetch(attachment, self._limits.max_bytes))
 
     async def fetch(self, attachment: Attachment, most: int) -> bytes:
         """Fetch a file of at most `most` bytes. Raises as `image` does."""
-        url = self._checked(attachment.url)
+        url = self._check_link(attachment.url)
         if attachment.size > most:
             raise _too_large(most)
         try:
             with anyio.fail_after(self._limits.seconds):
-                return await self._fetched(url, most)
+                return await self._download(url, most)
         except (TimeoutError, httpx.TimeoutException) as error:
             raise ChatUnavailableError(f"{url.host} sent no file within {self._limits.seconds:g} s") from error
         except (httpx.RequestError, httpx.InvalidURL) as error:
             raise ChatUnavailableError(f"{url.host} cannot be reached: {type(error).__name__}") from error
 
-    def _checked(self, address: str) -> httpx.URL:
+    def _check_link(self, address: str) -> httpx.URL:
         # Compared as it is written, up to the slash that ends the host: no two parsers can read that differently.
         if not address.startswith(self._hosts):
             raise UnusableFileError("its link does not lead to Discord")
@@ -199,7 +199,7 @@ class AttachedFiles:
         except httpx.InvalidURL:
             raise UnusableFileError("its link is no address") from None
 
-    async def _fetched(self, url: httpx.URL, most: int) -> bytes:
+    async def _download(self, url: httpx.URL, most: int) -> bytes:
         # Made when it is first needed, for reading the certificates costs more than the rest of a start.
         self._client = self._client or open_client(str(url), timeout=self._limits.seconds, follow_redirects=False)
         # Nothing that grows while it is read, and `aiter_raw` would not let it.
@@ -218,12 +218,12 @@ class AttachedFiles:
         status, host = response.status_code, response.url.host
         if status == HTTPStatus.OK:
             return
-        if may_pass(status):
+        if is_transient(status):
             raise ChatUnavailableError(f"{host} answered {status} for a file")
         # A redirect is one of these: it may lead anywhere, so it is not followed.
         raise LinkExpiredError(f"{host} does not serve the file under its link: it answered {status}")
 
-    def _judged(self, data: bytes) -> Image:
+    def _check_image(self, data: bytes) -> Image:
         header = image_header(data)
         if header is None:
             raise UnusableFileError("it is no PNG, JPEG, GIF or WebP image")

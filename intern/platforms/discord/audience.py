@@ -14,14 +14,22 @@ from hikari.internal import routes
 from msgspec import Meta, Struct
 
 from intern.core import errors
-from intern.core.flow import ChannelSeen, SessionStarted
+from intern.core.flow import ChannelSnapshot, SessionStarted
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.messages import Channel
-from intern.core.progress import tell
-from intern.platforms.discord.events import channel_of
+from intern.core.progress import report_progress
+from intern.platforms.discord.events import build_channel
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.payloads import FORUMS, RawApplication, RawChannel, RawGuild, RawMember, fitted, readable
-from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest, to
+from intern.platforms.discord.payloads import (
+    FORUMS,
+    RawApplication,
+    RawChannel,
+    RawGuild,
+    RawMember,
+    parse_items,
+    parse_leniently,
+)
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest, compile_route
 from intern.platforms.discord.shards import LOST
 
 ADMINISTRATOR: Final = 1 << 3
@@ -52,7 +60,7 @@ class Overwrite(Struct, frozen=True):
     deny: _Bits = "0"
 
 
-def permissions(
+def compute_permissions(
     guild_id: GuildId,
     roles: Mapping[RoleId, int],
     overwrites: Iterable[Overwrite],
@@ -88,7 +96,7 @@ def may_read(bits: int, kind: int | None = None) -> bool:
     return bits & needed == needed
 
 
-class Audience:
+class ChannelVisibility:
     """Which channels a member without any role can read. Also open: what the operator has listed.
 
     Threads are as open as the channel that they hang in, but for private ones.
@@ -99,7 +107,7 @@ class Audience:
 
     def __init__(self, listed: Collection[ChannelId] = ()) -> None:
         self._listed = frozenset(listed)
-        self._guilds: dict[GuildId, _Everyone] = {}
+        self._guilds: dict[GuildId, _EveryonePermissions] = {}
         self.sessions: dict[GuildId, int] = {}
         """The servers that their shard's newest session, open or lost, has reported; with the shard."""
         self._lost: set[int] = set()
@@ -116,7 +124,7 @@ class Audience:
         guild = self._guilds.get(channel.guild_id)
         return place in self._listed or bool(guild and place and guild.is_open(place))
 
-    async def told(self, guild_id: GuildId | None) -> None:
+    async def wait_for_permissions(self, guild_id: GuildId | None) -> None:
         """Wait until an open session has told who may read on the server, and all that was missed.
 
         Raises ChatUnavailableError once it is closed, unless such a session is open.
@@ -126,7 +134,7 @@ class Audience:
                 raise errors.ChatUnavailableError(f"Discord has not told yet who may read on server {guild_id}")
             await self._waiting.setdefault(guild_id, Event()).wait()
 
-    def attend(self, shard: int, name: str) -> None:
+    def track_session(self, shard: int, name: str) -> None:
         """Learn from the name of a dispatch, or from LOST, whether the shard's session is open."""
         if name == LOST:
             self._lost.add(shard)
@@ -144,56 +152,56 @@ class Audience:
         for waiting in self._waiting.values():
             waiting.set()
 
-    def hear(self, name: str, payload: Mapping[str, Any], shard: int = 0) -> None:
+    def receive(self, name: str, payload: Mapping[str, Any], shard: int = 0) -> None:
         """Learn from a gateway dispatch of any name.
 
         Raises msgspec.ValidationError for one that cannot be read; the channel or role that it is about is closed then.
         """
         match name:
             case "GUILD_CREATE":
-                self._welcome(fitted(payload, RawGuild), shard)
+                self._add_guild(parse_leniently(payload, RawGuild), shard)
             case "GUILD_DELETE":
-                self._leave(fitted(payload, RawGuild))
+                self._remove_guild(parse_leniently(payload, RawGuild))
             case "GUILD_ROLE_CREATE" | "GUILD_ROLE_UPDATE":
-                self._change_role(msgspec.convert(payload, _RoleChanged))
+                self._change_role(msgspec.convert(payload, _RawRoleChange))
             case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "CHANNEL_DELETE":
-                self._change_channel(name, msgspec.convert(payload, _ChannelOf), payload)
+                self._change_channel(name, msgspec.convert(payload, _RawGuildChannel), payload)
             case _:
                 pass
 
-    def _welcome(self, told: RawGuild, shard: int) -> None:
+    def _add_guild(self, told: RawGuild, shard: int) -> None:
         if told.unavailable:
             return
-        guild = self._guilds[told.id] = _Everyone(told.id)
-        roles = readable(told.roles, RawRole)
+        guild = self._guilds[told.id] = _EveryonePermissions(told.id)
+        roles = parse_items(told.roles, RawRole)
         guild.everyone = next((role.bits for role in roles if role.id == RoleId(told.id)), 0)
-        for channel in readable(told.channels, RawPermissions):
-            guild.change(channel)
+        for channel in parse_items(told.channels, RawPermissions):
+            guild.set_channel(channel)
         self.sessions[told.id] = shard
         if waiting := self._waiting.pop(told.id, None):
             waiting.set()
 
-    def _leave(self, told: RawGuild) -> None:
+    def _remove_guild(self, told: RawGuild) -> None:
         # An outage is announced in the same words, and ends with a GUILD_CREATE.
         (self.sessions if told.unavailable else self._guilds).pop(told.id, None)
 
-    def _change_role(self, told: _RoleChanged) -> None:
+    def _change_role(self, told: _RawRoleChange) -> None:
         guild = self._guilds.get(told.guild_id)
         if guild is None or told.role.get("id") != guild.id:
             return
         guild.everyone = 0
         guild.everyone = msgspec.convert(told.role, RawRole).bits
 
-    def _change_channel(self, name: str, place: _ChannelOf, payload: Mapping[str, Any]) -> None:
+    def _change_channel(self, name: str, place: _RawGuildChannel, payload: Mapping[str, Any]) -> None:
         guild = self._guilds.get(place.guild_id)
         if guild is None:
             return
         guild.channels.pop(place.id, None)
         if name != "CHANNEL_DELETE":
-            guild.change(msgspec.convert(payload, RawPermissions))
+            guild.set_channel(msgspec.convert(payload, RawPermissions))
 
 
-class _Everyone:
+class _EveryonePermissions:
     """What its members have in common: the role of everyone, and what channels change for it."""
 
     def __init__(self, guild_id: GuildId) -> None:
@@ -201,14 +209,14 @@ class _Everyone:
         self.everyone = 0
         self.channels: dict[ChannelId, tuple[int | None, tuple[Overwrite, ...]]] = {}
 
-    def change(self, channel: RawPermissions) -> None:
+    def set_channel(self, channel: RawPermissions) -> None:
         self.channels[channel.id] = channel.type, tuple(one for one in channel.overwrites if one.id == self.id)
 
     def is_open(self, channel_id: ChannelId) -> bool:
         if channel_id not in self.channels:
             return False
         kind, overwrites = self.channels[channel_id]
-        return may_read(permissions(self.id, {RoleId(self.id): self.everyone}, overwrites), kind)
+        return may_read(compute_permissions(self.id, {RoleId(self.id): self.everyone}, overwrites), kind)
 
 
 class RawPermissions(Struct, frozen=True, rename={"overwrites": "permission_overwrites"}):
@@ -231,62 +239,62 @@ class RawRole(Struct, frozen=True):
         return int(self.permissions)
 
 
-class _RoleChanged(Struct, frozen=True):
+class _RawRoleChange(Struct, frozen=True):
     guild_id: GuildId
     role: dict[str, Any]
 
 
-class _ChannelOf(Struct, frozen=True):
+class _RawGuildChannel(Struct, frozen=True):
     id: ChannelId
     guild_id: GuildId
 
 
-class _Tags(Struct, frozen=True):
+class _RawRoleTags(Struct, frozen=True):
     bot_id: UserId | None = None
 
 
-class _TaggedRole(Struct, frozen=True):
+class _RawTaggedRole(Struct, frozen=True):
     id: RoleId
-    tags: _Tags = _Tags()
+    tags: _RawRoleTags = _RawRoleTags()
 
 
-def session_of(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | None:
+def read_session_start(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | None:
     """Read from a GUILD_CREATE the channels and active threads that the bot can read; None for an outage.
 
     Discord sends one for each server at the start of a session, and when a server comes back or is joined: always,
     what happened there before was not told. Never after a resume. Raises msgspec.ValidationError.
     """
-    told = fitted(payload, RawGuild)
+    told = parse_leniently(payload, RawGuild)
     if told.unavailable:
         return None
-    open_to_us = _readable_by(told, bot_id)
-    channels = [raw for raw in readable(told.channels, RawChannel) if raw.id in open_to_us and raw.holds_messages]
-    threads = [raw for raw in readable(told.threads, RawChannel) if raw.is_thread and raw.parent_id in open_to_us]
+    open_to_us = _find_readable_channels(told, bot_id)
+    channels = [raw for raw in parse_items(told.channels, RawChannel) if raw.id in open_to_us and raw.holds_messages]
+    threads = [raw for raw in parse_items(told.threads, RawChannel) if raw.is_thread and raw.parent_id in open_to_us]
     seen = [msgspec.structs.replace(raw, guild_id=told.id) for raw in (*channels, *threads)]
     kinds = {raw.id: raw.type for raw in channels}
     return SessionStarted(
         guild_id=told.id,
-        channels=tuple(ChannelSeen(channel=channel_of(raw, kinds), last_message_id=raw.newest) for raw in seen),
+        channels=tuple(ChannelSnapshot(channel=build_channel(raw, kinds), last_message_id=raw.newest) for raw in seen),
     )
 
 
-def own_roles(payload: Mapping[str, Any], bot_id: UserId) -> frozenset[RoleId]:
+def read_own_roles(payload: Mapping[str, Any], bot_id: UserId) -> frozenset[RoleId]:
     """Read the bot's own roles from a GUILD_CREATE. Raises msgspec.ValidationError."""
-    told = fitted(payload, RawGuild)
-    return frozenset(role.id for role in readable(told.roles, _TaggedRole) if role.tags.bot_id == bot_id)
+    told = parse_leniently(payload, RawGuild)
+    return frozenset(role.id for role in parse_items(told.roles, _RawTaggedRole) if role.tags.bot_id == bot_id)
 
 
-def _readable_by(told: RawGuild, bot_id: UserId) -> set[ChannelId]:
-    roles = {role.id: role.bits for role in readable(told.roles, RawRole)}
-    channels = list(readable(told.channels, RawPermissions))
-    members = readable(told.members, RawMember)
+def _find_readable_channels(told: RawGuild, bot_id: UserId) -> set[ChannelId]:
+    roles = {role.id: role.bits for role in parse_items(told.roles, RawRole)}
+    channels = list(parse_items(told.channels, RawPermissions))
+    members = parse_items(told.members, RawMember)
     ours = next((one.role_ids or () for one in members if one.user and one.user.id == bot_id), None)
     if ours is None or not roles:
         return {channel.id for channel in channels}  # Discord will say itself what we may not read
     return {
         channel.id
         for channel in channels
-        if may_read(permissions(told.id, roles, channel.overwrites, held=ours, member=bot_id), channel.type)
+        if may_read(compute_permissions(told.id, roles, channel.overwrites, held=ours, member=bot_id), channel.type)
     }
 
 
@@ -314,12 +322,12 @@ class NamedChannel(RawPermissions, frozen=True):
         return self.type in {0, 5}
 
 
-class _Guild(Struct, frozen=True):
+class _RawGuildName(Struct, frozen=True):
     id: GuildId
     name: str = ""
 
 
-class Server(Struct, frozen=True):
+class ServerSnapshot(Struct, frozen=True):
     """A server, as far as it is shown to the bot."""
 
     id: GuildId
@@ -330,21 +338,21 @@ class Server(Struct, frozen=True):
     held: tuple[RoleId, ...]
     """The bot's roles."""
 
-    def ours(self, channel: NamedChannel | None = None) -> int:
+    def own_permissions(self, channel: NamedChannel | None = None) -> int:
         """Return the bot's permissions in a channel, or on the server before any channel changes them."""
         overwrites = channel.overwrites if channel else ()
-        return permissions(self.id, self._bits, overwrites, held=self.held, member=self.bot_id)
+        return compute_permissions(self.id, self._bits, overwrites, held=self.held, member=self.bot_id)
 
     def is_public(self, channel: NamedChannel) -> bool:
         """Return whether everyone can read there."""
-        return may_read(permissions(self.id, self._bits, channel.overwrites), channel.type)
+        return may_read(compute_permissions(self.id, self._bits, channel.overwrites), channel.type)
 
     @property
     def _bits(self) -> Mapping[RoleId, int]:
         return {role_id: role.bits for role_id, role in self.roles.items()}
 
 
-class SetUp(Struct, frozen=True, kw_only=True):
+class PlatformSetup(Struct, frozen=True, kw_only=True):
     """The set-up on Discord. Lost members and channels are looked for only where it is complete."""
 
     application_id: str
@@ -352,7 +360,7 @@ class SetUp(Struct, frozen=True, kw_only=True):
     """The Message Content intent is on."""
     shards: int
     """How many Discord recommends; 0 where it was not asked, as discord.shards is "auto"."""
-    servers: Mapping[GuildId, Server | None]
+    servers: Mapping[GuildId, ServerSnapshot | None]
     """None where the bot is not on it."""
     lost_members: tuple[UserId, ...] = ()
     """Members of the team that are on no server."""
@@ -360,7 +368,7 @@ class SetUp(Struct, frozen=True, kw_only=True):
     """Channels of the options that are on no server."""
 
     @property
-    def joined(self) -> tuple[Server, ...]:
+    def joined(self) -> tuple[ServerSnapshot, ...]:
         """The servers that the bot is on."""
         return tuple(filter(None, self.servers.values()))
 
@@ -370,31 +378,31 @@ class SetUp(Struct, frozen=True, kw_only=True):
         return bool(self.servers) and None not in self.servers.values()
 
 
-async def look(options: DiscordOptions) -> SetUp:
+async def inspect_setup(options: DiscordOptions) -> PlatformSetup:
     """Look at the set-up over REST; change nothing.
 
     Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
     """
     async with HikariRest(options, max_retries=1) as rest:
-        return await _looked(rest, options)
+        return await _inspect(rest, options)
 
 
-async def _looked(rest: HikariRest, options: DiscordOptions) -> SetUp:
-    application = await _application(rest)
+async def _inspect(rest: HikariRest, options: DiscordOptions) -> PlatformSetup:
+    application = await _fetch_application(rest)
     bot_id = await rest.own_id()
-    servers: dict[GuildId, Server | None] = {}
+    servers: dict[GuildId, ServerSnapshot | None] = {}
     for guild_id in options.guild_ids:
-        tell("Looking at {total} servers", len(servers), len(options.guild_ids))
-        servers[guild_id] = await _server(rest, guild_id, bot_id)
+        report_progress("Looking at {total} servers", len(servers), len(options.guild_ids))
+        servers[guild_id] = await _fetch_server(rest, guild_id, bot_id)
     reads = bool(application.flags & _MESSAGE_CONTENT)
     shards = 0 if options.shards == "auto" else (await rest.gateway()).shards
-    found = SetUp(application_id=application.id, reads_messages=reads, shards=shards, servers=servers)
+    found = PlatformSetup(application_id=application.id, reads_messages=reads, shards=shards, servers=servers)
     if not found.is_complete:
         return found
     lost_members: list[UserId] = []
     for user_id in options.team_member_ids:
         what = f"look up member {user_id}"
-        asked = [to(routes.GET_GUILD_MEMBER, guild=each, user=user_id) for each in servers]
+        asked = [compile_route(routes.GET_GUILD_MEMBER, guild=each, user=user_id) for each in servers]
         if not any([await _exists(rest, what, route) for route in asked]):
             lost_members.append(user_id)
     there = {channel.id for server in found.joined for channel in server.channels}
@@ -402,37 +410,40 @@ async def _looked(rest: HikariRest, options: DiscordOptions) -> SetUp:
     lost_channels = [
         each
         for each in dict.fromkeys((*(rule.id for rule in options.channels), *options.listed_channel_ids))
-        if each not in there and not await _exists(rest, "look up a channel", to(routes.GET_CHANNEL, channel=each))
+        if each not in there
+        and not await _exists(rest, "look up a channel", compile_route(routes.GET_CHANNEL, channel=each))
     ]
     return msgspec.structs.replace(found, lost_members=tuple(lost_members), lost_channels=tuple(lost_channels))
 
 
-async def _application(rest: HikariRest) -> RawApplication:
+async def _fetch_application(rest: HikariRest) -> RawApplication:
     # hikari's own route, below /oauth2, leaves out the flags (Discord's reference, "Get Current Bot Application
     # Information").
     route = routes.Route("GET", "/applications/@me").compile()
     try:
-        return await rest.get("look up the application", route, RawApplication)
+        return await rest.send_and_parse("look up the application", route, RawApplication)
     except errors.ChatUnauthorizedError:
         raise errors.ConfigError(LOGIN_REFUSED) from None
     except errors.ChatNotFoundError:
         raise errors.ConfigError(NO_API) from None
 
 
-async def _server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> Server | None:
+async def _fetch_server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> ServerSnapshot | None:
     what = f"look at server {guild_id}"
     try:
-        guild = await rest.get(what, to(routes.GET_GUILD, guild=guild_id), _Guild)
-        member = await rest.get(what, to(routes.GET_GUILD_MEMBER, guild=guild_id, user=bot_id), RawMember)
+        guild = await rest.send_and_parse(what, compile_route(routes.GET_GUILD, guild=guild_id), _RawGuildName)
+        member = await rest.send_and_parse(
+            what, compile_route(routes.GET_GUILD_MEMBER, guild=guild_id, user=bot_id), RawMember
+        )
     except errors.ChatRefusedError:
         return None
-    roles = await rest.get(what, to(routes.GET_GUILD_ROLES, guild=guild_id), list[Any])
-    channels = await rest.get(what, to(routes.GET_GUILD_CHANNELS, guild=guild_id), list[Any])
-    return Server(
+    roles = await rest.send_and_parse(what, compile_route(routes.GET_GUILD_ROLES, guild=guild_id), list[Any])
+    channels = await rest.send_and_parse(what, compile_route(routes.GET_GUILD_CHANNELS, guild=guild_id), list[Any])
+    return ServerSnapshot(
         id=guild.id,
         name=guild.name,
-        roles={role.id: role for role in readable(roles, NamedRole)},
-        channels=tuple(readable(channels, NamedChannel)),
+        roles={role.id: role for role in parse_items(roles, NamedRole)},
+        channels=tuple(parse_items(channels, NamedChannel)),
         bot_id=bot_id,
         held=member.role_ids or (),
     )
@@ -440,7 +451,7 @@ async def _server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> Server
 
 async def _exists(rest: HikariRest, what: str, route: routes.CompiledRoute) -> bool:
     try:
-        await rest.ask(what, route)
+        await rest.send_request(what, route)
     except errors.ChatRefusedError:
         return False
     return True

@@ -16,15 +16,15 @@ import msgspec
 from hikari.internal import routes
 from msgspec import Struct
 
-from intern.chat.phrases import phrases
+from intern.chat.phrases import get_phrases
 from intern.core import flow
 from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.ids import ChannelId, GuildId
 from intern.core.log import get_logger
 from intern.core.messages import Author, Button, ChatMessage
-from intern.core.text.masking import Secret, whole
+from intern.core.text.masking import Secret, replace_surrogates
 from intern.platforms.discord import payloads
-from intern.platforms.discord.events import Cache, Team, attachment_of, author_of, message_of
+from intern.platforms.discord.events import GatewayCache, Team, build_attachment, build_author, build_message
 from intern.platforms.discord.rest import HikariRest
 
 _log = get_logger(__name__)
@@ -48,7 +48,9 @@ _SETUP, _STATUS = "setup", "status"
 _QUESTION, _MESSAGE, _FILE = "question", "message", "file"
 
 
-def _named(name: str, kind: int, description: str, *options: Mapping[str, Any], **more: object) -> Mapping[str, Any]:
+def _build_definition(
+    name: str, kind: int, description: str, *options: Mapping[str, Any], **more: object
+) -> Mapping[str, Any]:
     inside = {"options": list(options)} if options else {}
     return {"name": name, "type": kind, "description": description, **inside, **more}
 
@@ -57,44 +59,49 @@ def _named(name: str, kind: int, description: str, *options: Mapping[str, Any], 
 _LOCALES: Final = {"de": ("de",), "fr": ("fr",), "es": ("es-ES", "es-419"), "pt": ("pt-BR",), "ja": ("ja",)}
 
 
-def _localized(phrase: str) -> Mapping[str, str]:
-    return {locale: getattr(phrases(language), phrase) for language, locales in _LOCALES.items() for locale in locales}
+def _localize(phrase: str) -> Mapping[str, str]:
+    return {
+        locale: getattr(get_phrases(language), phrase) for language, locales in _LOCALES.items() for locale in locales
+    }
 
 
-_WANTED = _named(
-    *(_QUESTION, _STRING, phrases().ask_question),
+_WANTED = _build_definition(
+    *(_QUESTION, _STRING, get_phrases().ask_question),
     required=True,
     max_length=2000,
-    description_localizations=_localized("ask_question"),
+    description_localizations=_localize("ask_question"),
 )
-_ATTACHED = _named(*(_FILE, _ATTACHMENT, phrases().ask_file), description_localizations=_localized("ask_file"))
-_ABOUT = _named(_MESSAGE, _STRING, "A link to a message, or its id; without it, the newest question here")
+_ATTACHED = _build_definition(
+    *(_FILE, _ATTACHMENT, get_phrases().ask_file), description_localizations=_localize("ask_file")
+)
+_ABOUT = _build_definition(_MESSAGE, _STRING, "A link to a message, or its id; without it, the newest question here")
 COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
-    _named(
-        *(_ASK, _SLASH, phrases().ask_command, _WANTED, _ATTACHED), description_localizations=_localized("ask_command")
+    _build_definition(
+        *(_ASK, _SLASH, get_phrases().ask_command, _WANTED, _ATTACHED),
+        description_localizations=_localize("ask_command"),
     ),
-    {"name": _ANSWER_THIS, "type": _ON_MESSAGE, "name_localizations": _localized("answer_this")},
+    {"name": _ANSWER_THIS, "type": _ON_MESSAGE, "name_localizations": _localize("answer_this")},
     {"name": _LEARN_FROM_THIS, "type": _ON_MESSAGE},
-    _named(
+    _build_definition(
         *(_INTERN, _SLASH, "For the team: what intern did, and why"),
-        _named(_WHY, _SUBCOMMAND, "Why was this answered, or not?", _ABOUT),
+        _build_definition(_WHY, _SUBCOMMAND, "Why was this answered, or not?", _ABOUT),
     ),
 )
 """What we register: names and options as Discord wants them, without the fields whose default will do."""
 
 
-def _choices(**names: str) -> Mapping[str, Any]:
+def _build_choices(**names: str) -> Mapping[str, Any]:
     return {"choices": [{"name": name, "value": value} for value, name in names.items()]}
 
 
-_MODES: Final = _choices(
+_MODES: Final = _build_choices(
     answer="answer questions, learn from the team",
     mention_only="learn; answer only who mentions me",
     capture_only="learn only",
     off="off",
     default="as all other channels",
 )
-_LANGUAGES: Final = _choices(
+_LANGUAGES: Final = _build_choices(
     en="English", de="Deutsch", es="Español", fr="Français", ja="日本語", pt="Português"
 )  # in its own name each
 HOSTED_COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
@@ -104,17 +111,19 @@ HOSTED_COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
         "description": "For the team: what intern did, why, and how it is set up",
         "options": [
             *COMMANDS[-1]["options"],
-            _named(_STATUS, _SUBCOMMAND, "How things stand on this server"),
-            _named(
+            _build_definition(_STATUS, _SUBCOMMAND, "How things stand on this server"),
+            _build_definition(
                 *(_SETUP, _SUBCOMMAND, "Show or change what intern does here (for members who may manage the server)"),
-                _named("team_role", _ROLE, "Learn from the replies of members with this role"),
-                _named("remove_team_role", _ROLE, "Learn from this role no more"),
-                _named("channel", _CHANNEL, "The channel whose mode to change"),
-                _named("mode", _STRING, "What to do there; without a channel: in all that have no mode", **_MODES),
-                _named("document", _STRING, "The public address of a page to answer from", max_length=2000),
-                _named("remove_document", _STRING, "An address to use no more", max_length=2000),
-                _named("language", _STRING, "Where the language of a message is unclear", **_LANGUAGES),
-                _named("review", _BOOLEAN, "Learn only what the team approved with a ✅"),
+                _build_definition("team_role", _ROLE, "Learn from the replies of members with this role"),
+                _build_definition("remove_team_role", _ROLE, "Learn from this role no more"),
+                _build_definition("channel", _CHANNEL, "The channel whose mode to change"),
+                _build_definition(
+                    "mode", _STRING, "What to do there; without a channel: in all that have no mode", **_MODES
+                ),
+                _build_definition("document", _STRING, "The public address of a page to answer from", max_length=2000),
+                _build_definition("remove_document", _STRING, "An address to use no more", max_length=2000),
+                _build_definition("language", _STRING, "Where the language of a message is unclear", **_LANGUAGES),
+                _build_definition("review", _BOOLEAN, "Learn only what the team approved with a ✅"),
             ),
         ],
     },
@@ -140,20 +149,22 @@ class HikariCommands:
         body: dict[str, Any] = {"type": _DEFER_UPDATE if update else _DEFER_MESSAGE}
         if not update:
             body["data"] = {"flags": _EPHEMERAL}
-        route = routes.POST_INTERACTION_RESPONSE.compile(**payloads.ids(interaction=ticket.id), token=_token(ticket))
+        route = routes.POST_INTERACTION_RESPONSE.compile(
+            **payloads.check_ids(interaction=ticket.id), token=_token(ticket)
+        )
         # hikari asks again by itself where the confirmation got lost.
         await self._ask(ticket, "acknowledge", route, body, done=_ACKNOWLEDGED)
 
     async def reply(self, ticket: _Ticket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Put the answer where the member sees us waiting. Doing it again replaces it."""
-        route = _webhook_of(ticket, routes.PATCH_INTERACTION_RESPONSE)
-        await self._ask(ticket, "answer", route, payloads.content(text, buttons, None))
+        route = _compile_webhook_route(ticket, routes.PATCH_INTERACTION_RESPONSE)
+        await self._ask(ticket, "answer", route, payloads.build_message_body(text, buttons, None))
 
     async def follow_up(self, ticket: _Ticket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Say more. Doing it again says it twice."""
-        body = payloads.content(text, buttons, None)
+        body = payloads.build_message_body(text, buttons, None)
         body["flags"] |= _EPHEMERAL
-        await self._ask(ticket, "follow up", _webhook_of(ticket, routes.POST_WEBHOOK_WITH_TOKEN), body)
+        await self._ask(ticket, "follow up", _compile_webhook_route(ticket, routes.POST_WEBHOOK_WITH_TOKEN), body)
 
     async def register(self) -> None:
         """See to it that our servers know our commands, and no others of this application; most often that is so.
@@ -163,13 +174,13 @@ class HikariCommands:
         if self.ready is not None:
             await self.ready()
         route = routes.GET_MY_APPLICATION.compile()
-        application = (await self.rest.get("look up the application", route, payloads.RawApplication)).id
+        application = (await self.rest.send_and_parse("look up the application", route, payloads.RawApplication)).id
         for guild_id in self.guild_ids:
-            where, on = payloads.ids(application=application, guild=guild_id), f"server {guild_id}"
+            where, on = payloads.check_ids(application=application, guild=guild_id), f"server {guild_id}"
             there, put = routes.GET_APPLICATION_GUILD_COMMANDS, routes.PUT_APPLICATION_GUILD_COMMANDS
             await self._register(on, there.compile(**where), put.compile(**where), COMMANDS)
         if not self.guild_ids:
-            where = payloads.ids(application=application)
+            where = payloads.check_ids(application=application)
             there, put = routes.GET_APPLICATION_COMMANDS, routes.PUT_APPLICATION_COMMANDS
             # In private messages there is no community that could answer.
             everywhere = [{**each, "contexts": [_ON_SERVERS]} for each in HOSTED_COMMANDS]
@@ -180,9 +191,11 @@ class HikariCommands:
     ) -> None:
         localized = {"with_localizations": "true"}
         try:
-            known = await self.rest.get(f"read the commands of {on}", there, list[dict[str, Any]], query=localized)
+            known = await self.rest.send_and_parse(
+                f"read the commands of {on}", there, list[dict[str, Any]], query=localized
+            )
             if not same_commands(known, wanted):
-                await self.rest.ask(f"register the commands on {on}", put, body=wanted)
+                await self.rest.send_request(f"register the commands on {on}", put, body=wanted)
                 _log.info("commands_registered", on=on)
         except ChatRefusedError as refusal:
             raise ChatRefusedError(f"{refusal}{_INVITE if _code(refusal) == _MISSING_ACCESS else ''}") from refusal
@@ -193,7 +206,7 @@ class HikariCommands:
         """Make a call. A refusal with the code `done` is success."""
         what = f"{act} interaction {ticket.id}"
         try:
-            await self.rest.ask(what, route, body=body)
+            await self.rest.send_request(what, route, body=body)
         except ChatError as error:
             code = _code(error)
             if code in _TOKEN_EXPIRED:
@@ -211,20 +224,22 @@ class HostedCommands(HikariCommands):
         """Do nothing."""
 
 
-def interaction_of(payload: Mapping[str, Any], team: Team, cache: Cache | None = None) -> flow.Interaction | None:
+def read_interaction(
+    payload: Mapping[str, Any], team: Team, cache: GatewayCache | None = None
+) -> flow.Interaction | None:
     """Read the payload of an INTERACTION_CREATE, from any server or none; None where no answer is expected.
 
     What can be answered but not understood is an UnknownInteraction. Raises msgspec.ValidationError for a payload
     that cannot even be answered.
     """
-    raw = msgspec.convert(payload, _Raw)
+    raw = msgspec.convert(payload, _RawInteraction)
     if raw.type in _UNANSWERABLE:
         return None
-    cache = cache or Cache()
+    cache = cache or GatewayCache()
     token, ours = Secret(raw.token), raw.application_id
     ticket = _Ticket(id=raw.id, token=token, application_id=ours, guild_id=raw.guild_id, channel_id=raw.place)
     try:
-        known = _understood(raw, ticket, _user_of(raw, team, cache), team, cache)
+        known = _parse_interaction(raw, ticket, _read_user(raw, team, cache), team, cache)
     except msgspec.ValidationError as error:
         return flow.UnknownInteraction(interaction=ticket, what=f"unreadable: {error}")
     return known or flow.UnknownInteraction(interaction=ticket, what=f"of type {raw.type}")
@@ -252,7 +267,7 @@ def _key(essence: Mapping[str, Any]) -> tuple[str, int]:
     return str(essence.get("name")), int(essence.get("type", 0))
 
 
-class _Raw(Struct, frozen=True):
+class _RawInteraction(Struct, frozen=True):
     """Every kind of interaction, with no more than is needed to answer it."""
 
     id: payloads.Snowflake
@@ -261,7 +276,7 @@ class _Raw(Struct, frozen=True):
     token: str
     guild_id: payloads.GuildField | None = None
     channel_id: payloads.ChannelField | None = None
-    channel: payloads.RawPlace | None = None
+    channel: payloads.RawChannelStub | None = None
     # Read once we know that we can answer.
     member: Any = None
     user: Any = None
@@ -279,52 +294,59 @@ class _Raw(Struct, frozen=True):
         return self.channel_id or (self.channel.id if self.channel else ChannelId(""))
 
 
-class _Option(Struct, frozen=True):
+class _RawCommandOption(Struct, frozen=True):
     name: str
     type: int
     value: Any = None
-    options: list[_Option] = []
+    options: list[_RawCommandOption] = []
 
 
-class _Resolved(Struct, frozen=True):
+class _RawResolved(Struct, frozen=True):
     messages: dict[str, Any] = {}
     attachments: dict[str, Any] = {}
 
 
-class _Command(Struct, frozen=True):
+class _RawCommand(Struct, frozen=True):
     name: str
     type: int = _SLASH
-    options: list[_Option] = []
+    options: list[_RawCommandOption] = []
     target_id: str | None = None
-    resolved: _Resolved = _Resolved()
+    resolved: _RawResolved = _RawResolved()
 
 
-class _Component(Struct, frozen=True):
+class _RawComponent(Struct, frozen=True):
     custom_id: str
 
 
-def _understood(raw: _Raw, ticket: _Ticket, user: Author, team: Team, cache: Cache) -> flow.Interaction | None:
+def _parse_interaction(
+    raw: _RawInteraction, ticket: _Ticket, user: Author, team: Team, cache: GatewayCache
+) -> flow.Interaction | None:
     match raw.type:
         case 2:
-            return _command(raw, ticket, user, team, cache)
+            return _parse_command(raw, ticket, user, team, cache)
         case 3:
-            component, held = msgspec.convert(raw.data, _Component), msgspec.convert(raw.message, payloads.RawSent)
+            component, held = (
+                msgspec.convert(raw.data, _RawComponent),
+                msgspec.convert(raw.message, payloads.RawMessageStub),
+            )
             return flow.ButtonPressed(interaction=ticket, user=user, button=component.custom_id, message_id=held.id)
         case _:
             return None
 
 
-def _command(raw: _Raw, ticket: _Ticket, user: Author, team: Team, cache: Cache) -> flow.Interaction | None:
-    command = msgspec.convert(raw.data, _Command)
-    on = _target(raw, command, team, cache)
+def _parse_command(
+    raw: _RawInteraction, ticket: _Ticket, user: Author, team: Team, cache: GatewayCache
+) -> flow.Interaction | None:
+    command = msgspec.convert(raw.data, _RawCommand)
+    on = _read_target(raw, command, team, cache)
     match command.type, command.name:
         case 1, "ask":
-            found = command.resolved.attachments.get(_text(command.options, _FILE))
-            files = (attachment_of(payloads.fitted(found, payloads.RawAttachment)),) if found else ()
-            question = _text(command.options, _QUESTION)
+            found = command.resolved.attachments.get(_option_text(command.options, _FILE))
+            files = (build_attachment(payloads.parse_leniently(found, payloads.RawAttachment)),) if found else ()
+            question = _option_text(command.options, _QUESTION)
             return flow.AskCommand(interaction=ticket, user=user, question=question, attachments=files)
         case 1, "intern" if command.options:
-            return _of_intern(command.options[0], ticket, user, manages=_manages(raw))
+            return _parse_subcommand(command.options[0], ticket, user, manages=_can_manage_server(raw))
         case 3, "Answer this" if on:
             return flow.AskCommand(interaction=ticket, user=user, question=on.text, on=on)
         case 3, "Learn from this" if on:
@@ -333,23 +355,25 @@ def _command(raw: _Raw, ticket: _Ticket, user: Author, team: Team, cache: Cache)
             return None
 
 
-def _of_intern(option: _Option, ticket: _Ticket, user: Author, *, manages: bool) -> flow.Interaction | None:
+def _parse_subcommand(
+    option: _RawCommandOption, ticket: _Ticket, user: Author, *, manages: bool
+) -> flow.Interaction | None:
     match option.name:
         case "why":
-            return flow.WhyCommand(interaction=ticket, user=user, about=_text(option.options, _MESSAGE))
+            return flow.WhyCommand(interaction=ticket, user=user, about=_option_text(option.options, _MESSAGE))
         case "status":
             return flow.StatusCommand(interaction=ticket, user=user, manages=manages)
         case "setup":
             given = {each.name: each.value for each in option.options if each.value is not None}
-            wanted = msgspec.convert(given, flow.Wanted)
+            wanted = msgspec.convert(given, flow.SetupChanges)
             return flow.SetupCommand(interaction=ticket, user=user, manages=manages, wanted=wanted)
         case _:
             return None
 
 
-def _manages(raw: _Raw) -> bool:
+def _can_manage_server(raw: _RawInteraction) -> bool:
     """Whether Discord says that the member may manage the server."""
-    member = payloads.fitted(raw.member, payloads.RawMember) if raw.member is not None else None
+    member = payloads.parse_leniently(raw.member, payloads.RawMember) if raw.member is not None else None
     permissions = member.permissions if member else None
     return (
         permissions is not None
@@ -359,32 +383,32 @@ def _manages(raw: _Raw) -> bool:
     )
 
 
-def _text(options: Sequence[_Option], name: str) -> str:
+def _option_text(options: Sequence[_RawCommandOption], name: str) -> str:
     value = next((option.value for option in options if option.name == name), None)
-    return whole(value.strip()) if isinstance(value, str) else ""
+    return replace_surrogates(value.strip()) if isinstance(value, str) else ""
 
 
-def _target(raw: _Raw, command: _Command, team: Team, cache: Cache) -> ChatMessage | None:
+def _read_target(raw: _RawInteraction, command: _RawCommand, team: Team, cache: GatewayCache) -> ChatMessage | None:
     """Read the message that a menu entry was used on; None for a notice of Discord's, and where there is none."""
     if command.target_id not in command.resolved.messages:
         return None
-    found = payloads.fitted(command.resolved.messages[command.target_id], payloads.RawMessage)
+    found = payloads.parse_leniently(command.resolved.messages[command.target_id], payloads.RawMessage)
     message = msgspec.structs.replace(found, guild_id=raw.guild_id)
     # Discord names no roles of its author here.
-    return message_of(message, team, cache.roles(raw.guild_id, found.author.id) if raw.guild_id else None, cache)
+    return build_message(message, team, cache.roles(raw.guild_id, found.author.id) if raw.guild_id else None, cache)
 
 
-def _user_of(raw: _Raw, team: Team, cache: Cache) -> Author:
-    member = payloads.fitted(raw.member, payloads.RawMember) if raw.member is not None else None
-    user = payloads.fitted(member.user if member else raw.user, payloads.RawUser)
+def _read_user(raw: _RawInteraction, team: Team, cache: GatewayCache) -> Author:
+    member = payloads.parse_leniently(raw.member, payloads.RawMember) if raw.member is not None else None
+    user = payloads.parse_leniently(member.user if member else raw.user, payloads.RawUser)
     roles = member.role_ids if member else None
     if raw.guild_id and roles is not None:
         cache.note_roles(raw.guild_id, user.id, roles)
-    return author_of(user, member, roles or (), team, is_bot=user.is_bots)
+    return build_author(user, member, roles or (), team, is_bot=user.is_bots)
 
 
-def _webhook_of(ticket: _Ticket, route: routes.Route) -> routes.CompiledRoute:
-    return route.compile(**payloads.ids(webhook=ticket.application_id), token=_token(ticket))
+def _compile_webhook_route(ticket: _Ticket, route: routes.Route) -> routes.CompiledRoute:
+    return route.compile(**payloads.check_ids(webhook=ticket.application_id), token=_token(ticket))
 
 
 def _token(ticket: _Ticket) -> str:

@@ -22,15 +22,15 @@ from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from intern.core.errors import ChatRefusedError, ConfigError
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, parse_position
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage
-from intern.core.progress import tell
-from intern.core.text.masking import whole_json
+from intern.core.progress import report_progress
+from intern.core.text.masking import replace_json_surrogates
 from intern.core.text.patterns import regex
 from intern.core.text.words import add_title
-from intern.platforms.discord.events import begins
+from intern.platforms.discord.events import opens_thread
 from intern.platforms.discord.message_text import identify_author, read_text
-from intern.platforms.discord.payloads import RawContent, Snowflake, fitted, readable
+from intern.platforms.discord.payloads import RawContent, Snowflake, parse_items, parse_leniently
 from intern.platforms.memory import MemoryHistory
 
 # The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,
@@ -73,12 +73,12 @@ class ExportedRole(Struct, frozen=True):
     messages: int
 
 
-class _Role(Struct, frozen=True):
+class _RawExportRole(Struct, frozen=True):
     id: Snowflake
     name: str | None = None
 
 
-class _Author(Struct, frozen=True, rename="camel"):
+class _RawExportAuthor(Struct, frozen=True, rename="camel"):
     id: Snowflake
     name: str | None = None
     nickname: str | None = None
@@ -87,59 +87,59 @@ class _Author(Struct, frozen=True, rename="camel"):
     roles: list[Any] | None = None
 
 
-class _File(Struct, frozen=True, rename="camel"):
+class _RawExportFile(Struct, frozen=True, rename="camel"):
     id: str | None = None
     url: str | None = None
     file_name: str | None = None
     file_size_bytes: float | None = None
 
 
-class _Content(RawContent, frozen=True, kw_only=True):
+class _RawExportContent(RawContent, frozen=True, kw_only=True):
     sticker_items: list[Any] | None = field(default=None, name="stickers")
 
 
-class _Reference(Struct, frozen=True, rename="camel"):
+class _RawExportReference(Struct, frozen=True, rename="camel"):
     message_id: Snowflake | None = None
     type: str | None = None
 
 
-class _Message(_Content, frozen=True, kw_only=True, rename="camel"):
-    author: _Author
+class _RawExportMessage(_RawExportContent, frozen=True, kw_only=True, rename="camel"):
+    author: _RawExportAuthor
     timestamp: datetime
     type: str | None = None
     timestamp_edited: datetime | None = None
     mentions: list[Any] | None = None
-    reference: _Reference | None = None
+    reference: _RawExportReference | None = None
     forwarded_message: Any = None
 
 
-class _Head(Struct, frozen=True):
+class _RawExportHead(Struct, frozen=True):
     """What is needed of a message before anything else can be said of it."""
 
     id: str
     type: str | None = None
 
 
-class _Written(Struct, frozen=True):
+class _RawExportSender(Struct, frozen=True):
     """What is needed of a message to count it for its author's roles."""
 
-    author: _Author
+    author: _RawExportAuthor
 
 
-class _Guild(Struct, frozen=True):
+class _RawExportGuild(Struct, frozen=True):
     id: Snowflake
 
 
-class _Channel(Struct, frozen=True, rename="camel"):
+class _RawExportChannel(Struct, frozen=True, rename="camel"):
     id: Snowflake
     type: str | None = None
     category_id: str | None = None
     name: str | None = None
 
 
-class _Export(Struct, frozen=True):
-    guild: _Guild
-    channel: _Channel
+class _RawExport(Struct, frozen=True):
+    guild: _RawExportGuild
+    channel: _RawExportChannel
     messages: list[Raw]
 
 
@@ -178,12 +178,12 @@ def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
     in all of them. A file that cannot be read, that is no such export, or whose ids are not Discord's, is left out
     whole. Raises ConfigError where none is left.
     """
-    reading = _Reading(team)
-    refused = _read_each(paths, reading.add)
-    return replace(reading.done(), refused=refused)
+    reading = _ExportReader(team)
+    refused = _read_files(paths, reading.add)
+    return replace(reading.build_exports(), refused=refused)
 
 
-def roles_in(paths: Sequence[Path]) -> tuple[list[ExportedRole], tuple[str, ...]]:
+def list_exported_roles(paths: Sequence[Path]) -> tuple[list[ExportedRole], tuple[str, ...]]:
     """List the roles of people in the files, those with the most messages a member first, and the refusals. Blocks.
 
     Raises ConfigError where none of the files can be read as such an export.
@@ -193,27 +193,27 @@ def roles_in(paths: Sequence[Path]) -> tuple[list[ExportedRole], tuple[str, ...]
     messages: Counter[str] = Counter()
 
     def count(path: Path) -> None:
-        for raw in _decode(path).messages:
+        for raw in _load_export(path).messages:
             try:
-                author = fitted(_payload(raw), _Written).author
+                author = parse_leniently(_decode_message(raw), _RawExportSender).author
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue  # the import counts it
-            for role in () if author.is_bot else readable(author.roles, _Role):
+            for role in () if author.is_bot else parse_items(author.roles, _RawExportRole):
                 names[role.id] = role.name or ""
                 members.setdefault(role.id, set()).add(author.id)
                 messages[role.id] += 1
 
-    refused = _read_each(paths, count)
+    refused = _read_files(paths, count)
     found = [ExportedRole(RoleId(role), name, len(members[role]), messages[role]) for role, name in names.items()]
     return sorted(found, key=lambda role: role.messages / role.members, reverse=True), refused
 
 
-def _read_each(paths: Sequence[Path], read: Callable[[Path], None]) -> tuple[str, ...]:
+def _read_files(paths: Sequence[Path], read: Callable[[Path], None]) -> tuple[str, ...]:
     """Read all files; return why some were refused. Raises ConfigError where all were."""
     files = list_exports(paths)
     refused: list[str] = []
     for n, path in enumerate(files):
-        tell("Reading {total} files", n, len(files))
+        report_progress("Reading {total} files", n, len(files))
         try:
             read(path)
         except ConfigError as error:
@@ -243,21 +243,21 @@ class ExportedHistory(MemoryHistory):
         self._channels = {place.channel.id: place.channel for place in exports.channels}
         self._messages = {place.channel.id: list(place.messages) for place in exports.channels}
 
-    def _place(self, channel_id: ChannelId) -> Channel:
+    def _find_channel(self, channel_id: ChannelId) -> Channel:
         if channel_id not in self._channels:
             raise ChatRefusedError(f"channel {channel_id} is in none of the exports")
         return self._channels[channel_id]
 
-    def _here(self, channel_id: ChannelId) -> list[ChatMessage]:
+    def _list_messages(self, channel_id: ChannelId) -> list[ChatMessage]:
         return self._messages.get(channel_id, [])
 
 
-class _Reading:
+class _ExportReader:
     """The files that were read so far."""
 
     def __init__(self, team: ExportedTeam) -> None:
         self._team = team
-        self._heads: dict[ChannelId, tuple[_Channel, GuildId, Path]] = {}
+        self._heads: dict[ChannelId, tuple[_RawExportChannel, GuildId, Path]] = {}
         self._messages: dict[ChannelId, dict[MessageId, ChatMessage]] = {}
         self._authors: dict[Author, Author] = {}
         self._own_ends: dict[MessageId, int] = {}
@@ -267,13 +267,13 @@ class _Reading:
 
     def add(self, path: Path) -> None:
         """Take in one more file, or nothing of it. Raises ConfigError."""
-        export = _decode(path)
+        export = _load_export(path)
         place, guild_id = ChannelId(export.channel.id), GuildId(export.guild.id)
         head = self._heads.get(place, (export.channel, guild_id, path))
         if head[1] != guild_id:
             raise ConfigError(f"places channel {place} on server {guild_id}, but {head[2]} on server {head[1]}")
         left_out = Counter[str]()
-        read = [self._message(raw, place, guild_id, left_out) for raw in export.messages]
+        read = [self._read_message(raw, place, guild_id, left_out) for raw in export.messages]
         if export.messages and left_out["unreadable"] == len(export.messages):
             raise ConfigError(
                 f"cannot be read: none of its {len(export.messages)} messages has what DiscordChatExporter writes "
@@ -283,21 +283,21 @@ class _Reading:
         self._messages.setdefault(place, {}).update((message.id, message) for message in read if message)
         self._left_out += left_out
 
-    def done(self) -> Exports:
+    def build_exports(self) -> Exports:
         """All of it, in order."""
-        ids = _ids_by_name(self._authors)
-        places = [self._place(channel_id, ids) for channel_id in self._heads]
+        ids = _map_names_to_ids(self._authors)
+        places = [self._build_channel(channel_id, ids) for channel_id in self._heads]
         return Exports(
             channels=tuple(sorted(places, key=lambda place: place.channel.is_thread)),
             system=self._left_out["system"],
             unreadable=self._left_out["unreadable"],
         )
 
-    def _place(self, channel_id: ChannelId, ids: _Ids) -> ExportedChannel:
+    def _build_channel(self, channel_id: ChannelId, ids: _Ids) -> ExportedChannel:
         raw, guild_id, _ = self._heads[channel_id]
-        messages = sorted(self._messages[channel_id].values(), key=lambda message: position_of(message.id))
+        messages = sorted(self._messages[channel_id].values(), key=lambda message: parse_position(message.id))
         return ExportedChannel(
-            channel=_channel(raw, guild_id, opens_itself=MessageId(channel_id) in self._messages[channel_id]),
+            channel=_build_channel(raw, guild_id, opens_itself=MessageId(channel_id) in self._messages[channel_id]),
             messages=tuple(self._with_title(self._with_mentions(self._with_team(each), ids)) for each in messages),
             direct=raw.type in _DIRECT,
         )
@@ -305,7 +305,7 @@ class _Reading:
     def _with_title(self, message: ChatMessage) -> ChatMessage:
         """Return the message with the title of the post or thread that it opens."""
         here, opened = message.channel_id, self._heads.get(ChannelId(message.id))
-        if begins(message.id, here) and not any(MessageId(here) in said for said in self._messages.values()):
+        if opens_thread(message.id, here) and not any(MessageId(here) in said for said in self._messages.values()):
             opened = self._heads[here]
         if opened is None or opened[0].type not in _THREADS or message.author.type == "bot":
             return message
@@ -322,12 +322,14 @@ class _Reading:
             message = replace(message, mentioned_staff=message.mentioned_staff | message.mentions & self._team_seen)
         if author.type != "community_user" or author.id not in self._team_seen:
             return message
-        return replace(message, author=self._one(replace(author, type="team_member")))
+        return replace(message, author=self._deduplicate_author(replace(author, type="team_member")))
 
-    def _message(self, raw: Raw, place: ChannelId, guild_id: GuildId, left_out: Counter[str]) -> ChatMessage | None:
+    def _read_message(
+        self, raw: Raw, place: ChannelId, guild_id: GuildId, left_out: Counter[str]
+    ) -> ChatMessage | None:
         try:
-            payload = _payload(raw)
-            head = fitted(payload, _Head)
+            payload = _decode_message(raw)
+            head = parse_leniently(payload, _RawExportHead)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             left_out["unreadable"] += 1
             return None
@@ -340,16 +342,21 @@ class _Reading:
             left_out["system"] += 1
             return None
         try:
-            return self._understood(fitted(payload, _Message), MessageId(head.id), place, guild_id)
+            return self._build_message(parse_leniently(payload, _RawExportMessage), MessageId(head.id), place, guild_id)
         except (msgspec.ValidationError, OverflowError):
             left_out["unreadable"] += 1
             return None
 
-    def _understood(self, told: _Message, message_id: MessageId, place: ChannelId, guild_id: GuildId) -> ChatMessage:
-        reply_to, author = _reply_of(told), self._author(told.author, message_id)
-        accounts = [self._author(account) for account in islice(readable(told.mentions, _Author), _MOST_MENTIONS)]
-        own = _restore_mentions(told.content or "", _ids_by_name(accounts))
-        contents = (replace(told, content=own), *readable([told.forwarded_message], _Content))
+    def _build_message(
+        self, told: _RawExportMessage, message_id: MessageId, place: ChannelId, guild_id: GuildId
+    ) -> ChatMessage:
+        reply_to, author = _reply_target(told), self._build_author(told.author, message_id)
+        accounts = [
+            self._build_author(account)
+            for account in islice(parse_items(told.mentions, _RawExportAuthor), _MOST_MENTIONS)
+        ]
+        own = _restore_mentions(told.content or "", _map_names_to_ids(accounts))
+        contents = (replace(told, content=own), *parse_items([told.forwarded_message], _RawExportContent))
         text = read_text(*contents, is_bots=author.type == "bot")
         self._own_ends.pop(message_id, None)
         if len(text) > len(own):
@@ -365,12 +372,12 @@ class _Reading:
             edited_at=_utc(told.timestamp_edited) if told.timestamp_edited else None,
             reply_to=reply_to,
             reply_to_channel=place if reply_to else None,  # Discord allows no replies across channels
-            attachments=tuple(_attachment(file) for file in readable(files, _File)),
+            attachments=tuple(_build_attachment(file) for file in parse_items(files, _RawExportFile)),
             mentioned_staff=frozenset(account.id for account in accounts if account.type != "community_user"),
         )
 
-    def _author(self, raw: _Author, message_id: MessageId | None = None) -> Author:
-        user_id, roles = UserId(raw.id), {RoleId(role.id) for role in readable(raw.roles, _Role)}
+    def _build_author(self, raw: _RawExportAuthor, message_id: MessageId | None = None) -> Author:
+        user_id, roles = UserId(raw.id), {RoleId(role.id) for role in parse_items(raw.roles, _RawExportRole)}
         is_self = user_id == self._team.bot_id
         kind: AuthorType = "bot" if raw.is_bot or is_self else "community_user"
         if kind != "bot" and (user_id in self._team.member_ids or not roles.isdisjoint(self._team.role_ids)):
@@ -379,14 +386,14 @@ class _Reading:
         name = raw.nickname or raw.name or raw.id
         handles = tuple(filter(None, (raw.nickname, raw.name)))
         user_id = identify_author(user_id, message_id)
-        return self._one(Author(id=user_id, name=name, type=kind, is_self=is_self, handles=handles))
+        return self._deduplicate_author(Author(id=user_id, name=name, type=kind, is_self=is_self, handles=handles))
 
-    def _one(self, author: Author) -> Author:
+    def _deduplicate_author(self, author: Author) -> Author:
         # One object for all messages of an author: most of them say the same of themselves.
         return self._authors.setdefault(author, author)
 
 
-def _decode(path: Path) -> _Export:
+def _load_export(path: Path) -> _RawExport:
     """Read a file. Raises ConfigError, whose words follow the name of the file."""
     try:
         with path.open("rb") as file:
@@ -402,7 +409,7 @@ def _decode(path: Path) -> _Export:
         if bytes(text[:100]).lstrip().startswith(beginning):
             raise ConfigError(f"is {what}")
     try:
-        return _read(text)
+        return _parse_export(text)
     except (msgspec.ValidationError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         why = f"is no JSON export of DiscordChatExporter ({why}); export the channel with --format Json"
@@ -421,17 +428,17 @@ def _as_utf8(text: memoryview) -> memoryview:
     return text if encoding == "utf-8" else memoryview(bytes(text).decode(encoding, "replace").encode())
 
 
-def _read(text: memoryview) -> _Export:
+def _parse_export(text: memoryview) -> _RawExport:
     try:
-        return msgspec.json.decode(text, type=_Export)
+        return msgspec.json.decode(text, type=_RawExport)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
         # Half a surrogate may be all that is wrong; in nothing else the second try differs from the first.
-        return msgspec.json.decode(whole_json(bytes(text)), type=_Export)
+        return msgspec.json.decode(replace_json_surrogates(bytes(text)), type=_RawExport)
 
 
-def _payload(raw: Raw) -> object:
+def _decode_message(raw: Raw) -> object:
     """Decode a message; bytes that are no UTF-8 become U+FFFD."""
     try:
         return msgspec.json.decode(raw)
@@ -439,7 +446,7 @@ def _payload(raw: Raw) -> object:
         return msgspec.json.decode(bytes(raw).decode("utf-8", "replace"))
 
 
-def _channel(raw: _Channel, guild_id: GuildId, *, opens_itself: bool) -> Channel:
+def _build_channel(raw: _RawExportChannel, guild_id: GuildId, *, opens_itself: bool) -> Channel:
     thread = raw.type in _THREADS
     # The exporter does not say what a thread hangs in. A forum post alone holds a message that has the thread's own id.
     return Channel(
@@ -453,7 +460,7 @@ def _channel(raw: _Channel, guild_id: GuildId, *, opens_itself: bool) -> Channel
     )
 
 
-def _reply_of(told: _Message) -> MessageId | None:
+def _reply_target(told: _RawExportMessage) -> MessageId | None:
     # A forwarded message is no reply, though it is referred to in the same way; old exporters tell the type alone.
     reference = told.reference if told.type in {None, "Reply"} and told.forwarded_message is None else None
     if reference is None or reference.type == "Forward" or not reference.message_id:
@@ -461,7 +468,7 @@ def _reply_of(told: _Message) -> MessageId | None:
     return MessageId(reference.message_id)
 
 
-def _ids_by_name(accounts: Iterable[Author]) -> _Ids:
+def _map_names_to_ids(accounts: Iterable[Author]) -> _Ids:
     ids: _Ids = defaultdict(set)
     for account in accounts:
         for name in account.handles:
@@ -480,7 +487,7 @@ def _restore_mentions(text: str, ids: _Ids) -> str:
     return named.sub(lambda name: f"<@{next(iter(ids[name[0]]))}>" if len(ids[name[0]]) == 1 else name[0], text)
 
 
-def _attachment(file: _File) -> Attachment:
+def _build_attachment(file: _RawExportFile) -> Attachment:
     name = file.file_name or ""
     size, kind = int(file.file_size_bytes or 0), guess_type(name)[0]
     return Attachment(id=file.id or name, filename=name, url=file.url or "", size=size, content_type=kind)

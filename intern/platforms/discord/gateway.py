@@ -16,17 +16,24 @@ from anyio import move_on_after
 from intern.chat.platform import Deliver, Requested
 from intern.core.errors import ChatError, ConfigError
 from intern.core.flow import GatewayEvent, GuildLeft, MessageEdited
-from intern.core.ids import ChannelId, GuildId, position_of
+from intern.core.ids import ChannelId, GuildId, parse_position
 from intern.core.log import get_logger
-from intern.core.messages import ChatMessage, Lookups
+from intern.core.messages import ChatMessage, RoleLookupBudget
 from intern.core.tasks import open_task_group
-from intern.platforms.discord.audience import Audience, own_roles, session_of
-from intern.platforms.discord.commands import interaction_of
-from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, begins, event_of
-from intern.platforms.discord.options import NO_SERVERS, DiscordOptions, ShardChoice, more_shards
-from intern.platforms.discord.payloads import RawChannel, RawGuild, RawPlace, RawUser, fitted, readable
+from intern.platforms.discord.audience import ChannelVisibility, read_own_roles, read_session_start
+from intern.platforms.discord.commands import read_interaction
+from intern.platforms.discord.events import ChannelDeleted, ChannelsUpdated, GatewayCache, opens_thread, read_event
+from intern.platforms.discord.options import NO_SERVERS, DiscordOptions, ShardChoice, shard_advice
+from intern.platforms.discord.payloads import (
+    RawChannel,
+    RawChannelStub,
+    RawGuild,
+    RawUser,
+    parse_items,
+    parse_leniently,
+)
 from intern.platforms.discord.rest import HikariRest
-from intern.platforms.discord.servers import joined_of
+from intern.platforms.discord.servers import read_guild_joined
 from intern.platforms.discord.sessions import Turn, no_turn
 from intern.platforms.discord.shards import GOODBYE_SECONDS, Shards
 
@@ -66,12 +73,12 @@ class HikariDiscord(HikariRest):
         """
         if not options.guild_ids and not hosts:
             raise ConfigError(NO_SERVERS)
-        super().__init__(options, Cache(_CHANNELS_HOSTED) if hosts else Cache(), max_retries=max_retries)
+        super().__init__(options, GatewayCache(_CHANNELS_HOSTED) if hosts else GatewayCache(), max_retries=max_retries)
         self._options = options
         self.guild_ids, self._hosts = tuple(options.guild_ids), hosts
-        self._audience = Audience(options.listed_channel_ids)
-        self.admits, self.told = self._audience.admits, self._audience.told
-        self.noted_roles, self.recall_roles = self._cache.noted_roles, self._cache.recall_roles
+        self._audience = ChannelVisibility(options.listed_channel_ids)
+        self.admits, self.wait_for_permissions = self._audience.admits, self._audience.wait_for_permissions
+        self.take_new_roles, self.restore_roles = self._cache.take_new_roles, self._cache.restore_roles
         self._there: dict[GuildId, int] = {}  # the shard of each server that the bot is on
         self._deliver: Deliver | None = None
         self._rereads: set[asyncio.Task[None]] = set()
@@ -81,7 +88,7 @@ class HikariDiscord(HikariRest):
             intents=INTENTS | REACTIONS if reactions else INTENTS,
             chosen=options.shards if isinstance(options.shards, ShardChoice) else None,
             ask=self.gateway,
-            take=self._take,
+            take=self._receive,
             first_pause=first_pause,
             turn=turn,
         )
@@ -104,9 +111,9 @@ class HikariDiscord(HikariRest):
     @property
     def advice(self) -> str:
         """What the operator should change about the shards; empty where nothing."""
-        return more_shards(self.shards.count, self.shards.recommended)
+        return shard_advice(self.shards.count, self.shards.recommended)
 
-    def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
+    def report_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
         """Tell each request that ended, with what it raises, and each connection after the first, however it came back.
 
         Neither must raise.
@@ -126,97 +133,99 @@ class HikariDiscord(HikariRest):
         try:
             if not self._leased:
                 await self.shards.hold_all()
-            await self.shards.wait_for_the_end()
+            await self.shards.wait_for_failure()
         finally:
             self._deliver = None
             self._audience.close()
 
-    async def _messages(self, place: ChannelId, page: list[Any], lookups: Lookups | None = None) -> list[ChatMessage]:
+    async def _messages(
+        self, place: ChannelId, page: list[Any], lookups: RoleLookupBudget | None = None
+    ) -> list[ChatMessage]:
         """Read a page, once an open session has told who may read it, also if it was lost meanwhile."""
         guild_id = (await self.channel(place)).guild_id
-        await self.told(guild_id if self._hosts or guild_id in self.servers else None)
+        await self.wait_for_permissions(guild_id if self._hosts or guild_id in self.servers else None)
         return await super()._messages(place, page, lookups)
 
-    def _take(self, shard: int, name: str, payload: Mapping[str, Any]) -> None:
-        self._audience.attend(shard, name)
+    def _receive(self, shard: int, name: str, payload: Mapping[str, Any]) -> None:
+        self._audience.track_session(shard, name)
         try:
             if name == "READY":
-                self._welcome(shard, fitted(payload, _Ready))
+                self._handle_ready(shard, parse_leniently(payload, _RawReady))
                 return
             if name == "INTERACTION_CREATE":
                 # From wherever it comes, it wants an answer.
-                place = msgspec.convert(payload, _Place)
-                team = self.servers.of(GuildId(str(place.guild_id)) if place.guild_id else None)
-                if interaction := interaction_of(payload, team, self._cache):
-                    self._hand_on(interaction)
+                place = msgspec.convert(payload, _RawOrigin)
+                team = self.servers.team_for(GuildId(str(place.guild_id)) if place.guild_id else None)
+                if interaction := read_interaction(payload, team, self._cache):
+                    self._deliver_event(interaction)
                 return
-            place = msgspec.convert(payload or {}, _Place)
+            place = msgspec.convert(payload or {}, _RawOrigin)
             server = place.id if name in _ABOUT_SERVERS else place.guild_id
             if server is None and name == "MESSAGE_CREATE":
-                self._tell(shard, None, name, payload)
+                self._process(shard, None, name, payload)
             # Other servers go unread. What a payload names as its server may be anything.
             elif isinstance(server, str) and (self._hosts or server in self.servers):
-                self._tell(shard, GuildId(server), name, payload)
+                self._process(shard, GuildId(server), name, payload)
         except msgspec.ValidationError as error:
             _log.warning("discord_payload_unreadable", event_name=name, problem=str(error))
 
-    def _welcome(self, shard: int, ready: _Ready) -> None:
-        self.servers.met(ready.user.id)
+    def _handle_ready(self, shard: int, ready: _RawReady) -> None:
+        self.servers.set_bot_id(ready.user.id)
         _log.info("discord_ready", bot_id=ready.user.id, shard=shard)
         if self._hosts and ready.guilds is not None:
-            there = {each.id for each in readable(ready.guilds, RawPlace)}
+            there = {each.id for each in parse_items(ready.guilds, RawChannelStub)}
             self._there = {guild: at for guild, at in self._there.items() if at != shard}
             self._there |= dict.fromkeys(map(GuildId, there), shard)
-            for guild_id in self.servers.without(self._there):
-                if self.shards.of(guild_id) == shard:
-                    self._hand_on(GuildLeft(guild_id=guild_id))
+            for guild_id in self.servers.find_missing(self._there):
+                if self.shards.shard_for(guild_id) == shard:
+                    self._deliver_event(GuildLeft(guild_id=guild_id))
 
-    def _tell(self, shard: int, server: GuildId | None, name: str, payload: Mapping[str, Any]) -> None:
-        self._audience.hear(name, payload, shard)
+    def _process(self, shard: int, server: GuildId | None, name: str, payload: Mapping[str, Any]) -> None:
+        self._audience.receive(name, payload, shard)
         bot_id = self.servers.bot_id
         if server is not None and name == "GUILD_CREATE":
-            self.servers.note_own_roles(server, own_roles(payload, bot_id))
+            self.servers.note_own_roles(server, read_own_roles(payload, bot_id))
         if server is not None and self._hosts and name in _ABOUT_SERVERS:
-            self._move(shard, server, name, fitted(payload, RawGuild))
-        event = event_of(name, payload, self.servers.of(server), self._cache)
-        if isinstance(event, ChannelsSeen | ChannelGone):
-            renamed = list(self._cache.renamed(event))
-            self._cache.take(event)
+            self._report_membership(shard, server, name, parse_leniently(payload, RawGuild))
+        event = read_event(name, payload, self.servers.team_for(server), self._cache)
+        if isinstance(event, ChannelsUpdated | ChannelDeleted):
+            renamed = list(self._cache.find_renamed(event))
+            self._cache.apply(event)
             for thread in renamed[: _MOST_RENAMED - len(self._rereads)]:
-                reread = asyncio.create_task(self._tell_renamed(thread))
+                reread = asyncio.create_task(self._report_rename(thread))
                 self._rereads.add(reread)
                 reread.add_done_callback(self._rereads.discard)
         elif event is not None and (server is None or server in self._audience.sessions):
             # What comes before its server is history by the time that the server comes.
-            self._hand_on(event)
-        if name == "GUILD_CREATE" and (started := session_of(payload, bot_id)):
+            self._deliver_event(event)
+        if name == "GUILD_CREATE" and (started := read_session_start(payload, bot_id)):
             _log.info("discord_session_started", guild_id=started.guild_id, channels=len(started.channels))
             self._cache.begin_session(started.guild_id)
-            self._hand_on(started)
+            self._deliver_event(started)
 
-    async def _tell_renamed(self, thread: RawChannel) -> None:
+    async def _report_rename(self, thread: RawChannel) -> None:
         """Tell the message that opens a thread as edited: its text begins with the title."""
-        before = position_of(thread.id).previous.id
+        before = parse_position(thread.id).previous.id
         try:
             found = await self.after(thread.id, before, 1) or await self.after(thread.parent_id or thread.id, before, 1)
         except ChatError as error:
             _log.info("title_unread", channel_id=thread.id, reason=str(error))
             return
-        if found and begins(found[0].id, thread.id):
-            self._hand_on(MessageEdited(message=found[0]))
+        if found and opens_thread(found[0].id, thread.id):
+            self._deliver_event(MessageEdited(message=found[0]))
 
-    def _move(self, shard: int, server: GuildId, name: str, told: RawGuild) -> None:
+    def _report_membership(self, shard: int, server: GuildId, name: str, told: RawGuild) -> None:
         """Tell that the bot joined or left a server. An outage is neither."""
         if told.unavailable:
             return
         if name == "GUILD_DELETE":
             self._there.pop(server, None)
-            self._hand_on(GuildLeft(guild_id=server))
+            self._deliver_event(GuildLeft(guild_id=server))
         elif server not in self._there or server not in self.servers:
             self._there[server] = shard
-            self._hand_on(joined_of(told))
+            self._deliver_event(read_guild_joined(told))
 
-    def _hand_on(self, event: GatewayEvent) -> None:
+    def _deliver_event(self, event: GatewayEvent) -> None:
         if self._deliver is not None:
             self._deliver(event)
 
@@ -224,12 +233,12 @@ class HikariDiscord(HikariRest):
 _ABOUT_SERVERS: Final = frozenset({"GUILD_CREATE", "GUILD_DELETE"})  # they call the server's id `id`
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _RawOrigin(msgspec.Struct, frozen=True):
     id: object = None
     guild_id: object = None
 
 
-class _Ready(msgspec.Struct, frozen=True):
+class _RawReady(msgspec.Struct, frozen=True):
     user: RawUser
     guilds: list[Any] | None = None
     """All servers of this shard that the bot is on, also those in an outage."""

@@ -7,10 +7,10 @@ from itertools import chain
 from typing import Final
 
 from intern.core.ids import MessageId, UserId
-from intern.core.text.masking import whole
-from intern.core.text.words import one_line, truncated
+from intern.core.text.masking import replace_surrogates
+from intern.core.text.words import collapse_whitespace, truncate_text
 from intern.platforms.discord import payloads
-from intern.platforms.discord.payloads import RawContent, readable
+from intern.platforms.discord.payloads import RawContent, parse_items
 
 _MOST_EMBEDDED = 6000  # characters; Discord allows as many in all embeds of a message together
 _DELETED_USER: Final = UserId("456226577798135808")
@@ -19,8 +19,8 @@ _DELETED_USER: Final = UserId("456226577798135808")
 def read_text(own: RawContent, *forwarded: RawContent, is_bots: bool) -> str:
     """Join the words of a message and of those that it forwards: their texts, then their embeds, stickers and polls."""
     texts = (content.content for content in (own, *forwarded))
-    beside = chain(_beside(own, is_bots=is_bots), *map(_beside, forwarded))
-    return whole("\n".join(filter(None, (*texts, *beside))))
+    beside = chain(_read_extras(own, is_bots=is_bots), *map(_read_extras, forwarded))
+    return replace_surrogates("\n".join(filter(None, (*texts, *beside))))
 
 
 def identify_author(user_id: UserId, message_id: MessageId | None) -> UserId:
@@ -31,22 +31,22 @@ def identify_author(user_id: UserId, message_id: MessageId | None) -> UserId:
     return UserId(message_id) if message_id and user_id == _DELETED_USER else user_id
 
 
-def _beside(content: RawContent, *, is_bots: bool | None = None) -> Iterator[str]:
+def _read_extras(content: RawContent, *, is_bots: bool | None = None) -> Iterator[str]:
     """Yield the texts beside a message's own; Discord does not say whether a bot wrote what is forwarded."""
-    yield truncated("\n".join(filter(None, _read_embeds(content, is_bots=is_bots))), _MOST_EMBEDDED)
-    for sticker in readable(content.sticker_items, payloads.RawSticker):
-        yield f"[sticker: {one_line(sticker.name)}]"
-    for poll in readable([content.poll], payloads.RawPoll):
-        options = (option.poll_media.text for option in readable(poll.answers, payloads.RawOption))
-        if words := list(filter(None, (one_line(each or "") for each in (poll.question.text, *options)))):
+    yield truncate_text("\n".join(filter(None, _read_embeds(content, is_bots=is_bots))), _MOST_EMBEDDED)
+    for sticker in parse_items(content.sticker_items, payloads.RawSticker):
+        yield f"[sticker: {collapse_whitespace(sticker.name)}]"
+    for poll in parse_items([content.poll], payloads.RawPoll):
+        options = (option.poll_media.text for option in parse_items(poll.answers, payloads.RawPollOption))
+        if words := list(filter(None, (collapse_whitespace(each or "") for each in (poll.question.text, *options)))):
             yield f"[poll: {' | '.join(words)}]"
 
 
 def _read_embeds(content: RawContent, *, is_bots: bool | None) -> Iterator[str | None]:
-    for embed in readable(content.embeds, payloads.RawEmbed):
+    for embed in parse_items(content.embeds, payloads.RawEmbed):
         if not _is_preview(embed, content.content or "", is_bots=is_bots):
             yield from (embed.title, embed.description)
-            for field in readable(embed.fields, payloads.RawField):
+            for field in parse_items(embed.fields, payloads.RawEmbedField):
                 yield from (field.name, field.value)
 
 

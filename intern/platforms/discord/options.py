@@ -37,12 +37,12 @@ class ShardChoice(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("ids must name each shard once")
 
 
-def shard_of(guild_id: GuildId, of: int) -> int:
+def shard_index(guild_id: GuildId, of: int) -> int:
     """Return the shard that Discord sends the events of a server to."""
     return (int(guild_id) >> 22) % max(1, of)
 
 
-def more_shards(count: int, recommended: int) -> str:
+def shard_advice(count: int, recommended: int) -> str:
     """Return what to do where Discord recommends more shards than there are; empty where it does not."""
     if not 0 < count < recommended:
         return ""
@@ -87,14 +87,14 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
 
     def __post_init__(self) -> None:
         for name in ("guild_ids", "team_member_ids", "team_role_ids", "listed_channel_ids"):
-            _check(name, getattr(self, name))
-        _check("channels", (rule.id for rule in self.channels))
+            _check_snowflakes(name, getattr(self, name))
+        _check_snowflakes("channels", (rule.id for rule in self.channels))
         if len({rule.id for rule in self.channels}) < len(self.channels):
             raise ValueError("channels must name each channel once")
         if not all(map(_HOST.fullmatch, self.paste_hosts)):
             raise ValueError('paste_hosts must hold names of hosts in small letters, as in "paste.example.org"')
         if self.handoff_role_id:
-            _check("handoff_role_id", (self.handoff_role_id,))
+            _check_snowflakes("handoff_role_id", (self.handoff_role_id,))
         if isinstance(self.shards, str) and self.shards != "auto":
             raise ValueError('shards must be "auto" or a table, as in { ids = [0, 1], of = 12 }')
         if not self.rest_url.startswith(("http://", "https://")):
@@ -104,7 +104,7 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
         """Raise ConfigError where the shards of this process leave out one of its servers."""
         if isinstance(self.shards, ShardChoice):
             for guild_id in self.guild_ids:
-                if (shard := shard_of(guild_id, self.shards.of)) not in self.shards.ids:
+                if (shard := shard_index(guild_id, self.shards.of)) not in self.shards.ids:
                     raise ConfigError(
                         f"discord.shards leaves out shard {shard}, which server {guild_id} of discord.guild_ids is on: "
                         f'add {shard} to discord.shards.ids, or set discord.shards = "auto"'
@@ -130,7 +130,7 @@ class HostingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """In the currency of `llm.prices`; 0: no limit."""
 
 
-def _check(name: str, snowflakes: Iterable[str]) -> None:
+def _check_snowflakes(name: str, snowflakes: Iterable[str]) -> None:
     if not all(each.isascii() and each.isdigit() and len(each) <= 20 for each in snowflakes):
         # The value is not repeated: it may be a token in the wrong place.
         raise ValueError(f"{name} must hold Discord's ids, each of 17 to 20 digits")

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnavailableError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import Button
-from intern.core.text.masking import whole
+from intern.core.text.masking import replace_surrogates
 
 # Channel types (its reference, "Channel Types").
 _TALKS: Final = frozenset({0, 2, 5, 13})  # text, voice, announcements, stage: they hold messages
@@ -35,7 +35,7 @@ MessageField = Annotated[MessageId, _SNOWFLAKE]
 UserField = Annotated[UserId, _SNOWFLAKE]
 
 
-def decoded(payload: str | bytes) -> Any:
+def decode_json(payload: str | bytes) -> Any:
     """Return what JSON says, faster than hikari's own decoder. Raises ValueError."""
     try:
         return msgspec.json.decode(payload)
@@ -43,7 +43,7 @@ def decoded(payload: str | bytes) -> Any:
         return json.loads(payload)
 
 
-class _Kept(Struct, frozen=True):
+class _RawThreadMetadata(Struct, frozen=True):
     archived: bool = False
     archive_timestamp: Annotated[datetime, Meta(tz=True)] | None = None
 
@@ -59,7 +59,7 @@ class RawChannel(Struct, frozen=True):
     owner_id: UserField | None = None
     last_message_id: MessageField | None = None
     """As of when this was written. In a forum it names the newest post."""
-    thread_metadata: _Kept | None = None
+    thread_metadata: _RawThreadMetadata | None = None
 
     @property
     def is_archived(self) -> bool:
@@ -101,16 +101,16 @@ _Kind = TypeVar("_Kind", bound=Struct)
 _Any = TypeVar("_Any")
 
 
-def readable(items: object, kind: type[_Kind]) -> Iterator[_Kind]:
+def parse_items(items: object, kind: type[_Kind]) -> Iterator[_Kind]:
     """Those of a payload's items that can be read: a strange one must not cost the others."""
     for item in cast("Sequence[Any]", items) if isinstance(items, list | tuple) else ():
         try:
-            yield fitted(item, kind)
+            yield parse_leniently(item, kind)
         except msgspec.ValidationError:
             continue
 
 
-def fitted(payload: object, kind: type[_Kind]) -> _Kind:
+def parse_leniently(payload: object, kind: type[_Kind]) -> _Kind:
     """Read the payload as `kind`, without the optional fields that cannot be read.
 
     A number or truth value that is written as another type is read. Raises msgspec.ValidationError where a required
@@ -127,28 +127,28 @@ def fitted(payload: object, kind: type[_Kind]) -> _Kind:
         if field.encode_name not in told:
             continue
         try:
-            kept[field.encode_name] = _value(told[field.encode_name], field.type)
+            kept[field.encode_name] = _parse_value(told[field.encode_name], field.type)
         except msgspec.ValidationError:
             if field.required:
                 raise
     return msgspec.convert(kept, kind)
 
 
-def _value(value: object, kind: Any) -> Any:
+def _parse_value(value: object, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError:
         nested = next((one for one in (kind, *get_args(kind)) if _is_struct(one)), None)
         if nested is None:
             raise
-        return fitted(value, nested)
+        return parse_leniently(value, nested)
 
 
 def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Struct)
 
 
-def ids(**snowflakes: str) -> dict[str, str]:
+def check_ids(**snowflakes: str) -> dict[str, str]:
     """Ids for a route. They stand in its path, so they are digits or the call is not made."""
     for name, snowflake in snowflakes.items():
         if not (snowflake.isascii() and snowflake.isdigit()):
@@ -156,11 +156,11 @@ def ids(**snowflakes: str) -> dict[str, str]:
     return snowflakes
 
 
-def read(what: str, reply: object, kind: type[_Any], otherwise: type[ChatError] = ChatUnavailableError) -> _Any:
+def parse_reply(what: str, reply: object, kind: type[_Any], otherwise: type[ChatError] = ChatUnavailableError) -> _Any:
     """Read a reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
     try:
         if get_origin(kind) is None and issubclass(kind, msgspec.Struct):
-            return fitted(reply, kind)
+            return parse_leniently(reply, kind)
         return msgspec.convert(reply, kind)
     except msgspec.ValidationError as error:
         raise otherwise(f"could not {what}: the reply is not what Discord documents: {error}") from error
@@ -183,7 +183,7 @@ class RawUser(Struct, frozen=True):
     @property
     def handles(self) -> tuple[str, ...]:
         """What the account is called, on every server."""
-        return tuple(whole(name) for name in (self.global_name, self.username) if name)
+        return tuple(replace_surrogates(name) for name in (self.global_name, self.username) if name)
 
 
 class RawMember(Struct, frozen=True):
@@ -198,10 +198,10 @@ class RawMember(Struct, frozen=True):
     @property
     def role_ids(self) -> tuple[RoleId, ...] | None:
         """The roles that the member holds; None where the payload does not say."""
-        return None if self.roles is None else role_ids_of(self.roles)
+        return None if self.roles is None else read_role_ids(self.roles)
 
 
-class RawMentioned(Struct, frozen=True):
+class RawMention(Struct, frozen=True):
     """An account that a message mentions; REST leaves out `member`."""
 
     id: UserField
@@ -236,7 +236,7 @@ class RawApplication(Struct, frozen=True):
     flags: int = 0
 
 
-class RawPlace(Struct, frozen=True):
+class RawChannelStub(Struct, frozen=True):
     """A channel or thread, by its id."""
 
     id: ChannelField
@@ -244,20 +244,20 @@ class RawPlace(Struct, frozen=True):
     owner_id: UserField | None = None
 
 
-class RawOwned(Struct, frozen=True):
+class RawThreadOwner(Struct, frozen=True):
     """A thread, by who opened it."""
 
     owner_id: UserField | None = None
 
 
-class RawSent(Struct, frozen=True):
+class RawMessageStub(Struct, frozen=True):
     """A message, by its id."""
 
     id: MessageField
     type: int | None = None
 
 
-class _Referenced(Struct, frozen=True):
+class _RawReferencedMessage(Struct, frozen=True):
     """The author of the message that a message replies to."""
 
     author: RawUser | None = None
@@ -287,12 +287,12 @@ class RawMessage(RawContent, frozen=True, kw_only=True):
     timestamp: datetime | None = None
     edited_timestamp: datetime | None = None
     message_reference: RawReference | None = None
-    referenced_message: _Referenced | None = None
+    referenced_message: _RawReferencedMessage | None = None
     mentions: list[Any] | None = None
     mention_roles: list[Any] | None = None
     message_snapshots: list[Any] | None = None
     """Of a forward: what was forwarded."""
-    thread: RawPlace | None = None
+    thread: RawChannelStub | None = None
 
     @property
     def is_written(self) -> bool:
@@ -311,7 +311,7 @@ class RawMessage(RawContent, frozen=True, kw_only=True):
         return None if reference and reference.type == _FORWARD else reference
 
 
-class _Role(Struct, frozen=True):
+class _RawRoleStub(Struct, frozen=True):
     id: RoleId
 
 
@@ -327,7 +327,7 @@ class RawSticker(Struct, frozen=True):
     name: str
 
 
-class RawField(Struct, frozen=True):
+class RawEmbedField(Struct, frozen=True):
     """A field of an embed."""
 
     name: str | None = None
@@ -344,24 +344,24 @@ class RawEmbed(Struct, frozen=True):
     fields: list[Any] | None = None
 
 
-class _Words(Struct, frozen=True):
+class _RawPollText(Struct, frozen=True):
     text: str | None = None
 
 
-class RawOption(Struct, frozen=True):
+class RawPollOption(Struct, frozen=True):
     """An option of a poll."""
 
-    poll_media: _Words
+    poll_media: _RawPollText
 
 
 class RawPoll(Struct, frozen=True):
     """A poll beside a message."""
 
-    question: _Words
+    question: _RawPollText
     answers: list[Any] | None = None
 
 
-class RawThreads(Struct, frozen=True):
+class RawThreadPage(Struct, frozen=True):
     """A page of threads, the one that was archived last coming first."""
 
     threads: list[Any]
@@ -388,7 +388,7 @@ class RawGateway(Struct, frozen=True):
     session_start_limit: RawStartLimit | None = None
 
 
-class _Emoji(Struct, frozen=True):
+class _RawEmoji(Struct, frozen=True):
     id: Any = None
     """Of a server's own emoji, which may be called anything."""
     name: str | None = None
@@ -400,13 +400,13 @@ class RawReaction(Struct, frozen=True):
     channel_id: ChannelField
     message_id: MessageField
     user_id: UserField
-    emoji: _Emoji
+    emoji: _RawEmoji
     guild_id: GuildField | None = None
     member: Any = None
     """Read only where the emoji says something to us: most reactions do not."""
 
 
-class RawDeleted(Struct, frozen=True):
+class RawDeletion(Struct, frozen=True):
     """One deleted message, or several of a channel."""
 
     channel_id: ChannelField
@@ -431,10 +431,10 @@ class RawGuild(Struct, frozen=True):
     threads: list[Any] | None = None
 
 
-def role_ids_of(roles: Sequence[Any]) -> tuple[RoleId, ...]:
+def read_role_ids(roles: Sequence[Any]) -> tuple[RoleId, ...]:
     """Ids of roles, which some servers send as whole roles."""
     ids = tuple(role for role in roles if isinstance(role, str))
-    return (*map(RoleId, ids), *(role.id for role in readable(roles, _Role)))
+    return (*map(RoleId, ids), *(role.id for role in parse_items(roles, _RawRoleStub)))
 
 
 _SUPPRESS_EMBEDS = 1 << 2  # message flag: no link previews
@@ -442,7 +442,7 @@ _ROW, _BUTTON, _GREY = 1, 2, 2  # component types and a button's style
 _BUTTONS_A_ROW = 5
 
 
-def _shown(button: Button) -> dict[str, Any]:
+def _build_button(button: Button) -> dict[str, Any]:
     shown: dict[str, Any] = {"type": _BUTTON, "style": _GREY, "custom_id": button.custom_id}
     if button.label:
         shown["label"] = button.label
@@ -451,12 +451,12 @@ def _shown(button: Button) -> dict[str, Any]:
     return shown
 
 
-def content(text: str, buttons: Sequence[Button], mention_role: RoleId | None) -> dict[str, Any]:
+def build_message_body(text: str, buttons: Sequence[Button], mention_role: RoleId | None) -> dict[str, Any]:
     """Build the body of create and edit. Without `allowed_mentions`, Discord pings everyone whom the text mentions."""
     allowed: dict[str, Any] = {"parse": []}
     if mention_role:
         allowed["roles"] = [mention_role]
-    shown = [_shown(button) for button in buttons]
+    shown = [_build_button(button) for button in buttons]
     starts = range(0, len(shown), _BUTTONS_A_ROW)
     rows = [{"type": _ROW, "components": shown[at : at + _BUTTONS_A_ROW]} for at in starts]
     return {"content": text, "flags": _SUPPRESS_EMBEDS, "allowed_mentions": allowed, "components": rows}

@@ -14,7 +14,7 @@ _SKEW: Final = 600.0  # seconds that our clock may be wrong by, before the two h
 _LONGEST: Final = 86_400.0  # seconds; Discord has no longer limits
 
 
-class Buckets(RESTBucketManager):
+class RateLimitBuckets(RESTBucketManager):
     """hikari's rate limits, for headers in seconds or milliseconds; headers that make no sense limit nothing."""
 
     def update_rate_limits(  # noqa: PLR0917 as hikari has it
@@ -29,14 +29,14 @@ class Buckets(RESTBucketManager):
     ) -> None:
         """Learn from a reply's headers."""
         now = time.time()
-        reset_at, reset_after = in_seconds(reset_at, reset_after, now=now)
+        reset_at, reset_after = convert_to_seconds(reset_at, reset_after, now=now)
         if reset_after >= 0 and max(reset_at - now, reset_after) <= _LONGEST:
             super().update_rate_limits(
                 compiled_route, authentication, bucket_header, remaining_header, limit_header, reset_at, reset_after
             )
 
 
-def in_seconds(reset_at: float, reset_after: float, *, now: float) -> tuple[float, float]:
+def convert_to_seconds(reset_at: float, reset_after: float, *, now: float) -> tuple[float, float]:
     """Convert the headers `X-RateLimit-Reset` (since 1970) and `X-RateLimit-Reset-After` from either unit."""
     if reset_at > _NO_SECONDS:
         reset_at /= 1000

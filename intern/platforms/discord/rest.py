@@ -25,17 +25,17 @@ from hikari.internal import data_binding, routes
 
 from intern.chat.platform import PAGE, Capabilities, Requested
 from intern.core import errors
-from intern.core.flow import ChannelSeen
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
+from intern.core.flow import ChannelSnapshot
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, parse_position
 from intern.core.log import get_logger
-from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
+from intern.core.messages import Button, Channel, ChatMessage, Page, RoleLookupBudget
 from intern.models.clients import find_proxy
-from intern.models.limits import Turns
+from intern.models.limits import FairCallQueue
 from intern.platforms.discord import payloads
-from intern.platforms.discord.events import Cache, message_of
+from intern.platforms.discord.events import GatewayCache, build_message
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.rate_limits import Buckets
-from intern.platforms.discord.servers import servers_of
+from intern.platforms.discord.rate_limits import RateLimitBuckets
+from intern.platforms.discord.servers import create_server_registry
 
 _log = get_logger(__name__)
 _Kind = TypeVar("_Kind")
@@ -59,18 +59,18 @@ LOGIN_REFUSED = (
 NO_API = "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
 
 
-def to(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:
+def compile_route(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:
     """Put ids into a route. Raises ChatNotFoundError for what is none."""
-    return route.compile(**payloads.ids(**snowflakes))
+    return route.compile(**payloads.check_ids(**snowflakes))
 
 
 @cache
-def tls() -> ssl.SSLContext:
+def load_certificates() -> ssl.SSLContext:
     """Load the certificates once; hikari would for REST and again for each shard: 43 ms of CPU and .8 MB each."""
     return ssl.create_default_context()
 
 
-def proxy_to(url: str) -> ProxySettings:
+def find_proxy_settings(url: str) -> ProxySettings:
     """Return the proxy that the environment names for an address of Discord. Raises ConfigError."""
     proxy = find_proxy(f"http{url.removeprefix('ws')}" if url.startswith("ws") else url)
     if proxy is None:
@@ -91,25 +91,27 @@ class HikariRest:
     will), else ChatUnavailableError (ChatUnauthorizedError until the token is replaced).
     """
 
-    def __init__(self, options: DiscordOptions, cache: Cache | None = None, *, max_retries: int = 3) -> None:
+    def __init__(self, options: DiscordOptions, cache: GatewayCache | None = None, *, max_retries: int = 3) -> None:
         self.capabilities = Capabilities()
-        self.servers = servers_of(options)
+        self.servers = create_server_registry(options)
         """The servers that are served. The gateway corrects the bot's id."""
-        self._cache = cache or Cache()
+        self._cache = cache or GatewayCache()
         self._token = options.token
         self._app = RESTApp(
             url=options.rest_url.rstrip("/"),
             max_retries=max_retries,
-            http_settings=HTTPSettings(ssl=tls(), force_close_transports=False),  # else it connects anew for each call
-            loads=payloads.decoded,
-            proxy_settings=proxy_to(options.rest_url),
+            http_settings=HTTPSettings(
+                ssl=load_certificates(), force_close_transports=False
+            ),  # else it connects anew for each call
+            loads=payloads.decode_json,
+            proxy_settings=find_proxy_settings(options.rest_url),
         )
-        self._app._bucket_manager = Buckets(max_rate_limit=_LONGEST_LIMIT)  # noqa: SLF001 there is no other way in
+        self._app._bucket_manager = RateLimitBuckets(max_rate_limit=_LONGEST_LIMIT)  # noqa: SLF001 there is no other way in
         self._client: RESTClientImpl | None = None
         self._calls: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[Any]] = set()
         self._unsent: set[asyncio.Task[Any]] = set()
-        self._turns: Turns | None = None
+        self._turns: FairCallQueue | None = None
         self.counted: Requested = lambda _: None
         """Hears of each call that ended, once: None where it went well, else what it came to; it must not raise.
 
@@ -122,8 +124,8 @@ class HikariRest:
 
         Reading takes at most 80% of it. Before the first call there is no bound but Discord's own answers.
         """
-        self._turns = self._turns or Turns(10_000, _A_SECOND, 1.0)
-        self._turns.share(max(part, 1 / _A_SECOND))  # without a shard, it still asks where the gateway is
+        self._turns = self._turns or FairCallQueue(10_000, _A_SECOND, 1.0)
+        self._turns.set_share(max(part, 1 / _A_SECOND))  # without a shard, it still asks where the gateway is
 
     async def __aenter__(self) -> Self:
         await self._app.start()
@@ -151,7 +153,7 @@ class HikariRest:
 
     async def channel(self, channel_id: ChannelId) -> Channel:
         """Return a channel or thread, as the gateway told it, else asked for and remembered."""
-        return self._cache.channel(channel_id) or await self._remembered(await self._channel(channel_id))
+        return self._cache.channel(channel_id) or await self._remember_channel(await self._fetch_channel(channel_id))
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """Read a message; None where it is deleted, may not be read, or is one of Discord's own."""
@@ -165,7 +167,9 @@ class HikariRest:
         """Read a message; None only where Discord says that the channel has none of that id."""
         what = f"read message {message_id} in channel {channel_id}"
         try:
-            raw = await self.ask(what, to(routes.GET_CHANNEL_MESSAGE, channel=channel_id, message=message_id))
+            raw = await self.send_request(
+                what, compile_route(routes.GET_CHANNEL_MESSAGE, channel=channel_id, message=message_id)
+            )
         except errors.ChatNotFoundError as error:
             cause = error.__cause__
             if isinstance(cause, hikari.HTTPResponseError) and cause.code == _UNKNOWN_MESSAGE:
@@ -178,7 +182,12 @@ class HikariRest:
         return messages[0]
 
     async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+        self,
+        channel_id: ChannelId,
+        message_id: MessageId | None,
+        limit: int,
+        *,
+        lookups: RoleLookupBudget | None = None,
     ) -> Sequence[ChatMessage]:
         """Read the newest messages older than `message_id`, or of all; oldest first. One request, so at most 100.
 
@@ -194,27 +203,29 @@ class HikariRest:
     async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
         """As `after`, with how far it reaches, which Discord's own messages count for, too."""
         raw = await self._raw_page(channel_id, "after", after, limit)
-        numbers = [int(sent.id) for sent in payloads.readable(raw, payloads.RawSent)]
+        numbers = [int(sent.id) for sent in payloads.parse_items(raw, payloads.RawMessageStub)]
         return Page(
             messages=tuple(await self._messages(channel_id, raw)),
             read_to=MessageId(str(max(numbers))) if numbers else after,
             more=len(raw) >= max(1, min(limit, PAGE)),
         )
 
-    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
+    async def list_archived_threads(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSnapshot]:
         """List the channel's public archived threads that hold, or may hold, a message newer than `after`."""
         if self._cache.holds_threads(channel_id) is False:
             return ()
         # Writing wakes a thread up, so one that was archived before `after` was written holds nothing newer.
-        horizon = position_of(payloads.ids(message=after)["message"]).time
-        seen: dict[ChannelId, ChannelSeen] = {}
+        horizon = parse_position(payloads.check_ids(message=after)["message"]).time
+        seen: dict[ChannelId, ChannelSnapshot] = {}
         before: datetime | None = None
         for _ in range(_THREAD_PAGES):
-            page = await self._archived(channel_id, before)
-            threads = list(payloads.readable(page.threads, payloads.RawChannel))
+            page = await self._fetch_archived_page(channel_id, before)
+            threads = list(payloads.parse_items(page.threads, payloads.RawChannel))
             for raw in threads:
-                if raw.newest is None or position_of(raw.newest) > position_of(after):
-                    seen[raw.id] = ChannelSeen(channel=await self._remembered(raw), last_message_id=raw.newest)
+                if raw.newest is None or parse_position(raw.newest) > parse_position(after):
+                    seen[raw.id] = ChannelSnapshot(
+                        channel=await self._remember_channel(raw), last_message_id=raw.newest
+                    )
             moments = [raw.archived_at for raw in threads if raw.archived_at]
             # Where nothing says whether there is more, the next page does.
             if page.has_more is False or not page.threads or (moments and min(moments) < horizon):
@@ -229,13 +240,15 @@ class HikariRest:
 
     async def gateway(self) -> payloads.RawGateway:
         """Where the gateway is, and how many sessions may still be begun there."""
-        return await self.get("ask for the gateway's address", routes.GET_GATEWAY_BOT.compile(), payloads.RawGateway)
+        return await self.send_and_parse(
+            "ask for the gateway's address", routes.GET_GATEWAY_BOT.compile(), payloads.RawGateway
+        )
 
     async def own_id(self) -> UserId:
         """Return the bot's own id: Discord is asked where neither its token nor the gateway told it."""
         if not self.servers.bot_id:
-            found = await self.get("ask who the bot is", routes.GET_MY_USER.compile(), payloads.RawUser)
-            self.servers.met(self.servers.bot_id or found.id)
+            found = await self.send_and_parse("ask who the bot is", routes.GET_MY_USER.compile(), payloads.RawUser)
+            self.servers.set_bot_id(self.servers.bot_id or found.id)
         return self.servers.bot_id
 
     # What Outlet of chat/outbox.py asks for
@@ -245,9 +258,11 @@ class HikariRest:
         what = f"start a thread at message {message_id} in channel {channel_id}"
         body = {"name": name, "auto_archive_duration": _ONE_DAY}
         try:
-            await self.ask(what, to(routes.POST_MESSAGE_THREADS, channel=channel_id, message=message_id), body=body)
+            await self.send_request(
+                what, compile_route(routes.POST_MESSAGE_THREADS, channel=channel_id, message=message_id), body=body
+            )
         except errors.ChatRefusedError as refusal:
-            if not await self._is_there(refusal, ChannelId(message_id)):
+            if not await self._thread_exists(refusal, ChannelId(message_id)):
                 raise
         # A thread that hangs on a message has the message's id (Discord's reference, "Start Thread from Message").
         return ChannelId(message_id)
@@ -255,17 +270,21 @@ class HikariRest:
     async def remove_thread(self, thread_id: ChannelId) -> None:
         """Remove a thread that we opened, unless there is a message in it; without Manage Threads, archive it."""
         place, what = {"channel": thread_id}, f"look up channel {thread_id}"
-        thread = await self.get(what, to(routes.GET_CHANNEL, **place), payloads.RawOwned)
+        thread = await self.send_and_parse(what, compile_route(routes.GET_CHANNEL, **place), payloads.RawThreadOwner)
         if thread.owner_id != await self.own_id():
             return
         page = await self._raw_page(thread_id, "after", MessageId(thread_id), PAGE)
-        notices = [sent for sent in payloads.readable(page, payloads.RawSent) if sent.type == payloads.THREAD_STARTER]
+        notices = [
+            sent for sent in payloads.parse_items(page, payloads.RawMessageStub) if sent.type == payloads.THREAD_STARTER
+        ]
         if len(notices) < len(page):
             return
         try:
-            await self.ask(f"remove thread {thread_id}", to(routes.DELETE_CHANNEL, **place))
+            await self.send_request(f"remove thread {thread_id}", compile_route(routes.DELETE_CHANNEL, **place))
         except errors.ChatRefusedError:
-            await self.ask(f"archive thread {thread_id}", to(routes.PATCH_CHANNEL, **place), body={"archived": True})
+            await self.send_request(
+                f"archive thread {thread_id}", compile_route(routes.PATCH_CHANNEL, **place), body={"archived": True}
+            )
 
     async def send(
         self,
@@ -282,24 +301,28 @@ class HikariRest:
         where the message may be there unconfirmed.
         """
         what = f"send a message to channel {channel_id}"
-        body = payloads.content(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
-        unsure, route = errors.ChatUnknownOutcomeError, to(routes.POST_CHANNEL_MESSAGES, channel=channel_id)
-        sent = await self.ask(what, route, body=body, otherwise=unsure)
-        return payloads.read(what, sent, payloads.RawSent, otherwise=unsure).id
+        body = payloads.build_message_body(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
+        unsure, route = errors.ChatUnknownOutcomeError, compile_route(routes.POST_CHANNEL_MESSAGES, channel=channel_id)
+        sent = await self.send_request(what, route, body=body, otherwise=unsure)
+        return payloads.parse_reply(what, sent, payloads.RawMessageStub, otherwise=unsure).id
 
     async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
         """Replace a message of ours by a text that previews no links and pings no one, without buttons."""
-        what, body = f"edit message {message_id} in channel {channel_id}", payloads.content(text, (), None)
-        await self.ask(what, to(routes.PATCH_CHANNEL_MESSAGE, channel=channel_id, message=message_id), body=body)
+        what, body = f"edit message {message_id} in channel {channel_id}", payloads.build_message_body(text, (), None)
+        await self.send_request(
+            what, compile_route(routes.PATCH_CHANNEL_MESSAGE, channel=channel_id, message=message_id), body=body
+        )
 
     async def typing(self, channel_id: ChannelId) -> None:
         """Show that we are typing, for ten seconds or until we write, unless calls wait for Discord's limit."""
         if self._turns is None or not self._turns.is_crowded:
-            await self.ask(f"type in channel {channel_id}", to(routes.POST_CHANNEL_TYPING, channel=channel_id))
+            await self.send_request(
+                f"type in channel {channel_id}", compile_route(routes.POST_CHANNEL_TYPING, channel=channel_id)
+            )
 
     # How it is done
 
-    async def _is_there(self, refusal: errors.ChatRefusedError, thread: ChannelId) -> bool:
+    async def _thread_exists(self, refusal: errors.ChatRefusedError, thread: ChannelId) -> bool:
         """Whether a thread is refused because there is one. Other servers than Discord's may not say so."""
         cause = refusal.__cause__
         if not isinstance(cause, hikari.BadRequestError):
@@ -307,44 +330,53 @@ class HikariRest:
         if cause.code == _THREAD_EXISTS:
             return True
         try:
-            return (await self._channel(thread)).is_thread
+            return (await self._fetch_channel(thread)).is_thread
         except errors.ChatRefusedError:
             return False
 
     async def _raw_page(self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int) -> list[Any]:
         query = {"limit": str(max(1, min(limit, PAGE)))}
         if message_id is not None:
-            query[side] = payloads.ids(message=message_id)["message"]
+            query[side] = payloads.check_ids(message=message_id)["message"]
         what = f"read messages of channel {channel_id}"
-        return await self.get(what, to(routes.GET_CHANNEL_MESSAGES, channel=channel_id), list[Any], query=query)
-
-    async def _archived(self, channel_id: ChannelId, before: datetime | None) -> payloads.RawThreads:
-        query = {"limit": str(PAGE)} | ({"before": before.isoformat()} if before else {})
-        what = f"list archived threads of channel {channel_id}"
-        return await self.get(
-            what, to(routes.GET_PUBLIC_ARCHIVED_THREADS, channel=channel_id), payloads.RawThreads, query=query
+        return await self.send_and_parse(
+            what, compile_route(routes.GET_CHANNEL_MESSAGES, channel=channel_id), list[Any], query=query
         )
 
-    async def _messages(self, place: ChannelId, page: list[Any], lookups: Lookups | None = None) -> list[ChatMessage]:
+    async def _fetch_archived_page(self, channel_id: ChannelId, before: datetime | None) -> payloads.RawThreadPage:
+        query = {"limit": str(PAGE)} | ({"before": before.isoformat()} if before else {})
+        what = f"list archived threads of channel {channel_id}"
+        return await self.send_and_parse(
+            what,
+            compile_route(routes.GET_PUBLIC_ARCHIVED_THREADS, channel=channel_id),
+            payloads.RawThreadPage,
+            query=query,
+        )
+
+    async def _messages(
+        self, place: ChannelId, page: list[Any], lookups: RoleLookupBudget | None = None
+    ) -> list[ChatMessage]:
         """Read a page, oldest first, and add what REST leaves out: the server, and who is of the team."""
         guild_id = (await self.channel(place)).guild_id
         await self.own_id()
-        team = self.servers.of(guild_id)
+        team = self.servers.team_for(guild_id)
         messages: list[ChatMessage] = []
         for item in page:
             try:
-                raw = msgspec.structs.replace(payloads.fitted(item, payloads.RawMessage), guild_id=guild_id)
-                message = message_of(raw, team, await self._roles(raw, lookups), self._cache)
+                raw = msgspec.structs.replace(payloads.parse_leniently(item, payloads.RawMessage), guild_id=guild_id)
+                message = build_message(raw, team, await self._author_roles(raw, lookups), self._cache)
             except msgspec.ValidationError as error:
                 _log.warning("discord_message_unreadable", channel_id=place, problem=str(error))
                 continue
             if message:
                 messages.append(message)
-        return sorted(messages, key=lambda message: position_of(message.id))
+        return sorted(messages, key=lambda message: parse_position(message.id))
 
-    async def _roles(self, raw: payloads.RawMessage, lookups: Lookups | None = None) -> Collection[RoleId]:
+    async def _author_roles(
+        self, raw: payloads.RawMessage, lookups: RoleLookupBudget | None = None
+    ) -> Collection[RoleId]:
         """Return the author's roles, looked up only where they decide something, and anew in each session."""
-        author, team = raw.author.id, self.servers.of(raw.guild_id)
+        author, team = raw.author.id, self.servers.team_for(raw.guild_id)
         if raw.guild_id is None or raw.is_bots or not raw.is_written or not team.role_ids:
             return ()
         if author in team.member_ids or author == team.bot_id:
@@ -353,41 +385,43 @@ class HikariRest:
         if known is None:
             if lookups is not None and not lookups.take():
                 return ()
-            known = tuple(await self._member_roles(raw.guild_id, author))
+            known = tuple(await self._fetch_member_roles(raw.guild_id, author))
             self._cache.note_roles(raw.guild_id, author, known)
         return known
 
-    async def _member_roles(self, guild_id: GuildId, user_id: UserId) -> Collection[RoleId]:
+    async def _fetch_member_roles(self, guild_id: GuildId, user_id: UserId) -> Collection[RoleId]:
         what = f"look up member {user_id} of server {guild_id}"
         try:
-            member = await self.get(what, to(routes.GET_GUILD_MEMBER, guild=guild_id, user=user_id), payloads.RawMember)
+            member = await self.send_and_parse(
+                what, compile_route(routes.GET_GUILD_MEMBER, guild=guild_id, user=user_id), payloads.RawMember
+            )
         except errors.ChatNotFoundError:
             return ()  # they have left, and their roles with them
         return member.role_ids or ()
 
-    async def _channel(self, channel_id: ChannelId) -> payloads.RawChannel:
-        return await self.get(
-            f"look up channel {channel_id}", to(routes.GET_CHANNEL, channel=channel_id), payloads.RawChannel
+    async def _fetch_channel(self, channel_id: ChannelId) -> payloads.RawChannel:
+        return await self.send_and_parse(
+            f"look up channel {channel_id}", compile_route(routes.GET_CHANNEL, channel=channel_id), payloads.RawChannel
         )
 
-    async def _remembered(self, raw: payloads.RawChannel) -> Channel:
+    async def _remember_channel(self, raw: payloads.RawChannel) -> Channel:
         """Remember a channel, or a thread with its parent, which may have to be asked for."""
-        self._cache.keep(raw)
-        known = self._cache.told(raw)
+        self._cache.add_channel(raw)
+        known = self._cache.resolve_channel(raw)
         if known is None and raw.parent_id:
-            self._cache.keep(await self._channel(raw.parent_id))
-            known = self._cache.told(raw)
+            self._cache.add_channel(await self._fetch_channel(raw.parent_id))
+            known = self._cache.resolve_channel(raw)
         if known is None:
             raise errors.ChatNotFoundError(f"thread {raw.id} has no channel that it hangs in")
         return known
 
-    async def get(
+    async def send_and_parse(
         self, what: str, route: routes.CompiledRoute, kind: type[_Kind], *, query: Mapping[str, str] | None = None
     ) -> _Kind:
         """Return what `ask` does, as `kind`."""
-        return payloads.read(what, await self.ask(what, route, query=query), kind)
+        return payloads.parse_reply(what, await self.send_request(what, route, query=query), kind)
 
-    async def ask(
+    async def send_request(
         self,
         what: str,
         route: routes.CompiledRoute,
@@ -409,10 +443,10 @@ class HikariRest:
             query=cast("data_binding.StringMapBuilder | None", query),
             json=cast("data_binding.JSONObjectBuilder | None", body),
         )
-        call = asyncio.create_task(self._in_turn(route, request), name=f"discord: {what}")
+        call = asyncio.create_task(self._run_in_turn(route, request), name=f"discord: {what}")
         self._calls.add(call)
         self._unsent.add(call)
-        for ended in (self._calls.discard, self._unsent.discard, self._count):
+        for ended in (self._calls.discard, self._unsent.discard, self._report_call):
             call.add_done_callback(ended)
         if route.method == "GET":
             self._reads.add(call)
@@ -425,63 +459,65 @@ class HikariRest:
                 # hikari's rate limits were closed under it, or we closed it: the waiter itself was not cancelled.
                 raise otherwise(f"could not {what}: the connection was closed meanwhile") from None
             if call in self._unsent:
-                call.remove_done_callback(self._count)
+                call.remove_done_callback(self._report_call)
                 call.cancel()
             else:
-                call.add_done_callback(partial(_log_late, what))
+                call.add_done_callback(partial(_log_unwatched_call, what))
             raise
         except (hikari.HikariError, aiohttp.ClientError, TimeoutError, ValueError, RuntimeError) as error:
-            raise _failure(what, error, otherwise) from error
+            raise _build_error(what, error, otherwise) from error
 
-    async def _in_turn(self, route: routes.CompiledRoute, request: Callable[[], Awaitable[object]]) -> object:
+    async def _run_in_turn(self, route: routes.CompiledRoute, request: Callable[[], Awaitable[object]]) -> object:
         async with AsyncExitStack() as stack:
             if self._turns is not None and not route.route.path_template.startswith(_EXEMPT):
                 # Nothing is heard of a shard until the gateway's address is known: that waits for one call at most.
                 is_first = route.route is routes.GET_GATEWAY_BOT
                 party, background = ("gateway", False) if is_first else ("", route.method == "GET")
-                await stack.enter_async_context(self._turns.place(party, background=background))
+                await stack.enter_async_context(self._turns.hold_place(party, background=background))
             self._unsent.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
             return await request()
 
-    def _count(self, call: asyncio.Task[Any]) -> None:
+    def _report_call(self, call: asyncio.Task[Any]) -> None:
         error = None if call.cancelled() else call.exception()
         if call.cancelled():
             self.counted(errors.ChatUnknownOutcomeError)
         elif error is None:
             self.counted(None)
         elif isinstance(error, Exception):
-            self.counted(type(_failure("count it", error, errors.ChatUnknownOutcomeError)))
+            self.counted(type(_build_error("count it", error, errors.ChatUnknownOutcomeError)))
 
 
-def _failure(what: str, error: Exception, otherwise: type[errors.ChatError]) -> errors.ChatError:
+def _build_error(what: str, error: Exception, otherwise: type[errors.ChatError]) -> errors.ChatError:
     """Return the error of a failed call: where we are refused, or are to wait, nothing was done."""
     if isinstance(error, hikari.RateLimitTooLongError):
         return errors.ChatUnavailableError(f"could not {what}: rate limited for {error.retry_after:.0f} s")
     if not isinstance(error, hikari.HTTPResponseError):
         return otherwise(f"could not {what}: {type(error).__name__}: {error}")
-    return _refusal(what, error) or otherwise(_said(what, error))
+    return _build_refusal(what, error) or otherwise(_describe_response(what, error))
 
 
-def _refusal(what: str, error: hikari.HTTPResponseError) -> errors.ChatError | None:
+def _build_refusal(what: str, error: hikari.HTTPResponseError) -> errors.ChatError | None:
     """Return the error of a call that Discord did not do; None where that is unknown."""
     if error.status == _UNAUTHORIZED:
-        return errors.ChatUnauthorizedError(f"{_said(what, error)}. If it says so to all calls: {LOGIN_REFUSED}")
+        return errors.ChatUnauthorizedError(
+            f"{_describe_response(what, error)}. If it says so to all calls: {LOGIN_REFUSED}"
+        )
     if error.status == _TOO_MANY_REQUESTS:
-        return errors.ChatUnavailableError(_said(what, error))
+        return errors.ChatUnavailableError(_describe_response(what, error))
     if isinstance(error, hikari.NotFoundError):
-        return errors.ChatNotFoundError(_said(what, error))
+        return errors.ChatNotFoundError(_describe_response(what, error))
     if isinstance(error, hikari.ClientHTTPResponseError) and error.status != _TIMED_OUT:
         passes = error.code in _PASSING
-        return (errors.ChatUnavailableError if passes else errors.ChatRefusedError)(_said(what, error))
+        return (errors.ChatUnavailableError if passes else errors.ChatRefusedError)(_describe_response(what, error))
     return None
 
 
-def _said(what: str, error: hikari.HTTPResponseError) -> str:
+def _describe_response(what: str, error: hikari.HTTPResponseError) -> str:
     fields = str(getattr(error, "errors", None) or "")[:300]  # what is wrong with each field of a request
     return f"could not {what}: Discord says {int(error.status)} {error.message} (code {error.code}) {fields}".rstrip()
 
 
-def _log_late(what: str, call: asyncio.Task[Any]) -> None:
+def _log_unwatched_call(what: str, call: asyncio.Task[Any]) -> None:
     """Log the end of a call whose caller gave up, as for each answer that is ready while its channel shows typing."""
     failed = "cancelled" if call.cancelled() else type(call.exception()).__name__ if call.exception() else None
     _log.log(logging.INFO if failed else logging.DEBUG, "discord_call_ended_unwatched", call=what, failed=failed)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from intern.core.errors import ConfigError
 from intern.core.flow import GuildJoined
 from intern.core.ids import GuildId, RoleId, UserId
-from intern.core.text.masking import whole
+from intern.core.text.masking import replace_surrogates
 from intern.platforms.discord.events import Team
 from intern.platforms.discord.options import NO_ACCOUNT, DiscordOptions
 from intern.platforms.discord.payloads import RawGuild
@@ -23,7 +23,7 @@ _NOT_A_BOTS: Final = (
 )
 
 
-class Servers:
+class ServerRegistry:
     """The servers of one bot account, each with its team. They may be added, changed and dropped at any time."""
 
     def __init__(self, bot_id: UserId, options: DiscordOptions) -> None:
@@ -43,7 +43,7 @@ class Servers:
     def __contains__(self, guild_id: object) -> bool:
         return guild_id in self._teams
 
-    def of(self, guild_id: GuildId | None) -> Team:
+    def team_for(self, guild_id: GuildId | None) -> Team:
         """Return who is who on a server, or in private messages."""
         return self.elsewhere if guild_id is None else self._teams.get(guild_id, self.elsewhere)
 
@@ -60,11 +60,11 @@ class Servers:
         """Serve a server no more."""
         self._teams.pop(guild_id, None)
 
-    def without(self, there: Collection[GuildId]) -> list[GuildId]:
+    def find_missing(self, there: Collection[GuildId]) -> list[GuildId]:
         """Return the servers that are served, but for these."""
         return [guild_id for guild_id in self._teams if guild_id not in there]
 
-    def met(self, bot_id: UserId) -> None:
+    def set_bot_id(self, bot_id: UserId) -> None:
         """Learn the bot's own id."""
         self.elsewhere = replace(self.elsewhere, bot_id=bot_id)
         self._teams = {guild_id: replace(team, bot_id=bot_id) for guild_id, team in self._teams.items()}
@@ -76,17 +76,17 @@ class Servers:
             self._teams[guild_id] = replace(team, bot_roles=roles)
 
 
-def joined_of(told: RawGuild) -> GuildJoined:
+def read_guild_joined(told: RawGuild) -> GuildJoined:
     """Read the greeting's place, name and language from a GUILD_CREATE."""
     return GuildJoined(
         guild_id=told.id,
-        name=whole(told.name or ""),
+        name=replace_surrogates(told.name or ""),
         greets_in=told.system_channel_id,
         locale=told.preferred_locale or "",
     )
 
 
-def servers_of(options: DiscordOptions) -> Servers:
+def create_server_registry(options: DiscordOptions) -> ServerRegistry:
     """Return the servers of the options; the bot's id is read from its token where that holds it.
 
     Raises ConfigError for a text that is no token.
@@ -102,4 +102,4 @@ def servers_of(options: DiscordOptions) -> Servers:
         if options.site == _DISCORD:
             raise ConfigError(_NOT_A_BOTS) from None  # its message may hold a part of the token
         bot_id = UserId("")  # other servers write tokens in their own way, and say whose it is when they are asked
-    return Servers(bot_id, options)
+    return ServerRegistry(bot_id, options)

@@ -32,18 +32,18 @@ class SessionStarts:
         self._earlier = 0
         self._earlier_count_until = 0.0
 
-    def told(self, *, total: int, remaining: int, reset_after: float, now: float) -> None:
+    def set_start_limit(self, *, total: int, remaining: int, reset_after: float, now: float) -> None:
         """Discord's own count, which knows of sessions that were begun before this process, or by others."""
         self._forget(now)
         self._most = int(_OURS * total)
         self._earlier = max(0, total - remaining - len(self._begun))
         self._earlier_count_until = now + reset_after
 
-    def moved(self, shard: int) -> None:
+    def reset_shard(self, shard: int) -> None:
         """Note that the shard was elsewhere meanwhile: its next session is a first one."""
         self._begun = deque((at, _NOBODY if whose == shard else whose) for at, whose in self._begun)
 
-    def begun(self, now: float, shard: int = 0) -> None:
+    def add_start(self, now: float, shard: int = 0) -> None:
         """Count a session that begins."""
         self._begun.append((now, shard))
 
@@ -91,7 +91,7 @@ class _UnusedError(Exception):
     """The turn ended without IDENTIFY, and so leaves no pause behind it."""
 
 
-class Turns:
+class IdentifyTurns:
     """Turns to IDENTIFY: one at a time in each bucket, `between` seconds apart."""
 
     def __init__(self, across: Turn, between: float) -> None:
@@ -100,13 +100,13 @@ class Turns:
         self._holders: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def of(self, bucket: int) -> AsyncGenerator[None]:
+    async def take_turn(self, bucket: int) -> AsyncGenerator[None]:
         """Wait for a turn of this bucket. It ends `between` seconds after the block, or at once where that fails."""
         entered, over, is_used = asyncio.Event(), asyncio.get_running_loop().create_future(), False
         holder = asyncio.create_task(self._hold(bucket, entered, over), name=f"discord: identify turn {bucket}")
         self._holders.add(holder)
         holder.add_done_callback(self._holders.discard)
-        holder.add_done_callback(retrieved)
+        holder.add_done_callback(retrieve_exception)
         waiter = asyncio.create_task(entered.wait(), name="discord: wait for a turn")
         try:
             await asyncio.wait({holder, waiter}, return_when=asyncio.FIRST_COMPLETED)
@@ -135,7 +135,7 @@ class Turns:
             await asyncio.sleep(self._between)
 
 
-def retrieved(task: asyncio.Task[Any]) -> None:
+def retrieve_exception(task: asyncio.Task[Any]) -> None:
     """Look at a task's end; otherwise asyncio complains."""
     if not task.cancelled():
         task.exception()

@@ -19,10 +19,17 @@ from hikari.impl import GatewayShardImpl, HTTPSettings
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError, KnowledgeError
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
-from intern.platforms.discord.options import ShardChoice, shard_of
-from intern.platforms.discord.payloads import RawGateway, decoded
-from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, proxy_to, tls
-from intern.platforms.discord.sessions import LONGEST_PAUSE, SessionStarts, Turn, Turns, no_turn, retrieved
+from intern.platforms.discord.options import ShardChoice, shard_index
+from intern.platforms.discord.payloads import RawGateway, decode_json
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, find_proxy_settings, load_certificates
+from intern.platforms.discord.sessions import (
+    LONGEST_PAUSE,
+    IdentifyTurns,
+    SessionStarts,
+    Turn,
+    no_turn,
+    retrieve_exception,
+)
 
 _log = get_logger(__name__)
 _STEADY_SECONDS: Final = 300.0  # a connection that held so long was a good one
@@ -47,7 +54,7 @@ _FOR_GOOD: Final[Mapping[int, str]] = {
 Begin = Callable[[int], AbstractAsyncContextManager[None]]
 
 
-class _Sink:
+class _EventSink:
     """Stands where a shard expects hikari's event manager and event factory, as far as it calls them."""
 
     def __init__(self, take: Callable[[str, Mapping[str, Any]], None], connected: Callable[[], object]) -> None:
@@ -73,16 +80,16 @@ class Shard(GatewayShardImpl):
     __slots__ = ("_begin", "_begun", "_tasks")
 
     def __init__(
-        self, sink: _Sink, begin: Begin, *, token: str, url: str, intents: hikari.Intents, shard: int, of: int
+        self, sink: _EventSink, begin: Begin, *, token: str, url: str, intents: hikari.Intents, shard: int, of: int
     ) -> None:
         events: Any = sink
         super().__init__(
             event_factory=events,
             event_manager=events,
-            http_settings=HTTPSettings(ssl=tls()),
+            http_settings=HTTPSettings(ssl=load_certificates()),
             intents=intents,
-            loads=decoded,
-            proxy_settings=proxy_to(url),
+            loads=decode_json,
+            proxy_settings=find_proxy_settings(url),
             token=token,
             url=url,
             shard_id=shard,
@@ -111,7 +118,7 @@ class Shard(GatewayShardImpl):
                 return await super()._connect()
         except BaseException:
             # hikari forgets the tasks of a handshake that failed.
-            await self._let_go()
+            await self._cancel_tasks()
             raise
 
     async def _send_json(self, data: Any, *, priority: bool = False) -> None:
@@ -135,9 +142,9 @@ class Shard(GatewayShardImpl):
         assert task is not None, "hikari runs these in tasks of their own"
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(retrieved)
+        task.add_done_callback(retrieve_exception)
 
-    async def _let_go(self) -> None:
+    async def _cancel_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -145,7 +152,7 @@ class Shard(GatewayShardImpl):
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _HeldShard:
     """One shard that this process holds."""
 
     connection: Shard | None = None
@@ -178,10 +185,10 @@ class Shards:
         self.reconnected: Callable[[], object] = lambda: None
         self._token, self._intents, self._chosen, self._ask, self._take = token, intents, chosen, ask, take
         self._first_pause, self._starts = first_pause, SessionStarts(first_pause)
-        self._turns = Turns(turn, _BETWEEN_IDENTIFIES * first_pause)
+        self._turns = IdentifyTurns(turn, _BETWEEN_IDENTIFIES * first_pause)
         self._door: RawGateway | None = None
         self._asked_at = 0.0
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _HeldShard] = {}
         self._ready, self._over = asyncio.Event(), asyncio.Event()
         self._reason: BaseException | None = None
 
@@ -201,15 +208,15 @@ class Shards:
         held = self._held.values()
         return bool(held) and all(each.connection is not None and each.connection.is_connected for each in held)
 
-    def of(self, guild_id: GuildId) -> int:
+    def shard_for(self, guild_id: GuildId) -> int:
         """Return the shard of a server."""
-        return shard_of(guild_id, self.count)
+        return shard_index(guild_id, self.count)
 
     async def wait_ready(self) -> None:
         """Return once Discord has welcomed every shard that is held, and one at least, for the first time."""
         await self._ready.wait()
 
-    async def wait_for_the_end(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Wait until Discord forbids us to come back, or for a bug, and raise that."""
         await self._over.wait()
         assert self._reason is not None
@@ -218,15 +225,15 @@ class Shards:
     async def hold_all(self) -> None:
         """Hold the shards that were chosen, or else as many as Discord recommends."""
         if not self._held:
-            for shard in self._chosen.ids if self._chosen else range(await self.counted()):
+            for shard in self._chosen.ids if self._chosen else range(await self.fetch_shard_count()):
                 self.hold(shard)
 
-    async def counted(self) -> int:
+    async def fetch_shard_count(self) -> int:
         """How many shards the bot has in all; Discord is asked until it answers. Raises ConfigError."""
         pause = self._first_pause
         while not self.count:
             try:
-                self.count = max(1, (await self._asked()).shards)
+                self.count = max(1, (await self._fetch_gateway()).shards)
             except ChatError as error:
                 pause = await self._pause(pause, str(error))
         return self.count
@@ -235,10 +242,10 @@ class Shards:
         """Begin to hold a shard; `count` must be known. Nothing happens if it is held already."""
         if shard in self._held:
             return
-        self._starts.moved(shard)
-        held = self._held[shard] = _Held()
+        self._starts.reset_shard(shard)
+        held = self._held[shard] = _HeldShard()
         held.task = asyncio.create_task(self._stay_connected(shard, held), name=f"discord: gateway {shard}")
-        held.task.add_done_callback(self._ended)
+        held.task.add_done_callback(self._check_task)
 
     async def release(self, *shards: int) -> bool:
         """End the connections of these shards. From now on nothing of them is taken.
@@ -249,7 +256,7 @@ class Shards:
         ends = [held.task for held in released if held.task]
         for task in ends:
             task.cancel()
-        self._look_ready()
+        self._check_ready()
         if ends:
             with move_on_after(GOODBYE_SECONDS, shield=True) as scope:
                 await asyncio.wait(ends)
@@ -262,16 +269,16 @@ class Shards:
         await self.release(*self._held)
         self._turns.close()
 
-    def end(self, reason: BaseException) -> None:
+    def fail(self, reason: BaseException) -> None:
         """Let `wait_for_the_end` raise this."""
         self._reason = self._reason or reason
         self._over.set()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _check_task(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (reason := task.exception()):
-            self.end(reason)
+            self.fail(reason)
 
-    async def _stay_connected(self, shard: int, held: _Held) -> None:
+    async def _stay_connected(self, shard: int, held: _HeldShard) -> None:
         """Until cancelled, or until Discord forbids us to come back."""
         pause, clock = self._first_pause, asyncio.get_running_loop().time
         while True:
@@ -287,15 +294,15 @@ class Shards:
         await asyncio.sleep(pause)
         return min(2 * pause, LONGEST_PAUSE)
 
-    async def _connect(self, shard: int, held: _Held) -> str:
+    async def _connect(self, shard: int, held: _HeldShard) -> str:
         """Hold one connection until it ends; return why, where it may be tried again."""
         was_connected = held.welcomed
 
         def take(name: str, payload: Mapping[str, Any]) -> None:
             if self._held.get(shard) is held:
-                self._hear(shard, held, name, payload)
+                self._receive(shard, held, name, payload)
 
-        def connected() -> None:
+        def note_connection() -> None:
             nonlocal was_connected
             if was_connected:
                 self.reconnected()
@@ -303,10 +310,10 @@ class Shards:
 
         take(LOST, {})
         try:
-            url = (await self._asked()).url
+            url = (await self._fetch_gateway()).url
             held.connection = Shard(
-                _Sink(take, connected),
-                self._session,
+                _EventSink(take, note_connection),
+                self._begin_session,
                 token=self._token,
                 url=url,
                 intents=self._intents,
@@ -322,20 +329,20 @@ class Shards:
             return f"{type(error).__name__}: {error}"
         return "hikari ended it"
 
-    def _hear(self, shard: int, held: _Held, name: str, payload: Mapping[str, Any]) -> None:
+    def _receive(self, shard: int, held: _HeldShard, name: str, payload: Mapping[str, Any]) -> None:
         try:
             self._take(shard, name, payload)
         except Exception as bug:  # noqa: BLE001 hikari would take a LookupError for an unknown event
-            self.end(bug)
+            self.fail(bug)
         if name == "READY":
             held.welcomed = True
-            self._look_ready()
+            self._check_ready()
 
-    def _look_ready(self) -> None:
+    def _check_ready(self) -> None:
         if self._held and self.welcomed == self.held:
             self._ready.set()
 
-    async def _asked(self) -> RawGateway:
+    async def _fetch_gateway(self) -> RawGateway:
         """Where the gateway is; with that, Discord tells how many sessions may still be begun today."""
         now = asyncio.get_running_loop().time()
         if self._door is not None and now < self._asked_at + _BETWEEN_IDENTIFIES * self._first_pause:
@@ -349,27 +356,27 @@ class Shards:
         self._asked_at, self.recommended = asyncio.get_running_loop().time(), door.shards
         if limit := door.session_start_limit:
             after, now = limit.reset_after / 1000, self._asked_at
-            self._starts.told(total=limit.total, remaining=limit.remaining, reset_after=after, now=now)
+            self._starts.set_start_limit(total=limit.total, remaining=limit.remaining, reset_after=after, now=now)
         if self.count and door.shards > self.count:
             _log.warning("discord_recommends_more_shards", shards=self.count, recommended=door.shards)
         return door
 
     @asynccontextmanager
-    async def _session(self, shard: int) -> AsyncGenerator[None]:
+    async def _begin_session(self, shard: int) -> AsyncGenerator[None]:
         """Wait until this shard may begin a session."""
         with suppress(ChatError, ConfigError):  # our own count goes on, and the gateway refuses a bad token
-            await self._asked()
-        await self._wait_for_a_start(shard)
+            await self._fetch_gateway()
+        await self._wait_for_start(shard)
         limit = self._door and self._door.session_start_limit
         try:
-            async with self._turns.of(shard % max(1, limit.max_concurrency if limit else 1)):
-                self._starts.begun(asyncio.get_running_loop().time(), shard)
+            async with self._turns.take_turn(shard % max(1, limit.max_concurrency if limit else 1)):
+                self._starts.add_start(asyncio.get_running_loop().time(), shard)
                 yield
         except KnowledgeError as error:
             # A turn across processes needs the database; hikari tries again.
             raise hikari.GatewayConnectionError(str(error)) from None
 
-    async def _wait_for_a_start(self, shard: int) -> None:
+    async def _wait_for_start(self, shard: int) -> None:
         now = asyncio.get_running_loop().time
         while (pause := self._starts.pause(now(), shard)) > 0:
             if self._starts.wait_for_a_day(now()) > 0:

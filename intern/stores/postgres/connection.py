@@ -19,8 +19,16 @@ from psycopg.types.string import StrDumperUnknown
 
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.text.patterns import regex
-from intern.stores.database import DEFAULT_COMMUNITY, PROCESS, SCHEMA_VERSION, Row, Transaction, Value, positional
-from intern.stores.postgres.dialect import tables, translated
+from intern.stores.database import (
+    DEFAULT_COMMUNITY,
+    PROCESS,
+    SCHEMA_VERSION,
+    Row,
+    Transaction,
+    Value,
+    resolve_placeholders,
+)
+from intern.stores.postgres.dialect import translate_schema, translate_statement
 from intern.stores.postgres.leases import TABLES
 from intern.stores.sqlite.database import SCHEMA
 
@@ -40,7 +48,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             raise errors.ReadOnlySqlTransaction
 
 
-class AwayError(psycopg.OperationalError):
+class ServerAwayError(psycopg.OperationalError):
     """The server accepts no connection now."""
 
 
@@ -67,36 +75,36 @@ HOLDING = MAKING + 1
 _ESCAPE = "\U0010fffe"  # no character: Unicode keeps it for the inner use of programs
 
 
-def without_zero(text: str) -> str:
+def escape_zero_bytes(text: str) -> str:
     """Return a text as PostgreSQL takes it, which refuses zero bytes; `with_zero` gives it back."""
     if "\0" not in text and _ESCAPE not in text:
         return text
     return text.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
 
 
-def with_zero(text: str) -> str:
+def unescape_zero_bytes(text: str) -> str:
     """Return a text as it was given."""
     return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE) if _ESCAPE in text else text
 
 
 class _TextDumper(StrDumperUnknown):
     def dump(self, obj: str) -> Buffer | None:
-        return super().dump(without_zero(obj))
+        return super().dump(escape_zero_bytes(obj))
 
 
 class _TextLoader(Loader):
     def load(self, data: Buffer) -> str:
-        return with_zero(bytes(data).decode())
+        return unescape_zero_bytes(bytes(data).decode())
 
 
-class _Truth(Loader):
+class _BoolLoader(Loader):
     """A truth is a number, as in SQLite."""
 
     def load(self, data: Buffer) -> int:
         return int(bytes(data) == b"t")
 
 
-class _Number(Loader):
+class _NumericLoader(Loader):
     """A sum of whole numbers is one, too."""
 
     def load(self, data: Buffer) -> int | float:
@@ -104,45 +112,45 @@ class _Number(Loader):
         return int(number) if number == number.to_integral_value() else float(number)
 
 
-class _Bool(Int8Dumper):
+class _BoolDumper(Int8Dumper):
     def dump(self, obj: Any) -> Buffer | None:
         return super().dump(int(obj))
 
 
-def sql(statement: str) -> bytes:
+def encode_sql(statement: str) -> bytes:
     """Return a statement of ours as psycopg takes it: it takes no text, so that no value gets into one."""
     return statement.encode()
 
 
-def quoted(text: str) -> str:
+def quote_literal(text: str) -> str:
     """Return a text as a literal of SQL."""
     if "\0" in text:
         raise ValueError("a community's name contains a zero byte")
     return "'" + text.replace("'", "''") + "'"
 
 
-def connected(url: str) -> Connection:
+def connect(url: str) -> Connection:
     """Connect. Raises AwayError, and KnowledgeError where a pooler changes the session between statements."""
     try:
         db = Connection.connect(url, autocommit=True, application_name=PROCESS, **_NETWORK)
         try:
-            _set_up(db, url)
+            _configure_session(db, url)
         except BaseException:
             db.close()
             raise
     except psycopg.OperationalError as error:  # a pooler lets clients in while its server is away
-        raise AwayError(str(error)) from error
+        raise ServerAwayError(str(error)) from error
     return db
 
 
-def _set_up(db: Connection, url: str) -> None:
+def _configure_session(db: Connection, url: str) -> None:
     _check_session(db, url)
     db.adapters.register_dumper(str, _TextDumper)
     db.adapters.register_loader("text", _TextLoader)
     db.adapters.register_dumper(int, Int8Dumper)
-    db.adapters.register_dumper(bool, _Bool)
-    db.adapters.register_loader("bool", _Truth)
-    db.adapters.register_loader("numeric", _Number)
+    db.adapters.register_dumper(bool, _BoolDumper)
+    db.adapters.register_loader("bool", _BoolLoader)
+    db.adapters.register_loader("numeric", _NumericLoader)
     said = map(db.info.parameter_status, ("default_transaction_read_only", "in_hot_standby"))
     db.takes_no_writes = "on" in said
     db.execute(_SETTINGS)
@@ -159,27 +167,27 @@ def _check_session(db: Connection, url: str) -> None:
     Locks and settings would stay behind on it then, for other clients. A pooler answers with a process number of its
     own. Each of two connections asks twice in a row: a pooler takes the one that was used last, or the one least used.
     """
-    if _server_process(db) == db.info.backend_pid:
+    if _read_server_pid(db) == db.info.backend_pid:
         return
     with psycopg.connect(url, autocommit=True, **_NETWORK) as other:
-        asked = [(each, _server_process(each)) for each in (db, db, other, other) * _ROUNDS]
+        asked = [(each, _read_server_pid(each)) for each in (db, db, other, other) * _ROUNDS]
     if len({*asked}) > len({db, other}) or len({pid for _, pid in asked}) < len({db, other}):
         raise KnowledgeError(
-            f"{place(url)} is a pooler that changes the connection between statements, such as PgBouncer with"
-            " pool_mode = transaction; set pool_mode = session, or let data.url name the server itself"
+            f"{describe_address(url)} is a pooler that changes the connection between statements, such as PgBouncer"
+            " with pool_mode = transaction; set pool_mode = session, or let data.url name the server itself"
         )
 
 
-def _server_process(db: psycopg.Connection[tuple[Any, ...]]) -> int:
+def _read_server_pid(db: psycopg.Connection[tuple[Any, ...]]) -> int:
     # A prepared statement would stay behind.
     return int(db.execute("select pg_backend_pid()", prepare=False).fetchall()[0][0])
 
 
-def opened(url: str, schema: str | None = None) -> Connection:
+def open_connection(url: str, schema: str | None = None) -> Connection:
     """Connect, and make the tables where they are missing. Raises ConfigError and KnowledgeError."""
-    where = place(url)
+    where = describe_address(url)
     try:
-        db = connected(url)
+        db = connect(url)
         try:
             if not has_tables(db, where):
                 _make_tables(db, where, schema or SCHEMA.read_text(encoding="utf-8"))
@@ -187,7 +195,7 @@ def opened(url: str, schema: str | None = None) -> Connection:
             db.close()
             raise
     except psycopg.Error as error:
-        raise explained(where, error) from error
+        raise explain_error(where, error) from error
     return db
 
 
@@ -200,7 +208,7 @@ def _make_tables(db: Connection, where: str, schema: str) -> None:
         if has_tables(db, where):
             return
         versions = "create table schema_version (version bigint not null)"
-        db.execute(sql(";".join([*tables(schema), TABLES, versions])))
+        db.execute(encode_sql(";".join([*translate_schema(schema), TABLES, versions])))
         db.execute("insert into schema_version values (%s)", (SCHEMA_VERSION,))
 
 
@@ -235,7 +243,7 @@ def has_tables(db: Connection, where: str) -> bool:
     return True
 
 
-class Examined(NamedTuple):
+class PostgresInspection(NamedTuple):
     """A server and a role, for the operator."""
 
     role: str
@@ -265,17 +273,17 @@ _EXAMINED = """
 """
 
 
-def examined(db: Connection, where: str) -> Examined:
+def inspect_server(db: Connection, where: str) -> PostgresInspection:
     """Look at what the server and the role allow. Raises KnowledgeError for a server that cannot be used."""
     [row] = db.execute(_EXAMINED).fetchall()
-    return Examined._make([*row, has_tables(db, where)])
+    return PostgresInspection._make([*row, has_tables(db, where)])
 
 
 CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 """Another transaction was in the way; the same work may succeed when it is repeated."""
 
 
-def place(url: str) -> str:
+def describe_address(url: str) -> str:
     """Return an address without user and password. Raises ConfigError when it is not one."""
     try:
         parts = conninfo_to_dict(url)
@@ -291,7 +299,7 @@ def place(url: str) -> str:
 _NOT_READY = regex(r"starting up|shutting down|in recovery mode|not accepting|not yet accepting")
 
 
-def explained(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
+def explain_error(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
     """Return the error that says what to do. An error that only wrong SQL can cause is a bug and stays as it is."""
     match error:
         case errors.SerializationFailure() | errors.DeadlockDetected():
@@ -354,7 +362,7 @@ class PostgresTransaction(Transaction):
         self._waiting: list[Callable[[], psycopg.Cursor[tuple[Any, ...]]]] = []
         self._beginning, self._xid = len(before), ""
         for each in before:
-            self._later(each)
+            self._queue_statement(each)
 
     def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
         cursor = self._run(statement, values)
@@ -364,45 +372,45 @@ class PostgresTransaction(Transaction):
         return self._run(statement, values).rowcount
 
     def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
-        plain, places = positional(statement)
-        said, lists = translated(plain)
-        given = [self._given(each, places, lists) for each in values]
+        plain, places = resolve_placeholders(statement)
+        said, lists = translate_statement(plain)
+        given = [self._adapt_values(each, places, lists) for each in values]
         if len(given) > 1:
-            self._waiting.append(lambda: self._many(said, given))
+            self._waiting.append(lambda: self._execute_many(said, given))
         elif given:
-            self._later(said, given[0])
+            self._queue_statement(said, given[0])
 
-    def count_on(self, table: str, column: str) -> None:
+    def advance_numbering(self, table: str, column: str) -> None:
         numbers = f"pg_get_serial_sequence('{table}', '{column}')"  # of all communities; the largest one seen is ours
-        self._later(f"select setval({numbers}, greatest(max({column}), nextval({numbers}))) from {table}")
+        self._queue_statement(f"select setval({numbers}, greatest(max({column}), nextval({numbers}))) from {table}")
 
     @property
     def xid(self) -> str:
         """The number that the server gave the transaction."""
         if not self._xid:
-            self._send()
+            self._send_queued()
         return self._xid
 
     def end(self, how: str) -> None:
         """Send what waits, and end the transaction."""
-        self._later(how)
-        self._send()
+        self._queue_statement(how)
+        self._send_queued()
 
     def _run(self, statement: str, values: Sequence[Value]) -> psycopg.Cursor[tuple[Any, ...]]:
-        plain, places = positional(statement)
-        said, lists = translated(plain)
-        self._later(said, self._given(values, places, lists))
-        return self._send()
+        plain, places = resolve_placeholders(statement)
+        said, lists = translate_statement(plain)
+        self._queue_statement(said, self._adapt_values(values, places, lists))
+        return self._send_queued()
 
-    def _later(self, statement: str, given: Sequence[object] = ()) -> None:
-        self._waiting.append(lambda: self._db.execute(sql(statement), given))
+    def _queue_statement(self, statement: str, given: Sequence[object] = ()) -> None:
+        self._waiting.append(lambda: self._db.execute(encode_sql(statement), given))
 
-    def _many(self, statement: str, given: Sequence[Sequence[object]]) -> psycopg.Cursor[tuple[Any, ...]]:
+    def _execute_many(self, statement: str, given: Sequence[Sequence[object]]) -> psycopg.Cursor[tuple[Any, ...]]:
         cursor = self._db.cursor()
-        cursor.executemany(sql(statement), given)
+        cursor.executemany(encode_sql(statement), given)
         return cursor
 
-    def _send(self) -> psycopg.Cursor[tuple[Any, ...]]:
+    def _send_queued(self) -> psycopg.Cursor[tuple[Any, ...]]:
         """Send all that waits in one round trip, and return the cursor of the last."""
         waiting, self._waiting = self._waiting, []
         if len(waiting) == 1:
@@ -413,12 +421,12 @@ class PostgresTransaction(Transaction):
                 for each in waiting:
                     cursors.append(each())  # noqa: PERF401 those before an error are looked at
         except psycopg.Error:
-            self._begin(cursors)
+            self._read_xid(cursors)
             raise
-        self._begin(cursors)
+        self._read_xid(cursors)
         return cursors[-1]
 
-    def _begin(self, cursors: Sequence[psycopg.Cursor[tuple[Any, ...]]]) -> None:
+    def _read_xid(self, cursors: Sequence[psycopg.Cursor[tuple[Any, ...]]]) -> None:
         """Take the number of the transaction from the last statement that opened it."""
         if not 0 < self._beginning <= len(cursors):
             return
@@ -429,7 +437,7 @@ class PostgresTransaction(Transaction):
                 raise NoLeaseError
             self._xid = str(row[-1])
 
-    def _given(self, values: Sequence[Value], places: Sequence[int], lists: Sequence[int]) -> Sequence[object]:
+    def _adapt_values(self, values: Sequence[Value], places: Sequence[int], lists: Sequence[int]) -> Sequence[object]:
         given: list[object] = [*self._with_community(values, places)]
         for n in lists:
             given[n] = [*map(str, msgspec.json.decode(cast("str", given[n]), type=list[str | int]))]

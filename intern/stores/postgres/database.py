@@ -26,22 +26,22 @@ from intern.stores.postgres.connection import (
     CONFLICTS,
     HOLDING,
     MAKING,
-    AwayError,
     Connection,
-    Examined,
     NoLeaseError,
+    PostgresInspection,
     PostgresTransaction,
-    connected,
-    examined,
-    explained,
+    ServerAwayError,
+    connect,
+    describe_address,
+    encode_sql,
+    explain_error,
     has_tables,
-    opened,
-    place,
-    quoted,
-    sql,
+    inspect_server,
+    open_connection,
+    quote_literal,
 )
 from intern.stores.postgres.leases import HELD, HOLDER, Lease
-from intern.stores.sqlite.database import empty
+from intern.stores.sqlite.database import open_empty
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ _HOLDERS = """
 """
 
 
-class Database(database.Database):
+class PostgresDatabase(database.Database):
     """A database on a server, bound to a community."""
 
     patience = 10.0
@@ -80,7 +80,7 @@ class Database(database.Database):
     waits on: work that it gave up would wait for the next start."""
 
     def __init__(self, url: str, first: Connection | None = None) -> None:
-        super().__init__(place(url))
+        super().__init__(describe_address(url))
         self._url = url
         self._idle = [] if first is None else [first]
         # Apart, so that readers need not wait for writers who wait for each other.
@@ -88,7 +88,7 @@ class Database(database.Database):
         self._looks = threading.Semaphore(_READING)
         # Writers of a community wait for each other here, and not with a connection each.
         self._turns = defaultdict[str, Lock](Lock)
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _LockingConnection] = {}
         self._lease: Lease | None = None
         self._stop: anyio.Event | None = None
         self._closing = threading.Event()
@@ -100,9 +100,9 @@ class Database(database.Database):
         Raises ConfigError when `url` is no address, and KnowledgeError when the server cannot be reached, lacks a
         right, or has another schema.
         """
-        return cls(url, await to_thread.run_sync(opened, url, schema))
+        return cls(url, await to_thread.run_sync(open_connection, url, schema))
 
-    def fenced(self, lease: Lease) -> Self:
+    def with_fence(self, lease: Lease) -> Self:
         """Return the same database, for the communities of a leased shard: it writes nothing once the lease ended.
 
         Each transaction that writes looks at the lease first and keeps it from being taken until it ends; without the
@@ -112,54 +112,54 @@ class Database(database.Database):
         other._lease = lease  # noqa: SLF001 - the same class
         return other
 
-    def apart(self) -> Self:
+    def with_own_limits(self) -> Self:
         other = copy(self)
         other._readers, other._writers = CapacityLimiter(1), CapacityLimiter(1)  # noqa: SLF001 - the same class
         other._looks = threading.Semaphore(1)  # noqa: SLF001 - the same class
         return other
 
-    async def hold(self, *, beside_leases: bool = False) -> None:
+    async def lock_community(self, *, beside_leases: bool = False) -> None:
         async with self._turns[self.community]:
             if self.community in self._held:
                 return
             if self._lease is not None:
                 # A command may have begun when no process had a lease. It looks at leases once it has its lock.
-                if holders := await self._in_thread(lambda: self._repeated(self._holders), self._readers):
-                    raise self._busy(holders[0])
+                if holders := await self._in_thread(lambda: self._retry(self._holders), self._readers):
+                    raise self._busy_error(holders[0])
                 return
-            await self._in_thread(self._take, self._writers)
+            await self._in_thread(self._acquire_lock, self._writers)
             if not beside_leases and (holders := await self.texts(HOLDER)):
                 await to_thread.run_sync(self._held.pop(self.community).connection.close)
                 raise FolderBusyError(f"{self.place} is in use by {holders[0]}; stop all processes that host there")
 
-    async def let_go(self) -> None:
+    async def unlock_community(self) -> None:
         async with self._turns[self.community]:
             if (held := self._held.pop(self.community, None)) is not None:
                 await to_thread.run_sync(held.connection.close)
 
-    def wait_until(self, stop: anyio.Event) -> None:
+    def wait_for_server_until(self, stop: anyio.Event) -> None:
         self._stop = stop
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         async with self._turns[self.community]:
             return await self._in_thread(
-                lambda: self._repeated(lambda db: self._committed(db, work), writes=True), self._writers
+                lambda: self._retry(lambda db: self._run_and_commit(db, work), writes=True), self._writers
             )
 
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        return await self._in_thread(lambda: self._look(work, steady=steady), self._readers)
+        return await self._in_thread(lambda: self._read_with_retry(work, steady=steady), self._readers)
 
-    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+    def read_blocking(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         began = time.monotonic()
         while True:
             try:
-                return self._look(work, steady=steady)
-            except AwayError as away:
-                time.sleep(self._pause(began, away))
+                return self._read_with_retry(work, steady=steady)
+            except ServerAwayError as away:
+                time.sleep(self._retry_pause(began, away))
 
-    def _look(self, work: Callable[[Transaction], T], *, steady: bool) -> T:
+    def _read_with_retry(self, work: Callable[[Transaction], T], *, steady: bool) -> T:
         with self._looks:
-            return self._repeated(lambda db: _looked(db, work, self.community, steady=steady))
+            return self._retry(lambda db: _run_read(db, work, self.community, steady=steady))
 
     async def scrub(self) -> None:
         """Write all tables anew, without what was deleted. The server's WAL and its backups are out of reach."""
@@ -169,13 +169,13 @@ class Database(database.Database):
             for (table,) in db.execute(
                 "select quote_ident(tablename) from pg_tables where schemaname = current_schema()"
             ):
-                db.execute(sql(f"vacuum full {table}"))
+                db.execute(encode_sql(f"vacuum full {table}"))
             db.execute("set default_transaction_read_only = on")
 
-        await self._in_thread(lambda: self._repeated(vacuum), self._writers)
+        await self._in_thread(lambda: self._retry(vacuum), self._writers)
 
     async def close(self) -> None:
-        await self._close_others()
+        await self._close_dependents()
         self._closing.set()
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await to_thread.run_sync(self._close_idle)
@@ -191,82 +191,82 @@ class Database(database.Database):
                 raise RuntimeError(f"{self.place} is closed")
             try:
                 return await to_thread.run_sync(call, limiter=limiter)
-            except AwayError as away:
-                pause = self._pause(began, away)
+            except ServerAwayError as away:
+                pause = self._retry_pause(began, away)
             await anyio.sleep(pause)
 
     # From here on: worker threads.
 
-    def _repeated(self, call: Callable[[Connection], T], *, writes: bool = False) -> T:
+    def _retry(self, call: Callable[[Connection], T], *, writes: bool = False) -> T:
         """Call with a connection; again after a conflict, and on a new one where it was lost."""
         attempt = 1
         while True:
             try:
                 return self._with_connection(call, writes=writes)
-            except AwayError:
+            except ServerAwayError:
                 raise
-            except _LostError as lost:
+            except _ConnectionLostError as lost:
                 error: psycopg.Error = lost.error
                 again = attempt < _ATTEMPTS
             except psycopg.Error as other:
                 error = other
                 again = isinstance(other, CONFLICTS) and attempt < _ATTEMPTS
             if not again:
-                raise explained(self.place, error) from error
+                raise explain_error(self.place, error) from error
             attempt += 1
 
     def _with_connection(self, call: Callable[[Connection], T], *, writes: bool) -> T:
         held = self._held.get(self.community) if writes and self._lease is None else None
         if held is not None:
-            connection = self._taken(held.pid) if held.connection.closed else held.connection
+            connection = self._connect_with_lock(held.pid) if held.connection.closed else held.connection
         else:
-            connection = self._idle_connection() or connected(self._url)
+            connection = self._idle_connection() or connect(self._url)
         try:
             return call(connection)
         except psycopg.Error as error:
             if connection.closed:
                 self._close_idle()  # what was lost with one of them, is lost with all
-                raise _LostError(error) from error
+                raise _ConnectionLostError(error) from error
             raise
         finally:
             if held is None:
                 self._release(connection)
 
-    def _pause(self, began: float, error: psycopg.Error) -> float:
+    def _retry_pause(self, began: float, error: psycopg.Error) -> float:
         """Return in how many seconds to try again to connect. Raises KnowledgeError where it has waited enough."""
         waited = time.monotonic() - began
         if waited <= self.patience:
             return _PAUSE_SECONDS
-        away = explained(self.place, error)
+        away = explain_error(self.place, error)
         if self._stop is None or self._stop.is_set() or self._closing.is_set():
             raise away from error
         if waited <= self.patience + _LONG_PAUSE_SECONDS:
             _log.warning("database_away", seconds=round(waited), reason=str(away))
         return _LONG_PAUSE_SECONDS
 
-    def _take(self) -> None:
+    def _acquire_lock(self) -> None:
         try:
-            self._taken()
+            self._connect_with_lock()
         except psycopg.Error as error:
-            raise explained(self.place, error) from error
+            raise explain_error(self.place, error) from error
 
-    def _taken(self, lost: int = 0) -> Connection:
+    def _connect_with_lock(self, lost: int = 0) -> Connection:
         """Hold the community, with a lock that ends with its connection. All of its writes go through that one.
 
         So nothing is written once another process holds it: raises FolderBusyError then. `lost`: the server's process
         for our own connection before.
         """
-        db = connected(self._url)
+        db = connect(self._url)
         try:
             db.check_writable()
             name = "another process"
             for _ in range(_ATTEMPTS):
                 # A pooler gives its clients other process numbers than the server's.
                 [(is_ours, pid)] = db.execute(
-                    sql(f"select pg_try_advisory_lock({self._key}), pg_backend_pid()")
+                    encode_sql(f"select pg_try_advisory_lock({self._key}), pg_backend_pid()")
                 ).fetchall()
                 if is_ours:
-                    self._held[self.community] = _Held(db, pid)
+                    self._held[self.community] = _LockingConnection(db, pid)
                     return db
                 # The server may not know yet that our connection is lost.
                 name = next(iter(self._holders(db, lost)), name)
@@ -275,29 +275,29 @@ class Database(database.Database):
             db.close()
             raise
         db.close()
-        raise self._busy(name)
+        raise self._busy_error(name)
 
     @property
     def _key(self) -> str:
-        return f"hashtextextended(current_schema() || {quoted(f'.{self.community}')}, {HOLDING})"
+        return f"hashtextextended(current_schema() || {quote_literal(f'.{self.community}')}, {HOLDING})"
 
     def _holders(self, db: Connection, lost: int = 0) -> list[str]:
-        return [name for name, *_ in db.execute(sql(_HOLDERS.format(key=self._key)), (lost,)).fetchall()]
+        return [name for name, *_ in db.execute(encode_sql(_HOLDERS.format(key=self._key)), (lost,)).fetchall()]
 
-    def _busy(self, name: str) -> FolderBusyError:
+    def _busy_error(self, name: str) -> FolderBusyError:
         return FolderBusyError(f"{self.place} is in use by {name}; stop that first, or choose another database")
 
-    def _committed(self, db: Connection, work: Callable[[Transaction], T]) -> T:
+    def _run_and_commit(self, db: Connection, work: Callable[[Transaction], T]) -> T:
         db.check_writable()
-        community = quoted(self.community)
+        community = quote_literal(self.community)
         # The lock is that of the community's writers.
         lock = f"select pg_advisory_xact_lock(hashtextextended({community}, {MAKING}))"
-        bind = f"{_bind(self.community, local=True)}, pg_current_xact_id()::text"
+        bind = f"{_bind_statement(self.community, local=True)}, pg_current_xact_id()::text"
         fence = [] if self._lease is None else [HELD.format(*self._lease)]
         tx = PostgresTransaction(db, self.community, _BEGIN["write"], lock, bind, *fence)
         try:
             value = work(tx)
-            number = self._xid_of(tx)
+            number = self._read_xid(tx)
             _check_open(db)
         except NoLeaseError:
             _roll_back(db)
@@ -314,7 +314,7 @@ class Database(database.Database):
                 raise
         return value
 
-    def _xid_of(self, tx: PostgresTransaction) -> str:
+    def _read_xid(self, tx: PostgresTransaction) -> str:
         return tx.xid
 
     def _commit(self, tx: PostgresTransaction) -> None:
@@ -330,14 +330,14 @@ class Database(database.Database):
         with suppress(KnowledgeError, psycopg.DataError):
             while status == "in progress":
                 try:
-                    with connected(self._url) as db:  # None for what the server has forgotten
+                    with connect(self._url) as db:  # None for what the server has forgotten
                         status = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchall()[0][0]
                         if status == "in progress":
                             raise psycopg.OperationalError("its transaction goes on")  # noqa: TRY301 tried again below
                         if status == "committed" and db.recovered != recovered:
                             status = "unknown"
                 except psycopg.OperationalError as error:
-                    time.sleep(self._pause(began, error))
+                    time.sleep(self._retry_pause(began, error))
         if status in {"committed", "aborted"}:
             return bool(status == "committed")
         raise KnowledgeError(
@@ -362,46 +362,46 @@ class Database(database.Database):
             connection.close()
 
 
-class AtRest(database.AtRest):
+class ReadOnlyPostgresDatabase(database.ReadOnlyDatabase):
     """A database on a server as it is, connected anew for each look; an empty database where it has no tables."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(place(url))
+        super().__init__(describe_address(url))
         self._url = url
 
-    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+    def read_blocking(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         with self._connection() as db:
             if not has_tables(db, self.place):
-                return work(empty())
-            return _looked(db, work, self.community, steady=steady)
+                return work(open_empty())
+            return _run_read(db, work, self.community, steady=steady)
 
     def is_made(self) -> bool:
         """Return whether it has its tables. Blocks; raises KnowledgeError."""
         with self._connection() as db:
             return has_tables(db, self.place)
 
-    def examined(self) -> Examined:
+    def inspect_server(self) -> PostgresInspection:
         """Look at what the server and the role allow. Blocks; raises KnowledgeError."""
         with self._connection() as db:
-            return examined(db, self.place)
+            return inspect_server(db, self.place)
 
     @contextmanager
     def _connection(self) -> Generator[Connection]:
         try:
-            with connected(self._url) as db:
+            with connect(self._url) as db:
                 yield db
         except psycopg.Error as error:
-            raise explained(self.place, error) from error
+            raise explain_error(self.place, error) from error
 
 
-class _Held(NamedTuple):
+class _LockingConnection(NamedTuple):
     """The connection that holds a community, and the server's process for it."""
 
     connection: Connection
     pid: int
 
 
-class _LostError(Exception):
+class _ConnectionLostError(Exception):
     """The connection was lost before the transaction was committed: its work can be done again."""
 
     def __init__(self, error: psycopg.Error) -> None:
@@ -409,21 +409,21 @@ class _LostError(Exception):
         self.error = error
 
 
-def _looked(db: Connection, work: Callable[[Transaction], T], community: str, *, steady: bool) -> T:
+def _run_read(db: Connection, work: Callable[[Transaction], T], community: str, *, steady: bool) -> T:
     if not steady:
         if db.community != community:
-            db.execute(sql(_bind(community, local=False)))
+            db.execute(encode_sql(_bind_statement(community, local=False)))
             db.community = community
         return work(PostgresTransaction(db, community))
     try:
-        return work(PostgresTransaction(db, community, _BEGIN["read"], _bind(community, local=True)))
+        return work(PostgresTransaction(db, community, _BEGIN["read"], _bind_statement(community, local=True)))
     finally:
         _roll_back(db)
 
 
-def _bind(community: str, *, local: bool) -> str:
+def _bind_statement(community: str, *, local: bool) -> str:
     """Return the statement that opens the rows of a community, to a transaction or to the connection."""
-    return f"select set_config('intern.community', {quoted(community)}, {local})"
+    return f"select set_config('intern.community', {quote_literal(community)}, {local})"
 
 
 def _check_open(db: Connection) -> None:

@@ -15,7 +15,7 @@ from intern.core.text.patterns import regex
 _TYPES = {"integer": "bigint", "real": "double precision", "blob": "bytea", "text": 'text collate "C"'}
 
 
-def _elements(found: re.Match[str]) -> str:
+def _expand_json_each(found: re.Match[str]) -> str:
     array = "unnest(%s::text[])" if found[1] == "%s" else f"jsonb_array_elements_text(({found[1]})::jsonb)"
     return f"{array} with ordinality as {found[2] or 'json_each'} (value, key)"
 
@@ -29,7 +29,7 @@ _WORDS = [
         (r"\bas integer(?=\s*\))", "as bigint"),
         (r"\bas real(?=\s*\))", "as double precision"),
         (r"\bas blob(?=\s*\))", "as bytea"),
-        (r"\bjson_each\s*\(([^()]*)\)(?: as (\w+))?", _elements),
+        (r"\bjson_each\s*\(([^()]*)\)(?: as (\w+))?", _expand_json_each),
         (r"\bsubstr(\([^()]*,\s*)%s(?=\))", r"substr\1%s::integer"),
         (r"\blimit -1\b", "limit all"),
         (r"\blike\b", "ilike"),  # SQLite ignores case
@@ -45,13 +45,13 @@ _PLACES = regex(r"%s(::text\[\])?")
 
 
 @lru_cache(maxsize=2048)
-def translated(statement: str) -> tuple[str, tuple[int, ...]]:
+def translate_statement(statement: str) -> tuple[str, tuple[int, ...]]:
     """Return a statement as psycopg takes it, with `%s` for each `?`, and which of these take lists instead of JSON."""
-    said = _said(statement)
+    said = _translate_text(statement)
     return said, tuple(n for n, is_list in enumerate(_PLACES.findall(said)) if is_list)
 
 
-def _said(statement: str) -> str:
+def _translate_text(statement: str) -> str:
     parts = _QUOTED.split(statement)
     for n, part in enumerate(parts):
         for pattern, said in _WORDS[:1] if n % 2 else _WORDS:
@@ -63,22 +63,22 @@ def _said(statement: str) -> str:
     return plain
 
 
-def tables(schema: str) -> list[str]:
+def translate_schema(schema: str) -> list[str]:
     """Return the statements that make the tables of `schema.sql`. Triggers are left out: no text is kept twice.
 
     Rows of another community than the transaction's are out of reach, even where a statement is wrong.
     """
     made: list[str] = []
     virtual: set[str] = set()
-    for statement in _statements(schema):
-        kind, name = _kind(statement)
+    for statement in _split_statements(schema):
+        kind, name = _parse_kind(statement)
         if kind == "virtual":
             virtual.add(name)
-            made += _full_text(name, statement)
+            made += _build_full_text(name, statement)
         elif kind == "table":
-            made.append(_table(statement))
+            made.append(_translate_table(statement))
             if re.search(r"\bcommunity text\b", statement):
-                made += _locked(name)
+                made += _build_row_security(name)
             if name == "jobs":
                 # The process that hosts all communities opens those that have jobs waiting.
                 made.append(f"create policy of_all on jobs for select using ({_OWN} = '*')")
@@ -87,20 +87,20 @@ def tables(schema: str) -> list[str]:
     return made
 
 
-def _statements(schema: str) -> Iterator[str]:
+def _split_statements(schema: str) -> Iterator[str]:
     """Yield each statement, without comments; a trigger ends at its `end;`."""
     plain = re.sub(r"--[^\n]*", "", schema)
     for found in re.finditer(r"\s*(create trigger\b.*?\bend;|(?:'[^']*'|[^;'])+;)", plain, re.DOTALL):
         yield found[1].rstrip(";").strip()
 
 
-def _kind(statement: str) -> tuple[str, str]:
+def _parse_kind(statement: str) -> tuple[str, str]:
     kinds = r"(?:create\s+)?(?:unique\s+)?(virtual|table|index|trigger|insert)\s+(?:table\s+|into\s+)?(\w+)"
     found = re.match(kinds, statement)
     return (found[1], found[2]) if found else ("", "")
 
 
-def _table(statement: str) -> str:
+def _translate_table(statement: str) -> str:
     plain = re.sub(r"\)\s*(?:strict|without rowid)(?:\s*,\s*(?:strict|without rowid))?$", ")", statement)
     plain = re.sub(
         r"\binteger primary key(?: autoincrement)?(?=\s*[,)])",
@@ -110,7 +110,7 @@ def _table(statement: str) -> str:
     return re.sub(r"([(,]\s*\w+\s+)(text|integer|real|blob)\b", lambda found: found[1] + _TYPES[found[2]], plain)
 
 
-def _full_text(name: str, statement: str) -> list[str]:
+def _build_full_text(name: str, statement: str) -> list[str]:
     """Return a column with the words of a text, and a function that finds them by a match, as FTS5 does."""
     table, rid = re.findall(r"= '(\w+)'", statement)[:2]
     text = " || ' ' || ".join(re.findall(r"\w+(?=,)", statement.partition(" content =")[0]))
@@ -125,7 +125,7 @@ def _full_text(name: str, statement: str) -> list[str]:
 _OWN = "current_setting('intern.community', true)"
 
 
-def _locked(table: str) -> list[str]:
+def _build_row_security(table: str) -> list[str]:
     return [
         f"alter table {table} enable row level security",
         f"alter table {table} force row level security",

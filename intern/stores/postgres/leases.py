@@ -18,7 +18,7 @@ from anyio import CancelScope, sleep
 from intern.stores.database import PROCESS, Transaction
 
 if TYPE_CHECKING:
-    from intern.stores.postgres.database import Database
+    from intern.stores.postgres.database import PostgresDatabase
 
 LEASE_SECONDS: Final = 10.0
 
@@ -104,7 +104,7 @@ class Lease(NamedTuple):
     token: int
 
 
-class Standing(NamedTuple):
+class LeaseStatus(NamedTuple):
     """What a process learns from a heartbeat."""
 
     held: Mapping[int, int]
@@ -120,21 +120,21 @@ class Standing(NamedTuple):
 class LeaseStore:
     """The leases in a database, for one process. Every call may raise KnowledgeError."""
 
-    def __init__(self, db: Database, holder: str = "", *, seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, db: PostgresDatabase, holder: str = "", *, seconds: float = LEASE_SECONDS) -> None:
         self._plain = db
         # A process that starts again is another one.
         self._holder = holder or f"{PROCESS} {token_hex(4)}"
         # Each has its own turns to write: a process that is paused within a heartbeat delays no other one. And no
         # heartbeat is late because communities read and write much.
-        self._db = db.apart().of(f"{_COMMUNITY} {self._holder}")
-        self._turns = db.apart().of(f"{_COMMUNITY} {self._holder} turns")
+        self._db = db.with_own_limits().for_community(f"{_COMMUNITY} {self._holder}")
+        self._turns = db.with_own_limits().for_community(f"{_COMMUNITY} {self._holder} turns")
         self.seconds = seconds
 
-    def fenced(self, lease: Lease) -> Database:
+    def fence_database(self, lease: Lease) -> PostgresDatabase:
         """Return the database for the communities of a leased shard."""
-        return self._plain.fenced(lease)
+        return self._plain.with_fence(lease)
 
-    async def join(self, shards: int) -> int:
+    async def register_process(self, shards: int) -> int:
         """Become one of those that share the shards, and return how many there are: the others' number, if any."""
 
         def work(tx: Transaction) -> int:
@@ -152,12 +152,12 @@ class LeaseStore:
             )
             return agreed
 
-        return await self._plain.of(_COMMUNITY).write(work)
+        return await self._plain.for_community(_COMMUNITY).write(work)
 
-    async def beat(self, shards: int, *, leaves: bool = False) -> Standing:
+    async def renew_leases(self, shards: int, *, leaves: bool = False) -> LeaseStatus:
         """Renew all leases of this process. One that `leaves` takes no share any more."""
 
-        def work(tx: Transaction) -> Standing:
+        def work(tx: Transaction) -> LeaseStatus:
             held = tx.rows(_RENEW, (self.seconds, self._holder))
             if leaves:
                 tx.run("delete from lease_members where holder = ?", (self._holder,))
@@ -172,34 +172,36 @@ class LeaseStore:
             )
             [(end,)] = tx.rows(_NEXT_END, (self._holder, shards))
             next_end = inf if end is None else float(str(end))
-            return Standing(dict(map(_lease, held)), tuple(int(str(shard)) for (shard,) in free), members, next_end)
+            return LeaseStatus(
+                dict(map(_build_lease, held)), tuple(int(str(shard)) for (shard,) in free), members, next_end
+            )
 
         await self._db.read(lambda tx: tx.rows(_END_STALLED, (_STALLED_SECONDS,)), steady=False)
         return await self._db.write(work)
 
-    async def take(self, shards: int, wanted: Collection[int]) -> list[Lease]:
+    async def take_leases(self, shards: int, wanted: Collection[int]) -> list[Lease]:
         """Take those of the wanted shards that are free, and that no transaction of their last holder keeps."""
 
         def work(tx: Transaction) -> list[Lease]:
             values = (self._holder, shards, self.seconds, f"[{', '.join(map(str, wanted))}]")
-            return sorted(map(_lease, tx.rows(_TAKE, values)))
+            return sorted(map(_build_lease, tx.rows(_TAKE, values)))
 
         return await self._db.write(work) if wanted else []
 
-    async def hand_over(self, shard: int, token: int) -> None:
+    async def release_lease(self, shard: int, token: int) -> None:
         """Give a lease back. Does nothing where another process has it."""
         statement = "update leases set holder = null, ends_at = '-infinity' where (shard, token, holder) = (?, ?, ?)"
         await self._db.run(statement, (shard, token, self._holder))
 
     @asynccontextmanager
-    async def turn(self, bucket: int) -> AsyncGenerator[None]:
+    async def identify_turn(self, bucket: int) -> AsyncGenerator[None]:
         """Wait until a shard of this bucket may identify to Discord, in turn with all processes.
 
         The next turn begins 5 seconds after it is left, which is when IDENTIFY was sent; after an error, at once.
         """
         turn, seconds = token_hex(8), 0.0
         try:
-            while (free_in := await self._turns.write(partial(_claim, bucket, turn))) > 0:  # noqa: ASYNC110 other processes tell us nothing
+            while (free_in := await self._turns.write(partial(_claim_turn, bucket, turn))) > 0:  # noqa: ASYNC110 other processes tell us nothing
                 # The turn before ends sooner than announced, once its shard has identified.
                 await sleep(max(_LOOK_SECONDS, free_in - (_CONNECTING_SECONDS - _BETWEEN_SECONDS)))
             yield
@@ -214,7 +216,7 @@ class LeaseStore:
                 )
 
 
-def _claim(bucket: int, turn: str, tx: Transaction) -> float:
+def _claim_turn(bucket: int, turn: str, tx: Transaction) -> float:
     """Take the turn of a bucket if it is free; return the seconds until it will be, or 0."""
     if tx.rows(_TURN, (bucket, _CONNECTING_SECONDS, turn)):
         return 0.0
@@ -222,6 +224,6 @@ def _claim(bucket: int, turn: str, tx: Transaction) -> float:
     return max(_LOOK_SECONDS, float(str(free_in)))
 
 
-def _lease(row: tuple[object, ...]) -> Lease:
+def _build_lease(row: tuple[object, ...]) -> Lease:
     shard, token = row
     return Lease(int(str(shard)), int(str(token)))

@@ -15,7 +15,7 @@ from anyio import CancelScope, from_thread
 
 from intern.core.clock import Clock
 from intern.stores.archive import Archive
-from intern.stores.blocks import without_messages
+from intern.stores.blocks import erase_messages
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.sqlite.store import OURS
 
@@ -24,32 +24,32 @@ T = TypeVar("T")
 _ADD = "insert into captures (community, week, start, block) values (:community, ?, ?, ?)"
 
 
-class StoredArchive(Archive):
+class DatabaseArchive(Archive):
     """An archive in the database. What appends or erases must run in a worker thread of the event loop."""
 
     def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
         self._db = db
         super().__init__(Path(f"the archive of {db.community} in {db.place}"), clock=clock)
 
-    def sizes(self) -> dict[str, tuple[int, int]]:
+    def file_stamps(self) -> dict[str, tuple[int, int]]:
         """Return the number of blocks and of bytes of each week."""
-        rows = self._found(f"select week, count(*), sum(length(block)) from captures {OURS} group by week")
+        rows = self._query(f"select week, count(*), sum(length(block)) from captures {OURS} group by week")
         return {str(week): (int(str(size)), int(str(number))) for week, number, size in rows}
 
     def _week_files(self) -> list[str]:
-        return [str(week) for (week,) in self._found(f"select distinct week from captures {OURS} order by week")]
+        return [str(week) for (week,) in self._query(f"select distinct week from captures {OURS} order by week")]
 
     @contextmanager
-    def _opened(self, week: str) -> Generator[BinaryIO]:
+    def _open_week(self, week: str) -> Generator[BinaryIO]:
         blocks = f"select block from captures {OURS} and week = ? order by start"
-        yield BytesIO(b"".join(map(_bytes, self._found(blocks, week))))
+        yield BytesIO(b"".join(map(_block_bytes, self._query(blocks, week))))
 
-    def _block(self, week: str, start: int, length: int) -> bytes:
+    def _read_block(self, week: str, start: int, length: int) -> bytes:
         block = f"select block from captures {OURS} and week = ? and start = ?"
-        return b"".join(map(_bytes, self._found(block, week, start)))[:length]
+        return b"".join(map(_block_bytes, self._query(block, week, start)))[:length]
 
-    def _found(self, statement: str, *values: Value) -> list[Row]:
-        return self._db.look(lambda db: db.rows(statement, values), steady=False)
+    def _query(self, statement: str, *values: Value) -> list[Row]:
+        return self._db.read_blocking(lambda db: db.rows(statement, values), steady=False)
 
     def _append(self, week: str, block: bytes) -> int:
         end = f"select max(start + length(block)) from captures {OURS} and week = ?"
@@ -61,17 +61,17 @@ class StoredArchive(Archive):
 
         return self._write(work)
 
-    def take(self, folder: Path) -> None:
+    def import_weeks(self, folder: Path) -> None:
         """Take in the week files of a folder, as they are; rows of the same weeks go. Raises KnowledgeError."""
-        for week, file in Archive(folder).opened():
-            self._put(week, file, frozenset())
+        for week, file in Archive(folder).open_weeks():
+            self._replace_week(week, file, frozenset())
 
     def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
-        with self._opened(week) as file:
-            self._put(week, file, doomed)
+        with self._open_week(week) as file:
+            self._replace_week(week, file, doomed)
 
-    def _put(self, week: str, file: BinaryIO, doomed: frozenset[str]) -> None:
-        pieces = [piece.data for piece in without_messages(file, doomed) if piece.data]
+    def _replace_week(self, week: str, file: BinaryIO, doomed: frozenset[str]) -> None:
+        pieces = [piece.data for piece in erase_messages(file, doomed) if piece.data]
 
         def work(db: Transaction) -> None:
             db.run(f"delete from captures {OURS} and week = ?", (week,))
@@ -83,17 +83,17 @@ class StoredArchive(Archive):
         self._write(work)
 
     def _write(self, work: Callable[[Transaction], T]) -> T:
-        async def shielded() -> None:
+        async def write_shielded() -> None:
             # Else a row might be there that this process does not know of.
             with CancelScope(shield=True):
                 done.append(await self._db.write(work))
 
         done: list[T] = []
-        from_thread.run(shielded)
+        from_thread.run(write_shielded)
         return done[0]
 
 
-def _bytes(row: tuple[object, ...]) -> bytes:
+def _block_bytes(row: tuple[object, ...]) -> bytes:
     [data] = row
     assert isinstance(data, bytes)
     return data

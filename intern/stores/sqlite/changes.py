@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from intern.stores.database import Transaction
-from intern.stores.sqlite.store import IN, OURS, listed
+from intern.stores.sqlite.store import IN, OURS, text_array
 
 NEXT = (
     "insert into communities (community, position) values (:community, 1)"
@@ -21,7 +21,7 @@ HERE = f"select position from communities {OURS}"
 """The position that was taken last."""
 
 
-class LogEntry(NamedTuple):
+class ChangeLogEntry(NamedTuple):
     """A name of a kind, and the position of its newest change."""
 
     kind: str
@@ -44,11 +44,12 @@ def log_changes(db: Transaction, kind: str, names: Iterable[str]) -> None:
     )
 
 
-def changes_after(db: Transaction, position: int, kinds: Collection[str]) -> list[LogEntry]:
+def read_changes(db: Transaction, position: int, kinds: Collection[str]) -> list[ChangeLogEntry]:
     """List what changed after a position, oldest first."""
     statement = (
         f"select kind, name, position from changes {OURS} and position > ? and kind {IN} order by position, name"
     )
     return [
-        LogEntry(str(kind), str(name), int(str(at))) for kind, name, at in db.rows(statement, (position, listed(kinds)))
+        ChangeLogEntry(str(kind), str(name), int(str(at)))
+        for kind, name, at in db.rows(statement, (position, text_array(kinds)))
     ]

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import MemberRoles
-from intern.core.text.words import likeness_key
-from intern.stores.blocks import bare
+from intern.core.text.words import lookalike_key
+from intern.stores.blocks import bare_message_id
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.store import (
     IN,
@@ -27,13 +27,13 @@ from intern.stores.sqlite.store import (
     OURS,
     Store,
     Table,
-    bare_ids,
-    carried,
+    bare_id_array,
+    from_millis,
     keep_first,
-    listed,
-    millis,
-    moment,
     reads,
+    sanitize_text,
+    text_array,
+    to_millis,
     writes,
 )
 
@@ -54,14 +54,14 @@ class StoredCheckpoints(Struct, frozen=True, kw_only=True):
     channels: Mapping[ChannelId, Checkpoint] = {}
     """Channels that are further than their server."""
 
-    def then(self, later: StoredCheckpoints) -> StoredCheckpoints:
+    def merge(self, later: StoredCheckpoints) -> StoredCheckpoints:
         """Return these checkpoints with later changes."""
         return StoredCheckpoints(
             attended={**self.attended, **later.attended}, channels={**self.channels, **later.channels}
         )
 
 
-def stored_checkpoints(db: Transaction) -> StoredCheckpoints:
+def read_checkpoints(db: Transaction) -> StoredCheckpoints:
     """Return the stored checkpoints of a community as they are."""
     rows = db.rows(
         f"select guild_id, cast(until as text), null from attended {OURS} union all"
@@ -80,21 +80,21 @@ class CheckpointStore(Store):
     """Checkpoints in the database."""
 
     @writes
-    def open(self, db: Transaction, guild_ids: Collection[GuildId], first: MessageId) -> StoredCheckpoints:
+    def load_or_create(self, db: Transaction, guild_ids: Collection[GuildId], first: MessageId) -> StoredCheckpoints:
         """Return the stored checkpoints. A server without one gets `first`."""
         db.run_each(
             "insert into attended (community, guild_id, until) values (:community, ?, ?) on conflict do nothing",
             [(guild_id, int(first)) for guild_id in guild_ids],
         )
-        return stored_checkpoints(db)
+        return read_checkpoints(db)
 
-    async def keep(self, moved: StoredCheckpoints) -> None:
+    async def save(self, moved: StoredCheckpoints) -> None:
         """Store changes. Channels that their server has caught up with need none any more."""
         if moved.attended or moved.channels:
-            await self._keep(moved)
+            await self._save(moved)
 
     @writes
-    def _keep(self, db: Transaction, moved: StoredCheckpoints) -> None:
+    def _save(self, db: Transaction, moved: StoredCheckpoints) -> None:
         db.run_each(
             "insert into marks (community, channel_id, guild_id, mark) values (:community, ?, ?, ?)"
             " on conflict (community, channel_id) do update set guild_id = excluded.guild_id, mark = excluded.mark",
@@ -110,7 +110,7 @@ class CheckpointStore(Store):
         db.run_each(f"delete from marks {OURS} and guild_id = ? and mark <= ?", until)
 
 
-_NOW = moment(0)  # long due
+_NOW = from_millis(0)  # long due
 _LOOK_AT = f"update answered_threads set look_at = ? {OURS} and thread_id = ?"
 _LET_GO = f"update thread_messages set is_held = 0 {OURS} and thread_id = ?"
 
@@ -147,7 +147,7 @@ class AnsweredThreads(Store):
         """Return whether a message stands in a thread that was read, or was read with one. From memory."""
         return channel_id in self._read or message_id in self._outside
 
-    def stir(self, channel_id: ChannelId, message_id: MessageId, at: datetime | None = None) -> None:
+    def note_event(self, channel_id: ChannelId, message_id: MessageId, at: datetime | None = None) -> None:
         """Note that something happened to a message: its thread is to be looked at again, `at` that time or now.
 
         Nothing happens where the thread was never read.
@@ -156,11 +156,11 @@ class AnsweredThreads(Store):
         if thread_id is not None:
             self._stirred[thread_id] = at or _NOW
 
-    def is_stirred(self, thread_id: ChannelId) -> bool:
+    def has_events(self, thread_id: ChannelId) -> bool:
         """Return whether something happened in a thread since the last `store`."""
         return thread_id in self._stirred
 
-    def stirred(self) -> ChannelId | None:
+    def find_thread_with_events(self) -> ChannelId | None:
         """Return one of the threads with events since the last `store`."""
         return next(iter(self._stirred), None)
 
@@ -168,14 +168,14 @@ class AnsweredThreads(Store):
         """Bring to disk which threads are to be looked at again; what the disk does not take is kept."""
         stirred = {each: at for each, at in self._stirred.items() if only in {None, each}}
         if stirred:
-            await self._look_at(stirred)
+            await self._schedule(stirred)
             for each, at in stirred.items():
                 if self._stirred.get(each) == at:
                     del self._stirred[each]
 
     @writes
-    def _look_at(self, db: Transaction, threads: Mapping[ChannelId, datetime]) -> None:
-        db.run_each(_LOOK_AT, [(millis(at), each) for each, at in threads.items()])
+    def _schedule(self, db: Transaction, threads: Mapping[ChannelId, datetime]) -> None:
+        db.run_each(_LOOK_AT, [(to_millis(at), each) for each, at in threads.items()])
 
     @writes
     def add(self, db: Transaction, threads: Mapping[ChannelId, datetime]) -> None:
@@ -184,31 +184,31 @@ class AnsweredThreads(Store):
             "insert into answered_threads (community, thread_id, look_at) values (:community, ?, ?)"
             " on conflict (community, thread_id) do update set look_at = excluded.look_at"
             " where answered_threads.look_at is null or answered_threads.look_at < excluded.look_at",
-            [(each, millis(at)) for each, at in threads.items()],
+            [(each, to_millis(at)) for each, at in threads.items()],
         )
 
-    async def next(self) -> tuple[ChannelId, datetime] | None:
+    async def next_due(self) -> tuple[ChannelId, datetime] | None:
         """Return the thread to look at first, and when; None where no thread waits."""
         row = await self.db.row(
             f"select thread_id, look_at from answered_threads {OURS} and look_at is not null"
             " order by look_at, rid limit 1"
         )
-        return None if row is None else (ChannelId(str(row[0])), moment(msgspec.convert(row[1], int)))
+        return None if row is None else (ChannelId(str(row[0])), from_millis(msgspec.convert(row[1], int)))
 
-    async def looked(self, thread_id: ChannelId, again_at: datetime | None) -> None:
+    async def reschedule(self, thread_id: ChannelId, again_at: datetime | None) -> None:
         """Note that a thread was looked at, and when to do so again; None: only when something happens there."""
-        await self.db.run(_LOOK_AT, (None if again_at is None else millis(again_at), thread_id))
+        await self.db.run(_LOOK_AT, (None if again_at is None else to_millis(again_at), thread_id))
 
-    async def keep(self, thread_id: ChannelId, messages: Iterable[ThreadMessage]) -> None:
+    async def replace_messages(self, thread_id: ChannelId, messages: Iterable[ThreadMessage]) -> None:
         """Replace the messages that a thread holds. The authors of earlier ones are kept: these may have taught."""
         held = list(messages)
         # Told at once: from here on a deletion concerns us.
         self._read.add(thread_id)
         self._outside.update((each.id, thread_id) for each in held if each.is_outside)
-        await self._keep(thread_id, held)
+        await self._replace_messages(thread_id, held)
 
     @writes
-    def _keep(self, db: Transaction, thread_id: ChannelId, held: Iterable[ThreadMessage]) -> None:
+    def _replace_messages(self, db: Transaction, thread_id: ChannelId, held: Iterable[ThreadMessage]) -> None:
         db.run(_LET_GO, (thread_id,))
         db.run_each(
             "insert into thread_messages (community, thread_id, message_id, author_id, is_outside, is_held)"
@@ -217,43 +217,43 @@ class AnsweredThreads(Store):
             [(thread_id, each.id, each.author_id, int(each.is_outside)) for each in held],
         )
 
-    async def let_go(self, thread_id: ChannelId) -> None:
+    async def mark_unread(self, thread_id: ChannelId) -> None:
         """Count no message of a thread as read, until it is read again."""
         await self.db.run(_LET_GO, (thread_id,))
 
-    async def held(self, thread_id: ChannelId) -> tuple[MessageId, ...]:
+    async def read_message_ids(self, thread_id: ChannelId) -> tuple[MessageId, ...]:
         """Return the messages that a thread held when it was read last."""
         statement = (
             f"select message_id from thread_messages {OURS} and thread_id = ? and is_held = 1 order by message_id"
         )
         return tuple(map(MessageId, await self.db.texts(statement, (thread_id,))))
 
-    async def holding(self, message_ids: Collection[MessageId]) -> tuple[ChannelId, ...]:
+    async def find_threads(self, message_ids: Collection[MessageId]) -> tuple[ChannelId, ...]:
         """Return the threads that hold, or once held, one of these messages."""
         statement = f"select distinct thread_id from thread_messages {OURS} and message_id {IN} order by thread_id"
-        return tuple(map(ChannelId, await self.db.texts(statement, (bare_ids(message_ids),))))
+        return tuple(map(ChannelId, await self.db.texts(statement, (bare_id_array(message_ids),))))
 
-    async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
+    async def find_messages_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that were ever read with a thread."""
         statement = f"select message_id from thread_messages {OURS} and author_id = ?"
         return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Leave nothing of these messages, and have their threads looked at again."""
-        threads = await self.holding(message_ids)
+        threads = await self.find_threads(message_ids)
         # Before the write: a look at one of them right now learns of it in time.
         self._stirred.update(dict.fromkeys(threads, _NOW))
         await self._forget(threads, message_ids)
-        for each in map(bare, message_ids):
+        for each in map(bare_message_id, message_ids):
             self._outside.pop(MessageId(each), None)
 
     @writes
     def _forget(self, db: Transaction, threads: Iterable[ChannelId], message_ids: Collection[MessageId]) -> None:
-        db.run_each(_LOOK_AT, [(millis(_NOW), each) for each in threads])
-        db.run(f"delete from thread_messages {OURS} and message_id {IN}", (bare_ids(message_ids),))
+        db.run_each(_LOOK_AT, [(to_millis(_NOW), each) for each in threads])
+        db.run(f"delete from thread_messages {OURS} and message_id {IN}", (bare_id_array(message_ids),))
 
 
-class Greeted(Store):
+class GreetedMembers(Store):
     """Members that have seen the notice about private messages, by id."""
 
     async def add(self, user_id: UserId) -> bool:
@@ -287,23 +287,23 @@ class RoleStore(Store):
     most = 10_000
     """Members; those that were seen longest ago go first. As many are held in memory."""
 
-    async def keep(self, seen: Collection[MemberRoles]) -> None:
+    async def save(self, seen: Collection[MemberRoles]) -> None:
         """Keep roles that were seen just now."""
         if seen:
-            await self._keep(seen)
+            await self._save(seen)
 
     @writes
-    def _keep(self, db: Transaction, seen: Collection[MemberRoles]) -> None:
+    def _save(self, db: Transaction, seen: Collection[MemberRoles]) -> None:
         now = self.clock.now()
-        fine = (millis(now), millis(now - _FINE))
-        if sum(db.run(_KEEP, (each.guild_id, each.user_id, listed(each.roles), *fine)) for each in seen):
-            db.run(f"delete from member_roles {OURS} and seen_at < ?", (millis(now - BELIEVED),))
+        fine = (to_millis(now), to_millis(now - _FINE))
+        if sum(db.run(_KEEP, (each.guild_id, each.user_id, text_array(each.roles), *fine)) for each in seen):
+            db.run(f"delete from member_roles {OURS} and seen_at < ?", (to_millis(now - BELIEVED),))
             keep_first(db, "member_roles", "guild_id, user_id", "seen_at desc", self.most)
 
     @reads
-    def known(self, db: Transaction) -> tuple[MemberRoles, ...]:
+    def read_recent(self, db: Transaction) -> tuple[MemberRoles, ...]:
         """Return the roles that are not too old, the last seen last."""
-        return _ROLES.all(db, f"{OURS} and seen_at >= ? order by seen_at", (millis(self.clock.now() - BELIEVED),))
+        return _ROLES.all(db, f"{OURS} and seen_at >= ? order by seen_at", (to_millis(self.clock.now() - BELIEVED),))
 
     async def forget_author(self, user_id: UserId) -> None:
         """Forget a member's roles."""
@@ -329,39 +329,41 @@ class NameStore(Store):
     most = 20_000
     """Names; those that were noted longest ago go first."""
 
-    async def note(self, names: Iterable[tuple[UserId, Collection[str]]], team: Collection[UserId] = ()) -> None:
+    async def add(self, names: Iterable[tuple[UserId, Collection[str]]], team: Collection[UserId] = ()) -> None:
         """Add names of members, and note who answered as the team; earlier ones are kept, up to a bound."""
-        said = dict.fromkeys((author, name) for author, known in names for name in map(_one_line, known))
-        wanted = [(author, name) for author, name in said if author and name != author and likeness_key(name)]
+        said = dict.fromkeys((author, name) for author, known in names for name in map(_clean_name, known))
+        wanted = [(author, name) for author, name in said if author and name != author and lookalike_key(name)]
         # Mostly there is nothing to write.
         if not wanted:
             return
-        is_news = await self.db.read(lambda db: bool(_unknown(db, wanted) or db.row(_NO_TEAM, (listed(team),))))
+        is_news = await self.db.read(
+            lambda db: bool(_select_unknown(db, wanted) or db.row(_NO_TEAM, (text_array(team),)))
+        )
         if is_news:
-            await self._note(wanted, team)
+            await self._add(wanted, team)
 
     @writes
-    def _note(self, db: Transaction, wanted: Iterable[tuple[UserId, str]], team: Collection[UserId]) -> None:
-        for author, name in _unknown(db, wanted):
-            db.run(_NOTE, (author, name, likeness_key(name)))
+    def _add(self, db: Transaction, wanted: Iterable[tuple[UserId, str]], team: Collection[UserId]) -> None:
+        for author, name in _select_unknown(db, wanted):
+            db.run(_NOTE, (author, name, lookalike_key(name)))
             db.run(_PRUNE_ONE, (author, NO_LIMIT, _MOST_OF_ONE))
-        db.run(_TEAM, (listed(team),))
+        db.run(_TEAM, (text_array(team),))
         keep_first(db, "member_names", "rid", "rid desc", self.most)
 
-    async def team(self) -> tuple[UserId, ...]:
+    async def read_team_ids(self) -> tuple[UserId, ...]:
         """Return those who answered as the team."""
         return tuple(dict.fromkeys(author for author, _ in await self._select("is_team = 1")))
 
-    async def of(self, author_ids: Collection[UserId]) -> Mapping[UserId, tuple[str, ...]]:
+    async def read_names(self, author_ids: Collection[UserId]) -> Mapping[UserId, tuple[str, ...]]:
         """Return the names of these members, the newest name first."""
         found: dict[UserId, tuple[str, ...]] = {}
-        for author, name in await self._select(f"author_id {IN}", listed(author_ids)):
+        for author, name in await self._select(f"author_id {IN}", text_array(author_ids)):
             found[author] = (*found.get(author, ()), name)
         return found
 
-    async def in_text(self, text: str) -> tuple[tuple[UserId, str], ...]:
+    async def find_in_text(self, text: str) -> tuple[tuple[UserId, str], ...]:
         """Return the members and names that occur in a text, within words or across them."""
-        sought = carried(likeness_key(text))
+        sought = sanitize_text(lookalike_key(text))
         return await self._select("replace(?, look, '') <> ?", sought, sought)
 
     async def forget_author(self, user_id: UserId) -> None:
@@ -373,9 +375,9 @@ class NameStore(Store):
         return msgspec.convert(rows, tuple[tuple[UserId, str], ...])
 
 
-def _unknown(db: Transaction, names: Iterable[tuple[UserId, str]]) -> list[tuple[UserId, str]]:
+def _select_unknown(db: Transaction, names: Iterable[tuple[UserId, str]]) -> list[tuple[UserId, str]]:
     return [each for each in names if db.row(f"{_NAMES} author_id = ? and name = ?", each) is None]
 
 
-def _one_line(name: str) -> str:
-    return carried(" ".join(name.split()))[:_LONGEST]
+def _clean_name(name: str) -> str:
+    return sanitize_text(" ".join(name.split()))[:_LONGEST]

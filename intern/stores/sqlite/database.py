@@ -21,7 +21,7 @@ from anyio.lowlevel import EventLoopToken, current_token
 from intern.core.errors import KnowledgeError
 from intern.core.log import get_logger
 from intern.stores import database
-from intern.stores.database import DEFAULT_COMMUNITY, SCHEMA_VERSION, Row, Transaction, Value, positional
+from intern.stores.database import DEFAULT_COMMUNITY, SCHEMA_VERSION, Row, Transaction, Value, resolve_placeholders
 
 _log = get_logger(__name__)
 
@@ -38,7 +38,7 @@ class SqliteTransaction(Transaction):
         self._db = db
 
     def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
-        plain, places = positional(statement)
+        plain, places = resolve_placeholders(statement)
         rows: list[Row] = self._db.execute(plain, self._with_community(values, places)).fetchall()
         return rows
 
@@ -47,14 +47,14 @@ class SqliteTransaction(Transaction):
         return int(self._db.changes())
 
     def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
-        plain, places = positional(statement)
+        plain, places = resolve_placeholders(statement)
         self._db.executemany(plain, (self._with_community(each, places) for each in values)).fetchall()
 
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 
 
-def whole_of(path: Path) -> list[Path]:
+def database_files(path: Path) -> list[Path]:
     """Return a database's file, and those that SQLite may keep beside it."""
     return [path.with_name(path.name + end) for end in ("", "-wal", "-shm", "-journal")]
 
@@ -94,7 +94,7 @@ _READERS = 4
 _CLOSE_SECONDS = 30
 
 
-class Database(database.Database):
+class SqliteDatabase(database.Database):
     """One open file. Several callers' writes may share a commit, never the fate."""
 
     def __init__(self, path: Path, writer: _Connection, token: EventLoopToken) -> None:
@@ -102,13 +102,13 @@ class Database(database.Database):
         self._path = path
         self._token = token
         # Holds no more than one operation per task, as each waits for its own.
-        self._queue: SimpleQueue[_Operation[object] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_WriteOperation[object] | None] = SimpleQueue()
         self._idle_readers: list[_Connection] = []
         self._limiter = CapacityLimiter(_READERS)
         self._closing = threading.Event()
         self._ended = anyio.Event()
         # A daemon, so that a loop that died without `close` does not keep the process alive.
-        threading.Thread(target=self._work_off, args=(writer,), name="database writer", daemon=True).start()
+        threading.Thread(target=self._run_writer, args=(writer,), name="database writer", daemon=True).start()
 
     @classmethod
     async def open(cls, path: Path, *, schema: str | None = None) -> Self:
@@ -116,19 +116,19 @@ class Database(database.Database):
 
         Raises KnowledgeError when it is damaged, unwritable, held by another program, or has another schema.
         """
-        writer = await to_thread.run_sync(_opened, path, schema)
+        writer = await to_thread.run_sync(_open_file, path, schema)
         return cls(path, writer, current_token())
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        return await self._done(_Operation(work, self.community))
+        return await self._submit(_WriteOperation(work, self.community))
 
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         if self._closing.is_set():
             raise RuntimeError(f"{self._path} is closed")
-        return await to_thread.run_sync(self._read, work, steady, limiter=self._limiter)
+        return await to_thread.run_sync(self._read_in_thread, work, steady, limiter=self._limiter)
 
-    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        return self._read(work, steady)
+    def read_blocking(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        return self._read_in_thread(work, steady)
 
     async def scrub(self) -> None:
         """Leave nothing on disk of what was deleted or overwritten, in the file or in its log.
@@ -136,10 +136,10 @@ class Database(database.Database):
         Takes as long as writing the file anew; other writes wait. Raises KnowledgeError, also where a reader holds
         the log for too long to empty it; it may still contain deleted data then.
         """
-        await self._done(_Scrubbing(self._path.parent))
+        await self._submit(_ScrubOperation(self._path.parent))
 
     async def close(self) -> None:
-        await self._close_others()
+        await self._close_dependents()
         if not self._closing.is_set():
             self._closing.set()
             self._queue.put(None)
@@ -148,23 +148,23 @@ class Database(database.Database):
             return
         _log.warning("database_close_timed_out", path=str(self._path), seconds=_CLOSE_SECONDS)
 
-    async def _done(self, operation: _Operation[T]) -> T:
+    async def _submit(self, operation: _WriteOperation[T]) -> T:
         if self._closing.is_set():
             raise RuntimeError(f"{self._path} is closed")
-        self._queue.put(cast("_Operation[object]", operation))
+        self._queue.put(cast("_WriteOperation[object]", operation))
         await operation.done.wait()
         error = operation.error
         if isinstance(error, apsw.Error):
-            raise explained(self._path, error) from error
+            raise explain_error(self._path, error) from error
         if error is not None:
             raise error
         return cast("T", operation.value)
 
     # From here on: worker threads.
 
-    def _read(self, work: Callable[[Transaction], T], steady: bool) -> T:  # noqa: FBT001 by position into a thread
+    def _read_in_thread(self, work: Callable[[Transaction], T], steady: bool) -> T:  # noqa: FBT001 by position into a thread
         try:
-            reader = self._idle_reader() or _connected(self._path, read_only=True)
+            reader = self._idle_reader() or _connect(self._path, read_only=True)
             try:
                 if steady:
                     reader.execute("begin")
@@ -176,7 +176,7 @@ class Database(database.Database):
                 if self._closing.is_set():
                     self._close_readers()
         except apsw.Error as error:
-            raise explained(self._path, error) from error
+            raise explain_error(self._path, error) from error
 
     def _idle_reader(self) -> _Connection | None:
         try:
@@ -188,17 +188,17 @@ class Database(database.Database):
         while reader := self._idle_reader():
             reader.close()
 
-    def _work_off(self, writer: _Connection) -> None:
+    def _run_writer(self, writer: _Connection) -> None:
         try:
             while group := self._next_group():
-                _run(writer, group)
-                self._wake(group)
+                _run_group(writer, group)
+                self._wake_callers(group)
         finally:
             self._close_readers()
             writer.close()
-            self._in_loop(self._ended.set)
+            self._call_in_loop(self._ended.set)
 
-    def _next_group(self) -> list[_Operation[object]]:
+    def _next_group(self) -> list[_WriteOperation[object]]:
         """Everything that waits, in order; at least one operation, or nothing once the database is closed."""
         first = self._queue.get()
         if first is None:
@@ -215,19 +215,19 @@ class Database(database.Database):
             group.append(operation)
         return group
 
-    def _wake(self, group: Sequence[_Operation[object]]) -> None:
+    def _wake_callers(self, group: Sequence[_WriteOperation[object]]) -> None:
         def wake() -> None:
             for operation in group:
                 operation.done.set()
 
-        self._in_loop(wake)
+        self._call_in_loop(wake)
 
-    def _in_loop(self, call: Callable[[], None]) -> None:
+    def _call_in_loop(self, call: Callable[[], None]) -> None:
         with suppress(RunFinishedError):  # the loop is gone, and with it everybody who waited
             from_thread.run_sync(call, token=self._token)
 
 
-class _Operation(Generic[T]):
+class _WriteOperation(Generic[T]):
     """One caller's work, and its result."""
 
     def __init__(self, work: Callable[[Transaction], T], community: str) -> None:
@@ -251,7 +251,7 @@ class _Operation(Generic[T]):
             db.execute("release operation")
 
 
-class _Scrubbing(_Operation[None]):
+class _ScrubOperation(_WriteOperation[None]):
     """SQLite does this outside of any transaction."""
 
     def __init__(self, folder: Path) -> None:
@@ -275,17 +275,17 @@ class _Scrubbing(_Operation[None]):
             self.error = error
 
 
-def _run(db: _Connection, group: Sequence[_Operation[object]]) -> None:
+def _run_group(db: _Connection, group: Sequence[_WriteOperation[object]]) -> None:
     """Do the work of a group. Each operation knows afterwards how it ended; nothing is raised."""
-    together = [operation for operation in group if not isinstance(operation, _Scrubbing)]
+    together = [operation for operation in group if not isinstance(operation, _ScrubOperation)]
     if together:
-        _run_together(db, together)
+        _run_in_transaction(db, together)
     for operation in group:
-        if isinstance(operation, _Scrubbing):
+        if isinstance(operation, _ScrubOperation):
             operation.run(db)
 
 
-def _run_together(db: _Connection, group: Sequence[_Operation[object]]) -> None:
+def _run_in_transaction(db: _Connection, group: Sequence[_WriteOperation[object]]) -> None:
     """One transaction for the group."""
     try:
         db.execute("begin immediate")
@@ -299,10 +299,10 @@ def _run_together(db: _Connection, group: Sequence[_Operation[object]]) -> None:
             operation.error = operation.error or error
 
 
-def _opened(path: Path, schema: str | None) -> _Connection:
+def _open_file(path: Path, schema: str | None) -> _Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        db = _connected(path)
+        db = _connect(path)
         try:
             if not has_tables(db, path):  # the usual case takes no lock
                 _make_tables(db, path, schema or SCHEMA.read_text(encoding="utf-8"))
@@ -310,13 +310,13 @@ def _opened(path: Path, schema: str | None) -> _Connection:
             db.close()
             raise
     except apsw.Error as error:
-        raise explained(path, error) from error
+        raise explain_error(path, error) from error
     except OSError as error:
         raise KnowledgeError(f"{path.parent} cannot be made or opened ({error.strerror}); check its rights") from error
     return db
 
 
-def _connected(path: Path, *, read_only: bool = False) -> _Connection:
+def _connect(path: Path, *, read_only: bool = False) -> _Connection:
     db: _Connection = apsw.Connection(str(path))
     try:
         db.set_busy_timeout(_BUSY_SECONDS * 1000)
@@ -368,7 +368,7 @@ def is_damage(error: KnowledgeError) -> bool:
     return error.__cause__ is None or isinstance(error.__cause__, _DAMAGE)
 
 
-def explained(path: Path, error: apsw.Error) -> Exception:
+def explain_error(path: Path, error: apsw.Error) -> Exception:
     """Return the error that says what to do. An error that only wrong SQL can cause is a bug and stays as it is."""
     match error:
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
@@ -389,7 +389,7 @@ def explained(path: Path, error: apsw.Error) -> Exception:
 
 
 @contextmanager
-def at_rest(path: Path, community: str) -> Generator[Transaction | None]:
+def open_read_only(path: Path, community: str) -> Generator[Transaction | None]:
     """Read a database as it is, whether or not a bot is at work; None where there is none, or an empty one.
 
     Raises KnowledgeError where it cannot be read.
@@ -408,7 +408,7 @@ def at_rest(path: Path, community: str) -> Generator[Transaction | None]:
         finally:
             db.close()
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise explained(path, error) from error
+        raise explain_error(path, error) from error
     except apsw.Error as error:
         raise KnowledgeError(f"{path} cannot be read ({error}); check the file and its rights") from error
 
@@ -416,20 +416,20 @@ def at_rest(path: Path, community: str) -> Generator[Transaction | None]:
 _READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 
-class AtRest(database.AtRest):
+class ReadOnlySqliteDatabase(database.ReadOnlyDatabase):
     """A file as it is, opened anew for each look; an empty database where there is none."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
         self._path = path
 
-    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+    def read_blocking(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         del steady
-        with at_rest(self._path, self.community) as db:
-            return work(db or empty())
+        with open_read_only(self._path, self.community) as db:
+            return work(db or open_empty())
 
 
-def empty() -> Transaction:
+def open_empty() -> Transaction:
     """Return a database with all tables and no rows, in memory."""
     db: _Connection = apsw.Connection(":memory:")
     db.execute(SCHEMA.read_text(encoding="utf-8")).fetchall()

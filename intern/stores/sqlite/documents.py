@@ -21,7 +21,7 @@ from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchKind
 from intern.stores.database import Row, Transaction, Value
 from intern.stores.sqlite.changes import log_changes, next_position
-from intern.stores.sqlite.store import IN, OURS, Store, Table, as_json, carried, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, json_array, reads, sanitize_text, text_array, writes
 
 DESCRIPTIONS = 1 << 40
 """Texts have a `rid` below this one, descriptions none: the engine leaves out a range, but weighs before it can ask."""
@@ -39,7 +39,7 @@ _LAST = {
 _PUT = {
     part: f"insert into documents (community, {DOCUMENTS.columns}, rid)"
     f" values (:community, {', '.join('?' * len(DOCUMENTS.names))}, ({last}) + 1)"
-    f" on conflict (community, id) do update set {DOCUMENTS.replacing('id')}"
+    f" on conflict (community, id) do update set {DOCUMENTS.assignments('id')}"
     for part, last in _LAST.items()
 }
 _THESE = f"select rid from documents {OURS} and id {IN}"
@@ -70,14 +70,14 @@ _PUT_VECTOR = (
 _UNIT_WITHIN = 0.01
 
 
-class Documents(Store):
+class DocumentStore(Store):
     """Documents and their vectors, each change in one transaction."""
 
-    async def put(self, documents: Sequence[SearchDocument]) -> None:
+    async def replace_documents(self, documents: Sequence[SearchDocument]) -> None:
         """Replace all documents of the sources that these belong to."""
         if not documents:
             return
-        rows = await run_sync(lambda: [DOCUMENTS.row(document) for document in documents])
+        rows = await run_sync(lambda: [DOCUMENTS.to_row(document) for document in documents])
         by_source: dict[str, list[str]] = {}
         for document in documents:
             by_source.setdefault(document.source_id, []).append(document.id)
@@ -86,21 +86,21 @@ class Documents(Store):
             next_position(db)  # locks the community, so that no other writer takes the same numbers
             gone: list[str] = []
             for source_id, ids in by_source.items():
-                gone += db.texts(_OTHERS, (source_id, listed(ids)))
+                gone += db.texts(_OTHERS, (source_id, text_array(ids)))
             texts: list[Row] = []
             for document in documents:
                 gone += db.texts(_OF_OTHER_PART, (document.id, document.part))
-                texts.append((document.id, carried(document.title), carried(document.text)))
+                texts.append((document.id, sanitize_text(document.title), sanitize_text(document.text)))
             db.run_each(_DROP_VECTOR_OF_OTHER_TEXT, texts)
             for part, statement in _PUT.items():
                 db.run_each(statement, [row for row, each in zip(rows, documents, strict=True) if each.part == part])
-            log_changes(db, "document", {*gone, *db.texts(_THESE, (listed(each.id for each in documents),))})
+            log_changes(db, "document", {*gone, *db.texts(_THESE, (text_array(each.id for each in documents),))})
 
         await self.db.write(work)
 
-    async def drop(self, source_ids: Collection[SourceId]) -> None:
+    async def delete_sources(self, source_ids: Collection[SourceId]) -> None:
         """Delete all documents of these sources. Harmless where there are none."""
-        values = (listed(source_ids),)
+        values = (text_array(source_ids),)
 
         def work(db: Transaction) -> None:
             if rids := db.texts(_OF_SOURCES, values):
@@ -116,31 +116,31 @@ class Documents(Store):
         return dict(msgspec.convert(await self.db.rows(statement, (kind,)), list[tuple[SourceId, str]]))
 
     @reads
-    def documents(
+    def list_documents(
         self, db: Transaction, kind: SearchKind, source_ids: Collection[SourceId] | None = None
     ) -> tuple[SearchDocument, ...]:
         """Return all documents of a kind, or those of some sources, by id."""
-        only, values = ("", [kind]) if source_ids is None else (f" and source_id {IN}", [kind, listed(source_ids)])
+        only, values = ("", [kind]) if source_ids is None else (f" and source_id {IN}", [kind, text_array(source_ids)])
         return DOCUMENTS.all(db, f"{OURS} and kind = ?{only} order by id", values)
 
     @reads
-    def unembedded(self, db: Transaction, model: str, limit: int) -> tuple[SearchDocument, ...]:
+    def find_unembedded(self, db: Transaction, model: str, limit: int) -> tuple[SearchDocument, ...]:
         """Documents that have no vector of this model: texts first, and of each part those that were put first."""
-        return tuple(map(DOCUMENTS.struct, db.rows(_UNEMBEDDED, (model, limit))))
+        return tuple(map(DOCUMENTS.from_row, db.rows(_UNEMBEDDED, (model, limit))))
 
-    async def missing(self, model: str) -> int:
+    async def count_unembedded(self, model: str) -> int:
         """How many documents have no vector of this model."""
         return await self.db.number(_MISSING, (model,))
 
-    async def embedded(self, model: str) -> AsyncGenerator[Sequence[tuple[SearchDocument, bytes]]]:
+    async def read_embedded(self, model: str) -> AsyncGenerator[Sequence[tuple[SearchDocument, bytes]]]:
         """All documents that have a vector of this model, with it, some at a time."""
         last: Value = -1
         while rows := await self.db.rows(_EMBEDDED, (model, last)):
-            yield [(DOCUMENTS.struct(document), cast("bytes", vector)) for _, vector, *document in rows]
+            yield [(DOCUMENTS.from_row(document), cast("bytes", vector)) for _, vector, *document in rows]
             last = rows[-1][0]
 
     @writes
-    def put_vectors(self, db: Transaction, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
+    def store_vectors(self, db: Transaction, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
         """Give documents their vectors, in place of any of another model, and say how many took theirs.
 
         A document whose title or text is another by now takes none. Raises ValueError for what is no unit vector of
@@ -149,22 +149,24 @@ class Documents(Store):
         for document, vector in vectors:
             if not _is_unit(vector):
                 raise ValueError(f"the vector of {document.id!a} by {model} is none of length 1")
-        log_changes(db, "vector", db.texts(_THESE, (listed(document.id for document, _ in vectors),)))
+        log_changes(db, "vector", db.texts(_THESE, (text_array(document.id for document, _ in vectors),)))
         return sum(
-            db.run(_PUT_VECTOR, (model, vector, document.id, carried(document.title), carried(document.text)))
+            db.run(
+                _PUT_VECTOR, (model, vector, document.id, sanitize_text(document.title), sanitize_text(document.text))
+            )
             for document, vector in vectors
         )
 
-    async def guilds(self) -> frozenset[str]:
+    async def read_guild_ids(self) -> frozenset[str]:
         """Return the servers that documents come from."""
         return frozenset(await self.db.texts(f"select distinct guild_id from documents {OURS} and guild_id <> ''"))
 
-    async def holds(self, kinds: Collection[SearchKind]) -> bool:
+    async def has_kinds(self, kinds: Collection[SearchKind]) -> bool:
         """Whether there is any document of these kinds."""
-        return bool(await self.db.number(f"select 1 from documents {OURS} and kind {IN} limit 1", (as_json(kinds),)))
+        return bool(await self.db.number(f"select 1 from documents {OURS} and kind {IN} limit 1", (json_array(kinds),)))
 
 
-def identity(db: Transaction) -> tuple[str, int]:
+def ensure_identity(db: Transaction) -> tuple[str, int]:
     """Return what tells the community from one of another database, and its position."""
     statement = "insert into identities (community, id) values (:community, ?) on conflict (community) do nothing"
     if not db.row(ORIGIN):

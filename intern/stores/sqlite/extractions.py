@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from intern.core import records
 from intern.core.ids import ConversationId, FactId, MessageId, NuggetId
-from intern.stores.blocks import bare
+from intern.stores.blocks import bare_message_id
 from intern.stores.database import Transaction
 from intern.stores.sqlite import facts
 from intern.stores.sqlite.store import (
@@ -25,12 +25,12 @@ from intern.stores.sqlite.store import (
     OURS,
     Store,
     Table,
-    bare_ids,
-    beginning,
-    conditions,
-    items,
-    listed,
+    bare_id_array,
+    join_conditions,
+    json_items,
+    prefix_values,
     reads,
+    text_array,
     writes,
 )
 
@@ -47,14 +47,14 @@ class NuggetStore(Store):
         self, db: Transaction, status: records.NuggetStatus | None = None, *, limit: int = NO_LIMIT, offset: int = 0
     ) -> tuple[records.Nugget, ...]:
         """Return nuggets, newest first."""
-        where, values = conditions(("status = ?", status))
+        where, values = join_conditions(("status = ?", status))
         rest = f"{OURS} and {where} order by timestamp desc, id limit ? offset ?"
         return _NUGGETS.all(db, rest, (*values, limit, offset))
 
     @reads
     def count(self, db: Transaction, status: records.NuggetStatus | None = None) -> int:
         """Return how many there are."""
-        where, values = conditions(("status = ?", status))
+        where, values = join_conditions(("status = ?", status))
         return db.number(f"select count(*) from nuggets {OURS} and {where}", values)
 
     @reads
@@ -65,31 +65,32 @@ class NuggetStore(Store):
     @reads
     def by_ids(self, db: Transaction, ids: Collection[NuggetId]) -> tuple[records.Nugget, ...]:
         """Return those of these that still exist, newest first."""
-        return _NUGGETS.all(db, f"{OURS} and id {IN} order by timestamp desc, id", (listed(ids),))
+        return _NUGGETS.all(db, f"{OURS} and id {IN} order by timestamp desc, id", (text_array(ids),))
 
     @reads
-    def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[records.Nugget, ...]:
+    def read_for_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[records.Nugget, ...]:
         """Return the nuggets of a conversation, in the order of their making."""
         return _NUGGETS.all(db, f"{OURS} and conversation_id = ? order by rid", (conversation_id,))
 
     @reads
-    def beginning(self, db: Transaction, prefix: str) -> tuple[records.Nugget, ...]:
+    def find_by_prefix(self, db: Transaction, prefix: str) -> tuple[records.Nugget, ...]:
         """Return the nuggets whose id begins with `prefix`, by id."""
-        return _NUGGETS.all(db, f"{OURS} and {BEGINS} order by id", beginning(prefix))
+        return _NUGGETS.all(db, f"{OURS} and {BEGINS} order by id", prefix_values(prefix))
 
 
 def replace_nuggets(db: Transaction, conversation_id: ConversationId, nuggets: Sequence[records.Nugget]) -> None:
     """Replace all nuggets of a conversation."""
     db.run(f"delete from nuggets {OURS} and conversation_id = ?", (conversation_id,))
-    db.run_each(_NUGGETS.insert, map(_NUGGETS.row, nuggets))
+    db.run_each(_NUGGETS.insert, map(_NUGGETS.to_row, nuggets))
 
 
 _HOLDING = (
-    f"select id from conversations {OURS} and exists (select 1 from {items('message_ids')} as held where value {IN})"
+    f"select id from conversations {OURS} and exists"
+    f" (select 1 from {json_items('message_ids')} as held where value {IN})"
 )
 
 
-class Extraction(records.LearnedCounts, frozen=True, kw_only=True):
+class ExtractionEntry(records.ExtractionCounts, frozen=True, kw_only=True):
     """What the log says of a conversation. With an `error` it could not be read; without facts it taught nothing."""
 
     conversation_id: ConversationId
@@ -106,32 +107,34 @@ class Extraction(records.LearnedCounts, frozen=True, kw_only=True):
     error: str | None = None
 
 
-_CONVERSATIONS = Table("conversations", records.Distilled, millis=("last_message_at",), json=("message_ids",))
+_CONVERSATIONS = Table(
+    "conversations", records.DistilledConversation, millis=("last_message_at",), json=("message_ids",)
+)
 _OF_ID = f"{OURS} and id = ?"
-_LOG = Table("extraction_log", Extraction, millis=("extracted_at", "next_at"))
+_LOG = Table("extraction_log", ExtractionEntry, millis=("extracted_at", "next_at"))
 
 
 class ExtractionLog(Store):
     """Conversations that were read, what came of it, and positions."""
 
     @writes
-    def apply(self, db: Transaction, outcome: records.Outcome) -> records.Applied:
+    def apply(self, db: Transaction, outcome: records.ExtractionResult) -> records.AppliedExtraction:
         """Make all that was learned from a conversation this, in place of what was learned from it before.
 
         Facts that it alone had said are retired. What changed since it was decided is refused, and told of.
         """
         conversation, now = outcome.conversation, outcome.extracted_at
-        _keep_conversation(db, conversation)
-        before = facts.take_back_occurrences(db, conversation.id)
-        facts.recount(db, before)
+        _save_conversation(db, conversation)
+        before = facts.withdraw_occurrences(db, conversation.id)
+        facts.recount_occurrences(db, before)
         repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, records.RepeatedFact)}
         # First what is said no more, since what it had taken the place of may be replaced by something else now.
-        facts.unsay(db, (each for each in before if each not in repeated), now)
+        facts.retire_unsaid(db, (each for each in before if each not in repeated), now)
         reasons: list[records.FactRefusal | None] = [
-            _learn(db, conversation.agent_id, each, now) for each in outcome.facts
+            _apply_decision(db, conversation.agent_id, each, now) for each in outcome.facts
         ]
-        facts.settle(db, before, now)
-        facts.tidy_occurrences(db, conversation.id)
+        facts.clean_up_facts(db, before, now)
+        facts.prune_occurrences(db, conversation.id)
         replace_nuggets(db, conversation.id, outcome.nuggets)
         kinds = [type(each) for each, reason in zip(outcome.facts, reasons, strict=True) if reason is None]
         learned: dict[str, Any] = {
@@ -140,9 +143,9 @@ class ExtractionLog(Store):
             "facts_deduplicated": kinds.count(records.RepeatedFact),
             "nuggets_extracted": len(outcome.nuggets),
         }
-        _log(
+        _write_entry(
             db,
-            Extraction(
+            ExtractionEntry(
                 conversation_id=conversation.id,
                 content_hash=conversation.content_hash,
                 extracted_at=now,
@@ -152,21 +155,27 @@ class ExtractionLog(Store):
             ),
             _LOG.names,
         )
-        return records.Applied(refused=tuple(reason for reason in reasons if reason is not None), **learned)
+        return records.AppliedExtraction(refused=tuple(reason for reason in reasons if reason is not None), **learned)
 
     @writes
     def log_failure(
-        self, db: Transaction, conversation: records.Distilled, *, model_used: str, error: str, next_at: datetime | None
-    ) -> Extraction:
+        self,
+        db: Transaction,
+        conversation: records.DistilledConversation,
+        *,
+        model_used: str,
+        error: str,
+        next_at: datetime | None,
+    ) -> ExtractionEntry:
         """Log that a conversation could not be read. What was learned from it before stays until it can be."""
-        before = _entry(db, conversation.id)
+        before = _read_entry(db, conversation.id)
         again = before is not None and before.error is not None and before.content_hash == conversation.content_hash
-        _keep_conversation(db, conversation)
+        _save_conversation(db, conversation)
         # The counts stay those of what was learned.
         names = ("content_hash", "extracted_at", "model_used", "attempts", "next_at", "error")
-        _log(
+        _write_entry(
             db,
-            Extraction(
+            ExtractionEntry(
                 conversation_id=conversation.id,
                 content_hash=conversation.content_hash,
                 extracted_at=self.clock.now(),
@@ -177,22 +186,22 @@ class ExtractionLog(Store):
             ),
             names,
         )
-        entry = _entry(db, conversation.id)
+        entry = _read_entry(db, conversation.id)
         assert entry is not None
         return entry
 
     @reads
-    def entry(self, db: Transaction, conversation_id: ConversationId) -> Extraction | None:
+    def read_entry(self, db: Transaction, conversation_id: ConversationId) -> ExtractionEntry | None:
         """Return the log's entry about a conversation; None where it was never read, or was withdrawn."""
-        return _entry(db, conversation_id)
+        return _read_entry(db, conversation_id)
 
     @reads
-    def entries(self, db: Transaction) -> tuple[Extraction, ...]:
+    def list_entries(self, db: Transaction) -> tuple[ExtractionEntry, ...]:
         """Return the whole log, oldest first."""
         return _LOG.all(db, f"{OURS} order by extracted_at, conversation_id")
 
     @reads
-    def failed(self, db: Transaction) -> tuple[Extraction, ...]:
+    def list_failed(self, db: Transaction) -> tuple[ExtractionEntry, ...]:
         """Return the entries of captures that are to be tried again, in the order in which they are due."""
         captured = f"select id from conversations {OURS} and origin = 'capture'"
         return _LOG.all(
@@ -202,14 +211,16 @@ class ExtractionLog(Store):
         )
 
     @reads
-    def conversation(self, db: Transaction, conversation_id: ConversationId) -> records.Distilled | None:
+    def read_conversation(
+        self, db: Transaction, conversation_id: ConversationId
+    ) -> records.DistilledConversation | None:
         """Return a conversation as it was read last, with the ids of all messages it ever had; None if it was not."""
         return _CONVERSATIONS.first(db, f"{_OF_ID} and is_withdrawn = 0", (conversation_id,))
 
     @writes
-    def keep(self, db: Transaction, conversation: records.Distilled) -> None:
+    def save_conversation(self, db: Transaction, conversation: records.DistilledConversation) -> None:
         """Note a conversation that something will be learned from."""
-        _keep_conversation(db, conversation)
+        _save_conversation(db, conversation)
 
     async def withdraw(self, conversation_ids: Collection[ConversationId]) -> None:
         """Withdraw all that was learned from these conversations. Facts that only they had said go."""
@@ -220,9 +231,9 @@ class ExtractionLog(Store):
     def _withdraw(self, db: Transaction, conversation_ids: Collection[ConversationId]) -> None:
         for conversation_id in conversation_ids:
             replace_nuggets(db, conversation_id, ())
-            said = facts.take_back_occurrences(db, conversation_id)
-            facts.tidy_occurrences(db, conversation_id)
-            facts.settle(db, said, self.clock.now())
+            said = facts.withdraw_occurrences(db, conversation_id)
+            facts.prune_occurrences(db, conversation_id)
+            facts.clean_up_facts(db, said, self.clock.now())
             db.run(f"delete from extraction_log {OURS} and conversation_id = ?", (conversation_id,))
             db.run(f"update conversations set is_withdrawn = 1 {_OF_ID}", (conversation_id,))
 
@@ -234,61 +245,61 @@ class ExtractionLog(Store):
         decisions may have passed it, and would not come back.
         """
         now = self.clock.now()
-        conversations = db.texts(_HOLDING, (bare_ids(message_ids),))
+        conversations = db.texts(_HOLDING, (bare_id_array(message_ids),))
         said = facts.delete_occurrences(db, conversations)
-        facts.settle(db, said, now)
-        facts.date_beliefs(db, said)
+        facts.clean_up_facts(db, said, now)
+        facts.recompute_beliefs(db, said)
         db.run(
             "insert into extractions_due (community, conversation_id) select community, id from conversations"
             f" {OURS} and id {IN} and origin = 'capture' on conflict do nothing",
-            (listed(conversations),),
+            (text_array(conversations),),
         )
         for table in ("nuggets", "extraction_log"):
-            db.run(f"delete from {table} {OURS} and conversation_id {IN}", (listed(conversations),))
-        db.run(f"delete from conversations {OURS} and id {IN}", (listed(conversations),))
+            db.run(f"delete from {table} {OURS} and conversation_id {IN}", (text_array(conversations),))
+        db.run(f"delete from conversations {OURS} and id {IN}", (text_array(conversations),))
 
     @reads
-    def touched(self, db: Transaction, message_ids: Collection[MessageId]) -> records.Touched:
+    def find_learned(self, db: Transaction, message_ids: Collection[MessageId]) -> records.AffectedKnowledge:
         """Return the nuggets and facts from conversations with these messages, and the facts that those replaced."""
         held = f"{OURS} and conversation_id in ({_HOLDING})"
         said = f"select fact_id from fact_occurrences {held}"
         replaced = f"select supersedes from facts {OURS} and supersedes is not null and id in ({said})"
-        gone = (bare_ids(message_ids),)
+        gone = (bare_id_array(message_ids),)
         nuggets = db.texts(f"select id from nuggets {held}", gone)
         known = dict.fromkeys(db.texts(said, gone) + db.texts(replaced, gone))
-        return records.Touched(nuggets=tuple(map(NuggetId, nuggets)), facts=tuple(map(FactId, known)))
+        return records.AffectedKnowledge(nuggets=tuple(map(NuggetId, nuggets)), facts=tuple(map(FactId, known)))
 
-    async def due(self) -> ConversationId | None:
+    async def next_due(self) -> ConversationId | None:
         """Return the first conversation that became due, independent of the decisions."""
         due = await self.db.texts(f"select conversation_id from extractions_due {OURS} order by rid limit 1")
         return ConversationId(due[0]) if due else None
 
-    async def looked(self, conversation_id: ConversationId) -> None:
+    async def clear_due(self, conversation_id: ConversationId) -> None:
         """Note that a conversation was looked at; it is not due any more."""
         where = f"from extractions_due {OURS} and conversation_id = ?"
         if await self.db.row(f"select 1 {where}", (conversation_id,)) is not None:
             await self.db.run(f"delete {where}", (conversation_id,))
 
-    async def holding(self, message_ids: Collection[MessageId]) -> tuple[ConversationId, ...]:
+    async def find_conversations(self, message_ids: Collection[MessageId]) -> tuple[ConversationId, ...]:
         """Return the conversations that hold, or once held, one of these messages."""
-        found = await self.db.texts(f"{_HOLDING} order by rid", (bare_ids(message_ids),))
+        found = await self.db.texts(f"{_HOLDING} order by rid", (bare_id_array(message_ids),))
         return tuple(map(ConversationId, found))
 
-    async def position(self, follower: str) -> str | None:
+    async def read_position(self, follower: str) -> str | None:
         """Return how far a follower has read; None where it has not begun."""
-        return await self.db.read(lambda db: read_to(db, follower))
+        return await self.db.read(lambda db: read_position(db, follower))
 
-    async def move(self, follower: str, position: str) -> None:
+    async def save_position(self, follower: str, position: str) -> None:
         """Keep how far a follower has read."""
-        await self.db.write(lambda db: move_to(db, follower, position))
+        await self.db.write(lambda db: save_position(db, follower, position))
 
 
-def read_to(db: Transaction, follower: str) -> str | None:
+def read_position(db: Transaction, follower: str) -> str | None:
     """Return how far a follower has read; None where it has not begun."""
     return next(iter(db.texts(f"select position from positions {OURS} and follower = ?", (follower,))), None)
 
 
-def move_to(db: Transaction, follower: str, position: str) -> None:
+def save_position(db: Transaction, follower: str, position: str) -> None:
     """Keep how far a follower has read."""
     db.run(
         "insert into positions (community, follower, position) values (:community, ?, ?)"
@@ -297,7 +308,9 @@ def move_to(db: Transaction, follower: str, position: str) -> None:
     )
 
 
-def _learn(db: Transaction, agent_id: str, decision: records.FactDecision, now: datetime) -> records.FactRefusal | None:
+def _apply_decision(
+    db: Transaction, agent_id: str, decision: records.FactDecision, now: datetime
+) -> records.FactRefusal | None:
     """Store a decision about a fact; return why not, where it is refused or no longer holds."""
     match decision:
         case records.RefusedFact(reason=reason, gone=gone):
@@ -310,37 +323,37 @@ def _learn(db: Transaction, agent_id: str, decision: records.FactDecision, now: 
             if not facts.add_update(db, fact, occurrence):
                 return "retired_id"
         case records.RepeatedFact():
-            return _repeat(db, agent_id, decision)
+            return _add_repetition(db, agent_id, decision)
     return None
 
 
-def _repeat(db: Transaction, agent_id: str, decision: records.RepeatedFact) -> records.FactRefusal | None:
+def _add_repetition(db: Transaction, agent_id: str, decision: records.RepeatedFact) -> records.FactRefusal | None:
     occurrence = decision.occurrence
-    known = facts.fact_in(db, occurrence.fact_id)
+    known = facts.find_fact(db, occurrence.fact_id)
     if known is None:
         return "unknown_id"
     if known.agent_id != agent_id:
         return "other_agent"
-    if not records.takes_occurrence(known, occurrence.timestamp):
+    if not records.can_accept_statement(known, occurrence.timestamp):
         return "retired_id"
     facts.add_occurrence(db, occurrence)
     if decision.visibility is not None:
-        facts.show_to(db, known.id, decision.visibility)
+        facts.set_visibility(db, known.id, decision.visibility)
     return None
 
 
-def _keep_conversation(db: Transaction, conversation: records.Distilled) -> None:
+def _save_conversation(db: Transaction, conversation: records.DistilledConversation) -> None:
     """Note a conversation, with the ids of messages that it once had: what was learned may say what they said."""
     known = _CONVERSATIONS.first(db, _OF_ID, (conversation.id,))
-    ids = dict.fromkeys([*(known.message_ids if known else ()), *map(bare, conversation.message_ids)])
+    ids = dict.fromkeys([*(known.message_ids if known else ()), *map(bare_message_id, conversation.message_ids)])
     kept = replace(conversation, message_ids=tuple(map(MessageId, ids)))
-    db.run(f"{_CONVERSATIONS.upsert('id')}, is_withdrawn = 0", _CONVERSATIONS.row(kept))
+    db.run(f"{_CONVERSATIONS.upsert('id')}, is_withdrawn = 0", _CONVERSATIONS.to_row(kept))
 
 
-def _log(db: Transaction, entry: Extraction, names: Sequence[str]) -> None:
+def _write_entry(db: Transaction, entry: ExtractionEntry, names: Sequence[str]) -> None:
     changed = ", ".join(f"{each} = excluded.{each}" for each in names)
-    db.run(f"{_LOG.insert} on conflict (community, conversation_id) do update set {changed}", _LOG.row(entry))
+    db.run(f"{_LOG.insert} on conflict (community, conversation_id) do update set {changed}", _LOG.to_row(entry))
 
 
-def _entry(db: Transaction, conversation_id: ConversationId) -> Extraction | None:
+def _read_entry(db: Transaction, conversation_id: ConversationId) -> ExtractionEntry | None:
     return _LOG.first(db, f"{OURS} and conversation_id = ?", (conversation_id,))

@@ -16,16 +16,16 @@ from msgspec import Struct
 from intern.core.ids import ConversationId, FactId
 from intern.core.records import (
     UNSAID,
-    Distilled,
+    AffectedKnowledge,
+    DistilledConversation,
     Fact,
     FactCategory,
+    FactOccurrence,
     KnownFacts,
-    Occurrence,
-    Touched,
     Visibility,
-    is_retired_by_word,
+    is_retired_by_operator,
 )
-from intern.core.text.words import wording
+from intern.core.text.words import normalise_wording
 from intern.stores.database import Transaction, Value
 from intern.stores.sqlite.store import (
     BEGINS,
@@ -34,20 +34,20 @@ from intern.stores.sqlite.store import (
     OURS,
     Store,
     Table,
-    as_json,
-    beginning,
-    carried,
-    conditions,
-    listed,
-    millis,
-    moment,
+    from_millis,
+    join_conditions,
+    json_array,
+    prefix_values,
     reads,
+    sanitize_text,
+    text_array,
+    to_millis,
     writes,
 )
 from intern.stores.sqlite.word_matches import Match
 
 _FACTS = Table("facts", Fact, millis=("first_seen_at", "last_seen_at", "retired_at"))
-_OCCURRENCES = Table("fact_occurrences", Occurrence, millis=("timestamp",))
+_OCCURRENCES = Table("fact_occurrences", FactOccurrence, millis=("timestamp",))
 _EVER_SAID = f"select fact_id from fact_occurrences {OURS} and conversation_id = ?"
 _SAID = f"{_EVER_SAID} and is_withdrawn = 0"
 _RETIRED_OF = (
@@ -93,11 +93,11 @@ class FactState(NamedTuple):
     last_seen_at: datetime
 
 
-class Link(Struct, frozen=True, kw_only=True):
+class FactChainLink(Struct, frozen=True, kw_only=True):
     """A fact in its chain, and where it was said, oldest first."""
 
     fact: Fact
-    occurrences: tuple[Occurrence, ...]
+    occurrences: tuple[FactOccurrence, ...]
 
 
 class FactStore(Store):
@@ -106,73 +106,73 @@ class FactStore(Store):
     @reads
     def all(self, db: Transaction, wanted: FactFilter, limit: int = NO_LIMIT) -> tuple[Fact, ...]:
         """Return facts, the last said first."""
-        where, values = _conditions(wanted)
+        where, values = _build_conditions(wanted)
         return _FACTS.all(db, f"{OURS} and {where} {_NEWEST} limit ?", (*values, limit))
 
     @reads
     def count(self, db: Transaction, wanted: FactFilter) -> int:
         """Return how many facts there are."""
-        where, values = _conditions(wanted)
+        where, values = _build_conditions(wanted)
         return db.number(f"select count(*) from facts {OURS} and {where}", values)
 
     @reads
-    def states(self, db: Transaction) -> Mapping[FactId, FactState]:
+    def read_states(self, db: Transaction) -> Mapping[FactId, FactState]:
         """Return what can change of every fact that may be found: none is secret, each is said somewhere."""
         statement = (
             "select id, is_active, visibility, last_seen_at from facts"
             f" {OURS} and visibility <> 'secret' and occurrence_count > 0"
         )
         found = msgspec.convert(db.rows(statement), list[tuple[FactId, int, Visibility, int]])
-        return {each: FactState(bool(active), visible, moment(seen)) for each, active, visible, seen in found}
+        return {each: FactState(bool(active), visible, from_millis(seen)) for each, active, visible, seen in found}
 
     @reads
     def by_ids(self, db: Transaction, ids: Collection[FactId]) -> tuple[Fact, ...]:
         """Return those of these that exist, active or not, secret or not."""
-        return _FACTS.all(db, f"{OURS} and id {IN} {_NEWEST}", (listed(ids),))
+        return _FACTS.all(db, f"{OURS} and id {IN} {_NEWEST}", (text_array(ids),))
 
     @reads
-    def beginning(self, db: Transaction, prefix: str, *, secret: bool = False) -> tuple[Fact, ...]:
+    def find_by_prefix(self, db: Transaction, prefix: str, *, secret: bool = False) -> tuple[Fact, ...]:
         """Return the facts, active or not, whose id begins with `prefix`, by id."""
-        where, values = _conditions(FactFilter(active=None, secret=secret))
-        return _FACTS.all(db, f"{OURS} and {where} and {BEGINS} order by id", (*values, *beginning(prefix)))
+        where, values = _build_conditions(FactFilter(active=None, secret=secret))
+        return _FACTS.all(db, f"{OURS} and {where} and {BEGINS} order by id", (*values, *prefix_values(prefix)))
 
     @reads
-    def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[Fact, ...]:
+    def read_for_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[Fact, ...]:
         """Return all facts that a conversation says now, active or not, secret or not."""
         return _FACTS.all(db, f"{OURS} and id in ({_SAID}) {_NEWEST}", (conversation_id,))
 
     @reads
-    def retired_of(self, db: Transaction, conversation_id: ConversationId) -> tuple[Fact, ...]:
+    def find_retired(self, db: Transaction, conversation_id: ConversationId) -> tuple[Fact, ...]:
         """Return facts that a conversation says or once said, and that an operator retired; none of them secret."""
         rest = f"{OURS} and id in ({_RETIRED_OF}) and visibility <> 'secret' {_NEWEST}"
         return _FACTS.all(db, rest, (conversation_id,))
 
-    async def judge(self, verdict: Callable[[Fact], Fact | None]) -> Touched:
+    async def apply_rules(self, verdict: Callable[[Fact], Fact | None]) -> AffectedKnowledge:
         """Apply changed rules to all facts in one transaction; return the facts that differed.
 
         `verdict` returns None to remove a fact. A fact that is no longer secret loses the snippets beside it.
         """
-        judged = await self._judged(verdict)
-        return await self._rejudge(judged) if judged else Touched()
+        judged = await self._find_changed(verdict)
+        return await self._apply_verdicts(judged) if judged else AffectedKnowledge()
 
     @reads
-    def _judged(self, db: Transaction, verdict: Callable[[Fact], Fact | None]) -> list[tuple[Fact, Fact | None]]:
+    def _find_changed(self, db: Transaction, verdict: Callable[[Fact], Fact | None]) -> list[tuple[Fact, Fact | None]]:
         every = _FACTS.all(db, OURS)
         return [(fact, said) for fact in every if (said := verdict(fact)) is None or _differs(fact, said)]
 
     @writes
-    def _rejudge(self, db: Transaction, judged: Iterable[tuple[Fact, Fact | None]]) -> Touched:
+    def _apply_verdicts(self, db: Transaction, judged: Iterable[tuple[Fact, Fact | None]]) -> AffectedKnowledge:
         touched: list[FactId] = []
         for fact, said in judged:
-            touched += remove_fact(db, fact.id, self.clock.now()) if said is None else _judged(db, said)
-        return Touched(facts=tuple(dict.fromkeys(touched)))
+            touched += remove_fact(db, fact.id, self.clock.now()) if said is None else _apply_verdict(db, said)
+        return AffectedKnowledge(facts=tuple(dict.fromkeys(touched)))
 
     @reads
     def search_facts(
         self, db: Transaction, match: Match | None, wanted: FactFilter, limit: int, *, holding: Sequence[str] = ()
     ) -> tuple[Fact, ...]:
         """Return facts that match, best first; then those that hold one of `holding`, for scripts without spaces."""
-        where, values = _conditions(wanted)
+        where, values = _build_conditions(wanted)
         facts = list[Fact]()
         if match is not None:
             statement = (
@@ -180,27 +180,28 @@ class FactStore(Store):
                 f" {OURS} and {where} order by rank, last_seen_at desc, rid desc limit ?"
             )
             rows = db.rows(statement, (match, *values, limit))
-            facts += map(_FACTS.struct, rows)
+            facts += map(_FACTS.from_row, rows)
         if holding:
             inside = "exists (select 1 from json_each(?) where instr(content || ' ' || summary, value) > 0)"
             rest = f"{OURS} and {where} and {inside} {_NEWEST} limit ?"
-            facts += _FACTS.all(db, rest, (*values, as_json(holding), limit))
+            facts += _FACTS.all(db, rest, (*values, json_array(holding), limit))
         return tuple({fact.id: fact for fact in facts}.values())[:limit]
 
     @reads
-    def history(self, db: Transaction, fact_id: FactId) -> tuple[Link, ...]:
+    def read_chain(self, db: Transaction, fact_id: FactId) -> tuple[FactChainLink, ...]:
         """Return the whole chain of a fact, oldest first, with where each was said; empty for an unknown fact."""
         said = f"{_OF_FACT} order by timestamp, rid"
         return tuple(
-            Link(fact=fact, occurrences=_OCCURRENCES.all(db, said, (fact.id,))) for fact in _chain_of(db, fact_id)
+            FactChainLink(fact=fact, occurrences=_OCCURRENCES.all(db, said, (fact.id,)))
+            for fact in _read_facts_of_chain(db, fact_id)
         )
 
     @reads
-    def known_for(
-        self, db: Transaction, conversation: Distilled, contents: Iterable[str], ids: Iterable[str] = ()
+    def read_known_facts(
+        self, db: Transaction, conversation: DistilledConversation, contents: Iterable[str], ids: Iterable[str] = ()
     ) -> KnownFacts:
         """Return what is needed to decide about proposals with these contents that name facts by these ids."""
-        wordings, named = listed(map(wording, contents)), listed(ids)
+        wordings, named = text_array(map(normalise_wording, contents)), text_array(ids)
         here = conversation.id
         before = f"select supersedes from facts {OURS} and id in ({_SAID})"
         rest = (
@@ -210,8 +211,8 @@ class FactStore(Store):
         elsewhere = f"select fact_id from fact_occurrences {OURS} and conversation_id <> ? and is_withdrawn = 0"
         return KnownFacts(
             facts=_FACTS.all(db, rest, (here, here, here, named, conversation.agent_id, wordings)),
-            only_here=frozenset(_ids(db, f"{_SAID} except {elsewhere}", (here, here))),
-            retired_here=frozenset(_ids(db, _RETIRED_OF, (here,))),
+            only_here=frozenset(_read_fact_ids(db, f"{_SAID} except {elsewhere}", (here, here))),
+            retired_here=frozenset(_read_fact_ids(db, _RETIRED_OF, (here,))),
         )
 
     @writes
@@ -220,26 +221,26 @@ class FactStore(Store):
 
         The older fact that it replaced is not restored. Raises LookupError where there is no such fact.
         """
-        fact = fact_in(db, fact_id)
+        fact = find_fact(db, fact_id)
         if fact is None:
             raise LookupError(f"there is no fact {fact_id}")
         if fact.is_active:
-            _end(db, fact.id, self.clock.now(), why.strip() or "retired by the operator")
-            date_beliefs(db, (fact.id,))
-        return fact_in(db, fact_id) or fact
+            _end_belief(db, fact.id, self.clock.now(), why.strip() or "retired by the operator")
+            recompute_beliefs(db, (fact.id,))
+        return find_fact(db, fact_id) or fact
 
 
 # From here on: steps of a transaction, for `ExtractionLog`, too.
 
 
-def fact_in(db: Transaction, fact_id: FactId) -> Fact | None:
+def find_fact(db: Transaction, fact_id: FactId) -> Fact | None:
     """Return a fact by its whole id."""
     return _FACTS.first(db, _OF_ID, (fact_id,))
 
 
-def add_fact(db: Transaction, fact: Fact, occurrence: Occurrence) -> None:
+def add_fact(db: Transaction, fact: Fact, occurrence: FactOccurrence) -> None:
     """Add a fact that is believed from the time of its occurrence on."""
-    values = (*_FACTS.row(fact), wording(carried(fact.content)))
+    values = (*_FACTS.to_row(fact), normalise_wording(sanitize_text(fact.content)))
     db.run(
         f"insert into facts (community, {_FACTS.columns}, wording) values (:community, {', '.join('?' * len(values))})",
         values,
@@ -247,21 +248,21 @@ def add_fact(db: Transaction, fact: Fact, occurrence: Occurrence) -> None:
     add_occurrence(db, occurrence)
 
 
-def add_update(db: Transaction, fact: Fact, occurrence: Occurrence) -> bool:
+def add_update(db: Transaction, fact: Fact, occurrence: FactOccurrence) -> bool:
     """Add a fact that replaces another; do nothing and return False unless that one is active, older and of here."""
-    old = fact_in(db, fact.supersedes) if fact.supersedes is not None else None
+    old = find_fact(db, fact.supersedes) if fact.supersedes is not None else None
     if old is None or not old.is_active or old.agent_id != fact.agent_id:
         return False
     if not (old.first_seen_at < fact.first_seen_at and old.last_seen_at <= fact.first_seen_at):
         return False
-    _end(db, old.id, fact.first_seen_at, "")
+    _end_belief(db, old.id, fact.first_seen_at, "")
     add_fact(db, fact, occurrence)
     return True
 
 
-def add_occurrence(db: Transaction, occurrence: Occurrence) -> None:
+def add_occurrence(db: Transaction, occurrence: FactOccurrence) -> None:
     """Add an occurrence. A fact is believed since its first occurrence after those of the fact that it replaced."""
-    values = (*_OCCURRENCES.row(occurrence), millis(occurrence.timestamp))
+    values = (*_OCCURRENCES.to_row(occurrence), to_millis(occurrence.timestamp))
     db.run(
         f"insert into fact_occurrences (community, {_OCCURRENCES.columns}, first_at)"
         f" values (:community, {', '.join('?' * len(values))})",
@@ -273,13 +274,13 @@ def add_occurrence(db: Transaction, occurrence: Occurrence) -> None:
         f"update fact_occurrences set first_at = (select min(first_at) from fact_occurrences {where}) {where}",
         (*there, *there),
     )
-    recount(db, (occurrence.fact_id,))
-    date_beliefs(db, (occurrence.fact_id,))
+    recount_occurrences(db, (occurrence.fact_id,))
+    recompute_beliefs(db, (occurrence.fact_id,))
 
 
-def take_back_occurrences(db: Transaction, conversation_id: ConversationId) -> tuple[FactId, ...]:
+def withdraw_occurrences(db: Transaction, conversation_id: ConversationId) -> tuple[FactId, ...]:
     """Take back all that a conversation said; return which facts that was."""
-    return _ids(
+    return _read_fact_ids(
         db,
         "update fact_occurrences set is_withdrawn = 1, context_snippet = ''"
         f" {OURS} and conversation_id = ? and is_withdrawn = 0 returning fact_id",
@@ -287,7 +288,7 @@ def take_back_occurrences(db: Transaction, conversation_id: ConversationId) -> t
     )
 
 
-def tidy_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
+def prune_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
     """Keep one occurrence that was taken back for each fact, and none of a fact that the conversation says again."""
     taken_back = f"from fact_occurrences {OURS} and conversation_id = ? and is_withdrawn = 1"
     db.run(
@@ -299,25 +300,25 @@ def tidy_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
 def delete_occurrences(db: Transaction, conversation_ids: Sequence[str]) -> tuple[FactId, ...]:
     """Leave nothing of what conversations said; return which facts that was."""
     statement = f"delete from fact_occurrences {OURS} and conversation_id {IN} returning fact_id"
-    return _ids(db, statement, (listed(conversation_ids),))
+    return _read_fact_ids(db, statement, (text_array(conversation_ids),))
 
 
-def unsay(db: Transaction, fact_ids: Iterable[FactId], now: datetime) -> None:
+def retire_unsaid(db: Transaction, fact_ids: Iterable[FactId], now: datetime) -> None:
     """Retire those of these facts that no conversation says any more; what they took the place of comes back.
 
     Their chains close behind them.
     """
     for fact_id in fact_ids:
-        fact = fact_in(db, fact_id)
+        fact = find_fact(db, fact_id)
         if fact is None or _is_said(db, fact_id):
             continue
-        after = _unlink(db, fact)
+        after = _remove_from_chain(db, fact)
         if fact.is_active:
-            _end(db, fact.id, now, UNSAID)
-            _bring_back(db, fact.supersedes)
+            _end_belief(db, fact.id, now, UNSAID)
+            _restore_fact(db, fact.supersedes)
         elif not fact.retired_why:  # it lost its place to one that stays
             db.run(f"update facts set retired_why = ? {_OF_ID}", (UNSAID, fact.id))
-        date_beliefs(db, [each for each in (fact.id, fact.supersedes, after) if each is not None])
+        recompute_beliefs(db, [each for each in (fact.id, fact.supersedes, after) if each is not None])
 
 
 def delete_unsaid(db: Transaction, fact_ids: Iterable[FactId]) -> None:
@@ -327,40 +328,40 @@ def delete_unsaid(db: Transaction, fact_ids: Iterable[FactId]) -> None:
     back.
     """
     for fact_id in dict.fromkeys(fact_ids):
-        fact = fact_in(db, fact_id)
+        fact = find_fact(db, fact_id)
         if fact is None or _is_said(db, fact_id):
             continue
         ever = db.row(f"select 1 from fact_occurrences {_OF_FACT}", (fact_id,)) is not None
-        if not (ever and is_retired_by_word(fact)):
+        if not (ever and is_retired_by_operator(fact)):
             db.run(f"delete from fact_occurrences {_OF_FACT}", (fact_id,))
             db.run(f"delete from fact_beliefs {_OF_FACT}", (fact_id,))
             db.run(f"delete from facts {_OF_ID}", (fact_id,))
 
 
-def settle(db: Transaction, fact_ids: Collection[FactId], now: datetime) -> None:
+def clean_up_facts(db: Transaction, fact_ids: Collection[FactId], now: datetime) -> None:
     """Retire and delete those of these facts that no conversation says any more, and count the others anew."""
-    unsay(db, fact_ids, now)
+    retire_unsaid(db, fact_ids, now)
     delete_unsaid(db, fact_ids)
-    recount(db, fact_ids)
+    recount_occurrences(db, fact_ids)
 
 
 def remove_fact(db: Transaction, fact_id: FactId, now: datetime) -> tuple[FactId, ...]:
     """Leave nothing of a fact and its occurrences, and close its chain; return which facts that touched."""
-    fact = fact_in(db, fact_id)
+    fact = find_fact(db, fact_id)
     if fact is None:
         return ()
     db.run(f"delete from fact_occurrences {_OF_FACT}", (fact_id,))
-    unsay(db, (fact_id,), now)
+    retire_unsaid(db, (fact_id,), now)
     delete_unsaid(db, (fact_id,))
     return tuple(each for each in (fact_id, fact.supersedes) if each is not None)
 
 
-def show_to(db: Transaction, fact_id: FactId, visibility: Visibility) -> None:
+def set_visibility(db: Transaction, fact_id: FactId, visibility: Visibility) -> None:
     """Set who may read a fact."""
     db.run(f"update facts set visibility = ? {_OF_ID}", (visibility, fact_id))
 
 
-def date_beliefs(db: Transaction, fact_ids: Iterable[FactId]) -> None:
+def recompute_beliefs(db: Transaction, fact_ids: Iterable[FactId]) -> None:
     """Work out anew since when, and until when, each fact in the chains of these was believed.
 
     It follows from what is there alone: from the first time that a conversation said it after what it took the place
@@ -369,20 +370,20 @@ def date_beliefs(db: Transaction, fact_ids: Iterable[FactId]) -> None:
     dated: set[FactId] = set()
     for fact_id in fact_ids:
         if fact_id not in dated:
-            chain = _chain_of(db, fact_id)
+            chain = _read_facts_of_chain(db, fact_id)
             dated.update(each.id for each in chain)
-            _date_chain(db, chain)
+            _recompute_chain(db, chain)
 
 
-def _date_chain(db: Transaction, chain: Sequence[Fact]) -> None:
+def _recompute_chain(db: Transaction, chain: Sequence[Fact]) -> None:
     begun = list[int]()
     for fact in chain:
         said = db.texts(f"select first_at from fact_occurrences {_OF_FACT}", (fact.id,))
-        times = [*map(int, said)] or [millis(fact.first_seen_at)]
+        times = [*map(int, said)] or [to_millis(fact.first_seen_at)]
         begun.append(min((time for time in times if not begun or time > begun[-1]), default=begun[-1] if begun else 0))
     for n, fact in enumerate(chain):
         last = n == len(chain) - 1
-        ended = millis(fact.retired_at) if fact.retired_at is not None else None
+        ended = to_millis(fact.retired_at) if fact.retired_at is not None else None
         until = (max(ended, begun[n]) if ended is not None else None) if last else begun[n + 1]
         db.run(
             "insert into fact_beliefs (community, fact_id, since, until) values (:community, ?, ?, ?)"
@@ -397,20 +398,26 @@ def _differs(fact: Fact, said: Fact) -> bool:
     return (fact.visibility, fact.content, fact.summary) != (said.visibility, said.content, said.summary)
 
 
-def _judged(db: Transaction, said: Fact) -> tuple[FactId, ...]:
-    was = fact_in(db, said.id)
+def _apply_verdict(db: Transaction, said: Fact) -> tuple[FactId, ...]:
+    was = find_fact(db, said.id)
     if was is None:
         return ()
     if was.visibility == "secret" != said.visibility:
         db.run(f"update fact_occurrences set context_snippet = '' {_OF_FACT}", (said.id,))
     db.run(
         f"update facts set visibility = ?, content = ?, summary = ?, wording = ? {_OF_ID}",
-        (said.visibility, carried(said.content), carried(said.summary), wording(carried(said.content)), said.id),
+        (
+            said.visibility,
+            sanitize_text(said.content),
+            sanitize_text(said.summary),
+            normalise_wording(sanitize_text(said.content)),
+            said.id,
+        ),
     )
     return (said.id,)
 
 
-def recount(db: Transaction, fact_ids: Iterable[FactId]) -> None:
+def recount_occurrences(db: Transaction, fact_ids: Iterable[FactId]) -> None:
     """Make counts and times of facts those of their occurrences; a fact without any keeps its times."""
     db.run_each(
         "update facts set (occurrence_count, first_seen_at, last_seen_at) ="
@@ -425,34 +432,35 @@ def _is_said(db: Transaction, fact_id: FactId) -> bool:
     return db.row(f"select 1 from fact_occurrences {_OF_FACT} and is_withdrawn = 0", (fact_id,)) is not None
 
 
-def _end(db: Transaction, fact_id: FactId, at: datetime, why: str) -> None:
+def _end_belief(db: Transaction, fact_id: FactId, at: datetime, why: str) -> None:
     """End the belief in a fact at that time."""
     db.run(
-        f"update facts set is_active = 0, retired_at = ?, retired_why = ? {_OF_ID}", (millis(at), carried(why), fact_id)
+        f"update facts set is_active = 0, retired_at = ?, retired_why = ? {_OF_ID}",
+        (to_millis(at), sanitize_text(why), fact_id),
     )
 
 
-def _bring_back(db: Transaction, fact_id: FactId | None) -> None:
+def _restore_fact(db: Transaction, fact_id: FactId | None) -> None:
     if fact_id is not None:
         db.run(f"update facts set is_active = 1, retired_at = null, retired_why = '' {_OF_ID}", (fact_id,))
 
 
-def _unlink(db: Transaction, fact: Fact) -> FactId | None:
+def _remove_from_chain(db: Transaction, fact: Fact) -> FactId | None:
     """Take a fact out of its chain: what took its place takes that of the one before. What that was."""
     after = db.row(f"select id from facts {OURS} and supersedes = ?", (fact.id,))
     db.run(f"update facts set supersedes = null {_OF_ID}", (fact.id,))
     if after is not None:
         db.run(f"update facts set supersedes = ? {_OF_ID}", (fact.supersedes, after[0]))
     elif not fact.is_active and fact.retired_at is not None:  # the operator retired it, and with it what came before
-        values = (fact.retired_why, millis(fact.retired_at), fact.supersedes)
+        values = (fact.retired_why, to_millis(fact.retired_at), fact.supersedes)
         db.run(f"update facts set retired_why = ?, retired_at = ? {_OF_ID}", values)
     return None if after is None else FactId(str(after[0]))
 
 
-def _conditions(wanted: FactFilter) -> tuple[str, tuple[Value, ...]]:
+def _build_conditions(wanted: FactFilter) -> tuple[str, tuple[Value, ...]]:
     active = None if wanted.active is None or wanted.as_of is not None else int(wanted.active)
-    believed = None if wanted.as_of is None else millis(wanted.as_of)
-    where, values = conditions(
+    believed = None if wanted.as_of is None else to_millis(wanted.as_of)
+    where, values = join_conditions(
         ("agent_id = ?", wanted.agent_id),
         ("category = ?", wanted.category),
         ("is_active = ?", active),
@@ -462,9 +470,9 @@ def _conditions(wanted: FactFilter) -> tuple[str, tuple[Value, ...]]:
     return where, values if believed is None else (*values, believed)
 
 
-def _chain_of(db: Transaction, fact_id: FactId) -> tuple[Fact, ...]:
+def _read_facts_of_chain(db: Transaction, fact_id: FactId) -> tuple[Fact, ...]:
     """Return the chain of a fact from its oldest link on, by its links and not by times."""
-    after = {fact.supersedes: fact for fact in map(_FACTS.struct, db.rows(_WHOLE_CHAIN, (fact_id,)))}
+    after = {fact.supersedes: fact for fact in map(_FACTS.from_row, db.rows(_WHOLE_CHAIN, (fact_id,)))}
     ordered, fact = list[Fact](), after.get(None)
     while fact is not None:
         ordered.append(fact)
@@ -472,5 +480,5 @@ def _chain_of(db: Transaction, fact_id: FactId) -> tuple[Fact, ...]:
     return tuple(ordered)
 
 
-def _ids(db: Transaction, statement: str, values: Sequence[Value]) -> tuple[FactId, ...]:
+def _read_fact_ids(db: Transaction, statement: str, values: Sequence[Value]) -> tuple[FactId, ...]:
     return tuple(dict.fromkeys(map(FactId, db.texts(statement, values))))

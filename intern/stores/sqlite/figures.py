@@ -18,22 +18,22 @@ _USAGE = Table("usage", PromptUsage)
 class FigureStore(Store):
     """Read-only sums over the other stores' tables."""
 
-    async def usage(self, since: date) -> dict[date, tuple[PromptUsage, ...]]:
+    async def read_usage(self, since: date) -> dict[date, tuple[PromptUsage, ...]]:
         """Return the usage of each prompt by day, from `since` on; days without any are left out."""
         statement = f"select day, {_USAGE.columns} from usage {OURS} and day >= ? order by day, prompt"
         days: dict[date, tuple[PromptUsage, ...]] = {}
         for day, *row in await self.db.rows(statement, (since.isoformat(),)):
             at = date.fromisoformat(str(day))
-            days[at] = (*days.get(at, ()), _USAGE.struct(row))
+            days[at] = (*days.get(at, ()), _USAGE.from_row(row))
         return days
 
-    async def votes(self, since: date) -> dict[date, Votes]:
+    async def read_votes(self, since: date) -> dict[date, Votes]:
         """Return the votes by the day on which they were last changed."""
         statement = f"select substr(at, 1, 10), {VOTES} from feedback {OURS} and at >= ? group by substr(at, 1, 10)"
         rows = msgspec.convert(await self.db.rows(statement, (since.isoformat(),)), list[tuple[date, int, int]])
         return {day: Votes(up=up, down=down) for day, up, down in rows}
 
-    async def seconds(self, since: date) -> dict[date, list[float]]:
+    async def read_answer_seconds(self, since: date) -> dict[date, list[float]]:
         """Return how long members waited for each answer, by day. Questions whose words are not kept are missing."""
         statement = f"select substr(at, 1, 10), seconds from questions {OURS} and at >= ? and reason = ''"
         days: dict[date, list[float]] = {}
@@ -44,7 +44,7 @@ class FigureStore(Store):
         return days
 
     @reads
-    def cited(self, db: Transaction, since: date) -> dict[SourceId, int]:
+    def count_citations(self, db: Transaction, since: date) -> dict[SourceId, int]:
         """Return how many answers cite each source, whole or a part of it, the most cited first."""
         # A topic's answers and a document's sections are cited as "source#part".
         whole = "substr(source_id || '#', 1, instr(source_id || '#', '#') - 1)"
@@ -57,7 +57,7 @@ class FigureStore(Store):
         return dict(msgspec.convert(rows, list[tuple[SourceId, int]]))
 
     @reads
-    def stored(self, db: Transaction) -> dict[str, int]:
+    def count_knowledge(self, db: Transaction) -> dict[str, int]:
         """Return the numbers of active facts, nuggets, and entries of the search."""
         kinds = {
             "facts": "facts where is_active = 1 and",

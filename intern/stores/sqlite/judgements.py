@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
-from intern.core.ids import MessageId, Position, position_of
+from intern.core.ids import MessageId, Position, parse_position
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.store import IN, OURS, Store, Table, bare_ids, keep_first, reads, sortable, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, bare_id_array, keep_first, reads, sortable_time, writes
 
 KEPT: Final = 5_000
 """The newest judgements."""
@@ -56,7 +56,7 @@ class Calibration(Struct, frozen=True, kw_only=True):
     """Of those, the wrong ones."""
     at: datetime
 
-    def counts(self, setup: str, max_wrong: float) -> bool:
+    def applies_to(self, setup: str, max_wrong: float) -> bool:
         """Whether it decides. Where it lets no answer through, a larger bound ends it, without any calibration."""
         return max_wrong > 0 and self.setup == setup and (self.score is not None or max_wrong <= self.max_wrong)
 
@@ -75,39 +75,41 @@ class JudgementStore(Store):
     @writes
     def add(self, db: Transaction, judgements: Iterable[Judgement]) -> None:
         """Keep judgements; one of the same judge on the same question is replaced."""
-        db.run_each(_JUDGEMENTS.upsert("question_id", "judge"), map(_JUDGEMENTS.row, judgements))
+        db.run_each(_JUDGEMENTS.upsert("question_id", "judge"), map(_JUDGEMENTS.to_row, judgements))
         keep_first(db, "answer_judgements", "question_id, judge", "at desc, question_id desc, judge", KEPT)
 
     @reads
     def calibration(self, db: Transaction) -> Calibration | None:
         """Return the calibration; None where there was none yet."""
-        return calibration_in(db)
+        return read_calibration(db)
 
     @writes
-    def calibrate(self, db: Transaction, calibration: Calibration, drifted_since: datetime | None = None) -> None:
+    def save_calibration(
+        self, db: Transaction, calibration: Calibration, drifted_since: datetime | None = None
+    ) -> None:
         """Keep a calibration in place of the one before; after a drift, delete what was judged until then."""
         if drifted_since is not None:
             db.run(
                 f"delete from answer_judgements {OURS} and setup = ? and at <= ?",
-                (calibration.setup, sortable(drifted_since)),
+                (calibration.setup, sortable_time(drifted_since)),
             )
         db.run(f"delete from calibrations {OURS}")
-        db.run(_CALIBRATIONS.insert, _CALIBRATIONS.row(calibration))
+        db.run(_CALIBRATIONS.insert, _CALIBRATIONS.to_row(calibration))
 
-    async def corrected(self, message_ids: Collection[MessageId], by: Collection[MessageId]) -> None:
+    async def judge_corrected(self, message_ids: Collection[MessageId], by: Collection[MessageId]) -> None:
         """Judge the answers to these messages that the team's messages `by` came after: the team corrected them."""
         if by:
-            await self._correct(message_ids, max(map(position_of, by)))
+            await self._judge_corrected(message_ids, max(map(parse_position, by)))
 
     @writes
-    def _correct(self, db: Transaction, message_ids: Collection[MessageId], last: Position) -> None:
-        rows = cast("list[tuple[str, str]]", db.rows(_PARTS_OF, (bare_ids(message_ids),)))
-        answered = {question: position_of(part) for question, part in rows}
+    def _judge_corrected(self, db: Transaction, message_ids: Collection[MessageId], last: Position) -> None:
+        rows = cast("list[tuple[str, str]]", db.rows(_PARTS_OF, (bare_id_array(message_ids),)))
+        answered = {question: parse_position(part) for question, part in rows}
         for question, position in answered.items():
             if position < last:
-                judge(db, MessageId(question), "team", wrong=True, at=self.clock.now())
+                judge_answer(db, MessageId(question), "team", wrong=True, at=self.clock.now())
 
-    def deleted(self, message_ids: Collection[MessageId]) -> None:
+    def note_deleted(self, message_ids: Collection[MessageId]) -> None:
         """Note deleted messages; `store` judges those that are parts of answers."""
         self._deleted.update(message_ids)
 
@@ -116,18 +118,18 @@ class JudgementStore(Store):
         if gone := frozenset(self._deleted):
             self._deleted -= gone
             try:
-                await self._dismiss(gone)
+                await self._judge_deleted(gone)
             except KnowledgeError:
                 self._deleted |= gone
                 raise
 
     @writes
-    def _dismiss(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
-        for question in db.texts(_ANSWERED_BY, (bare_ids(message_ids),)):
-            judge(db, MessageId(question), "deletion", wrong=True, at=self.clock.now())
+    def _judge_deleted(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
+        for question in db.texts(_ANSWERED_BY, (bare_id_array(message_ids),)):
+            judge_answer(db, MessageId(question), "deletion", wrong=True, at=self.clock.now())
 
 
-def judged_in(db: Transaction, setup: str) -> tuple[Judgement, ...]:
+def read_judgements(db: Transaction, setup: str) -> tuple[Judgement, ...]:
     """Return the judgement of each answer that was made with a setup, oldest first."""
     rows = _JUDGEMENTS.all(db, f"{OURS} and setup = ? order by at, question_id", (setup,))
     best: dict[MessageId, Judgement] = {}
@@ -138,27 +140,27 @@ def judged_in(db: Transaction, setup: str) -> tuple[Judgement, ...]:
     return tuple(sorted(best.values(), key=lambda each: (each.at, each.question_id)))
 
 
-def calibration_in(db: Transaction) -> Calibration | None:
+def read_calibration(db: Transaction) -> Calibration | None:
     """Read as `JudgementStore.calibration` does."""
     return _CALIBRATIONS.first(db, OURS)
 
 
-def judge(db: Transaction, question_id: MessageId, by: Judge, *, wrong: bool, at: datetime) -> None:
+def judge_answer(db: Transaction, question_id: MessageId, by: Judge, *, wrong: bool, at: datetime) -> None:
     """Judge the answer to a question, in the caller's own transaction, if an answer with a score is known."""
     traced = db.row(f"select debug from traces {OURS} and question_id = ? and reason = ''", (question_id,))
-    scored = msgspec.json.decode(str(traced[0]), type=_Traced).confidence if traced else None
+    scored = msgspec.json.decode(str(traced[0]), type=_TracedSteps).confidence if traced else None
     if scored is not None:
         given = Judgement(question_id=question_id, judge=by, setup=scored.setup, score=scored.score, wrong=wrong, at=at)
-        db.run(_JUDGEMENTS.upsert("question_id", "judge"), _JUDGEMENTS.row(given))
+        db.run(_JUDGEMENTS.upsert("question_id", "judge"), _JUDGEMENTS.to_row(given))
 
 
-class _Scored(Struct, frozen=True):
+class _TracedScore(Struct, frozen=True):
     score: float
     setup: str
 
 
-class _Traced(Struct, frozen=True):
-    confidence: _Scored | None = None
+class _TracedSteps(Struct, frozen=True):
+    confidence: _TracedScore | None = None
 
 
 _FINISHED = "posts.state = 'finished' and posts.notice = 0"

@@ -21,15 +21,23 @@ from anyio import CancelScope, Lock
 from msgspec.structs import replace
 
 from intern.core import records
-from intern.core.clock import Clock, micros_of
+from intern.core.clock import Clock, to_microseconds
 from intern.core.errors import SourceError
-from intern.core.ids import ConversationId, MessageId, QAId, SourceId, TopicName, UserId, position_of
-from intern.core.text.masking import whole
-from intern.stores.blocks import bare, format_topic, parse_blocks, qa_id_of, time_of, times_of, whole_id
+from intern.core.ids import ConversationId, MessageId, QAId, SourceId, TopicName, UserId, parse_position
+from intern.core.text.masking import replace_surrogates
+from intern.stores.blocks import (
+    bare_message_id,
+    format_topic_block,
+    make_qa_id,
+    normalize_qa_id,
+    parse_topic_file,
+    qa_id_time,
+    qa_id_times,
+)
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.library import CachedSource, Index
 from intern.stores.sqlite.changes import HERE, NEXT, log_changes, next_position
-from intern.stores.sqlite.store import IN, NUMBER_IN, OURS, Store, as_json, listed
+from intern.stores.sqlite.store import IN, NUMBER_IN, OURS, Store, json_array, text_array
 
 T = TypeVar("T")
 D = TypeVar("D", bound=records.PairDecision)
@@ -45,14 +53,14 @@ _BLOCKS = f"from blocks {OURS} and generation = {_GENERATION}"
 _DECIDED = f"from decisions {OURS} and draft = ?"
 
 
-class Placed(NamedTuple):
+class LoggedDecision(NamedTuple):
     """A decision and its position: a follower goes on from there."""
 
     position: int
     decision: records.Decision
 
 
-class Written(NamedTuple):
+class ProjectedFile(NamedTuple):
     """A text file that was written from all this: hashes of its text and of the text before it, its size and time."""
 
     digest: bytes
@@ -61,13 +69,13 @@ class Written(NamedTuple):
     mtime_ns: int = -1
 
 
-def files_written(db: Transaction) -> dict[str, Written]:
+def read_projected_files(db: Transaction) -> dict[str, ProjectedFile]:
     """Return what is recorded of the text files, by name."""
     rows = db.rows(f"select file, digest, before, size, mtime_ns from projected {OURS}")
-    return {str(file): msgspec.convert(each, Written) for file, *each in rows}
+    return {str(file): msgspec.convert(each, ProjectedFile) for file, *each in rows}
 
 
-def note_written(db: Transaction, files: Mapping[str, Written | None]) -> None:
+def record_projected_files(db: Transaction, files: Mapping[str, ProjectedFile | None]) -> None:
     """Record what text files are to hold, and what they hold until then; None for a file that is no more."""
     db.run_each(
         "insert into projected (community, file, digest, before, size, mtime_ns) values (:community, ?, ?, ?, ?, ?)"
@@ -79,7 +87,7 @@ def note_written(db: Transaction, files: Mapping[str, Written | None]) -> None:
     db.run_each(f"delete from projected {OURS} and file = ?", gone)
 
 
-class _Taken(NamedTuple):
+class _DecisionRow(NamedTuple):
     """A decision as its row has it."""
 
     pair: str | None
@@ -88,7 +96,7 @@ class _Taken(NamedTuple):
     text: str
 
 
-class _View(ABC):
+class _KnowledgeReader(ABC):
     """Reads topics, decisions and entries. A topic is its blocks; one without blocks is none."""
 
     draft: int
@@ -98,74 +106,74 @@ class _View(ABC):
     def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
         """Return all rows that the statement gives."""
 
-    def names(self) -> tuple[TopicName, ...]:
+    def topic_names(self) -> tuple[TopicName, ...]:
         """Return all topics, sorted."""
         rows = self._rows(f"select distinct topic {_BLOCKS} order by topic", (self.draft,))
         return tuple(TopicName(str(name)) for (name,) in rows)
 
-    def read(self, name: TopicName) -> tuple[records.TopicBlock, ...]:
+    def read_topic(self, name: TopicName) -> tuple[records.TopicBlock, ...]:
         """Return the blocks of a topic, oldest answer first; none where there is no such topic."""
-        return _parsed(self.data(name), f"{name}.txt")
+        return _parse_topic(self.read_topic_file(name), f"{name}.txt")
 
-    def text(self, name: TopicName) -> str:
+    def read_text(self, name: TopicName) -> str:
         """Return the text of a topic, for a model to read. Raises SourceError where there is no such topic."""
-        text = self.texts([name]).get(name)
+        text = self.read_texts([name]).get(name)
         if text is None:
             raise SourceError(f"there is no topic {name}")
         return text
 
-    def texts(self, names: Collection[TopicName]) -> dict[TopicName, str]:
+    def read_texts(self, names: Collection[TopicName]) -> dict[TopicName, str]:
         """Return the texts of those of these topics that there are."""
         # In the order of the index, or SQLite reads all blocks that there are.
         statement = f"select topic, block {_BLOCKS} and topic {IN} order by topic, answered, time"
-        rows = self._rows(statement, (self.draft, listed(names)))
+        rows = self._rows(statement, (self.draft, text_array(names)))
         blocks = defaultdict[TopicName, list[str]](list)
         for name, block in rows:
             blocks[TopicName(str(name))].append(cast("bytes", block).decode())
         return {name: "".join(each) for name, each in blocks.items()}
 
-    def topic_of(self, qa_id: QAId) -> TopicName | None:
+    def find_topic(self, qa_id: QAId) -> TopicName | None:
         """Return the topic with the pair's block; None where there is none."""
-        found = self.places([qa_id])
+        found = self.locate_pairs([qa_id])
         return found[0][0] if found else None
 
-    def of_conversation(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
+    def find_conversation_pairs(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
         """Return topic and id of each block of a conversation, oldest first."""
         rows = self._rows(
             f"select topic, qa_id {_BLOCKS} and conversation_id = ? order by time", (self.draft, conversation_id)
         )
         return [(TopicName(str(name)), QAId(str(qa_id))) for name, qa_id in rows]
 
-    def topic_of_conversation(self, conversation_id: ConversationId) -> TopicName | None:
+    def find_conversation_topic(self, conversation_id: ConversationId) -> TopicName | None:
         """Return the topic with a conversation's newest block; None where there is none."""
-        places = self.of_conversation(conversation_id)
+        places = self.find_conversation_pairs(conversation_id)
         return places[-1][0] if places else None
 
-    def places(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
+    def locate_pairs(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
         """Return topic and id of each of these pairs that stands in a topic, oldest first."""
-        times = as_json(micros_of(time) for time in times_of(qa_ids))
+        times = json_array(to_microseconds(time) for time in qa_id_times(qa_ids))
         if times == "[]":
             return []
         rows = self._rows(f"select topic, qa_id {_BLOCKS} and time {NUMBER_IN} order by time", (self.draft, times))
         return [(TopicName(str(name)), QAId(str(qa_id))) for name, qa_id in rows]
 
-    def data(self, name: TopicName) -> bytes:
+    def read_topic_file(self, name: TopicName) -> bytes:
         """Return a topic as its file has it; empty where there is none."""
         rows = self._rows(f"select block {_BLOCKS} and topic = ? order by answered, time", (self.draft, name))
         return b"".join(block for (block,) in rows if isinstance(block, bytes))
 
-    def after(self, position: int, most: int) -> list[Placed]:
+    def decisions_after(self, position: int, most: int) -> list[LoggedDecision]:
         """Return some of the decisions after a position, oldest first; all where `most` is negative."""
         statement = f"select position, decision {_DECIDED} and position > ? order by position"
         limit = f" limit {most:d}" if most >= 0 else ""
         rows = self._rows(statement + limit, (self.draft, position))
-        return [Placed(int(str(at)), _DECODER.decode(str(text))) for at, text in rows]
+        return [LoggedDecision(int(str(at)), _DECODER.decode(str(text))) for at, text in rows]
 
     def position(self) -> int:
         """Return the position of the newest change."""
         return next((int(str(at)) for (at,) in self._rows(HERE)), 0)
 
-    def sources_after(self, index: Index, position: int) -> tuple[int, dict[SourceId, CachedSource | None]]:
+    def read_source_changes(self, index: Index, position: int) -> tuple[int, dict[SourceId, CachedSource | None]]:
         """Return the entries that changed after a position, None for those that are gone, and the new position."""
         rows = self._rows(
             "select changes.name, changes.position, sources.source from changes left join sources"
@@ -178,33 +186,37 @@ class _View(ABC):
         return max((int(str(at)) for _, at, _ in rows), default=position), changed
 
 
-class Change(_View):
+class KnowledgeChange(_KnowledgeReader):
     """What is decided at once. Reads see what it changed before."""
 
     def __init__(self, db: Transaction, draft: int) -> None:
         self.db = db
         self.draft = draft
-        self.taken: list[_Taken] = []
+        self.taken: list[_DecisionRow] = []
         self.told: list[Callable[[], object]] = []
         self._topics: set[TopicName] = set()
 
     def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
         return self.db.rows(statement, values)
 
-    def say(self, log: Any, event: str, **fields: object) -> None:
+    def log_after_commit(self, log: Any, event: str, **fields: object) -> None:
         """Log an event once the change is on disk."""
         self.told.append(partial(log.info, event, **fields))
 
-    def drafted(self) -> Change:
+    def as_draft(self) -> KnowledgeChange:
         """Return the same transaction on what is drafted."""
-        return Change(self.db, 1)
+        return KnowledgeChange(self.db, 1)
 
     def decide(self, *decisions: records.Decision) -> None:
         """Log decisions, in this order."""
         for each in decisions:
-            pair = None if isinstance(each, records.Withdrawn | records.Forgotten) else whole_id(each.qa_id)
-            text = msgspec.json.encode(replace(each, reason=whole(each.reason))).decode()
-            taken = _Taken(pair, _action(type(each)), text)
+            pair = (
+                None
+                if isinstance(each, records.MessagesWithdrawn | records.MessagesForgotten)
+                else normalize_qa_id(each.qa_id)
+            )
+            text = msgspec.json.encode(replace(each, reason=replace_surrogates(each.reason))).decode()
+            taken = _DecisionRow(pair, _action_tag(type(each)), text)
             self.taken.append(taken)
             self.db.run_each(NEXT, [()])
             self.db.run_each(
@@ -213,9 +225,9 @@ class Change(_View):
                 [(self.draft, *taken)],
             )
 
-    def put(self, topic: TopicName, *blocks: records.TopicBlock) -> None:
+    def file_blocks(self, topic: TopicName, *blocks: records.TopicBlock) -> None:
         """Put blocks into a topic. Each leaves the topic where it stood before, and replaces the block of its id."""
-        self._topics.update(name for name, _ in self.places(block.qa_id for block in blocks))
+        self._topics.update(name for name, _ in self.locate_pairs(block.qa_id for block in blocks))
         self._topics.add(topic)
         self.db.run_each(
             "insert into blocks (community, generation, time, topic, qa_id, conversation_id, answered, block)"
@@ -225,35 +237,37 @@ class Change(_View):
             (
                 (
                     self.draft,
-                    micros_of(block.timestamp),
+                    to_microseconds(block.timestamp),
                     topic,
                     block.qa_id,
                     block.conversation_id,
-                    micros_of(block.answered_at or block.timestamp),
-                    whole(format_topic(block)).encode(),
+                    to_microseconds(block.answered_at or block.timestamp),
+                    replace_surrogates(format_topic_block(block)).encode(),
                 )
                 for block in blocks
             ),
         )
 
-    def remove(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
+    def remove_blocks(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
         """Take blocks out of their topics; return those that were there, with their topics. A model may name any id."""
-        if found := self.places(qa_ids):
-            times = as_json(micros_of(time_of(qa_id)) for _, qa_id in found)
+        if found := self.locate_pairs(qa_ids):
+            times = json_array(to_microseconds(qa_id_time(qa_id)) for _, qa_id in found)
             self.db.run_each(f"delete {_BLOCKS} and time {NUMBER_IN}", [(self.draft, times)])
         self._topics.update(name for name, _ in found)
         return found
 
-    def lists(self, index: Index, source_id: SourceId) -> bool:
+    def has_entry(self, index: Index, source_id: SourceId) -> bool:
         """Whether an index has an entry of the source."""
         return bool(self._rows(f"select 1 from sources {OURS} and catalogue = ? and source_id = ?", (index, source_id)))
 
-    def put_sources(self, index: Index, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()) -> None:
+    def update_sources(
+        self, index: Index, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()
+    ) -> None:
         """Put entries into an index, and take others out. Entries that stay the same are not touched."""
         statement = f"select source_id, source from sources {OURS} and catalogue = ?"
-        rows = self._rows(f"{statement} and source_id {IN}", (index, as_json([*put, *drop])))
+        rows = self._rows(f"{statement} and source_id {IN}", (index, json_array([*put, *drop])))
         known = {str(source_id): str(source) for source_id, source in rows}
-        fresh = {each: text for each, source in put.items() if (text := _encoded(source)) != known.get(each)}
+        fresh = {each: text for each, source in put.items() if (text := _encode_source(source)) != known.get(each)}
         gone = [each for each in drop if each in known]
         self.db.run_each(
             "insert into sources (community, catalogue, source_id, source) values (:community, ?, ?, ?)"
@@ -267,29 +281,29 @@ class Change(_View):
         if fresh or gone:
             log_changes(self.db, index, [*fresh, *gone])
 
-    def switch(self, drafted: Sequence[records.PairDecision]) -> None:
+    def switch_to_draft(self, drafted: Sequence[records.PairDecision]) -> None:
         """Make the drafted topics the current ones, and log these decisions."""
-        before = self.names()
+        before = self.topic_names()
         self.db.run(f"delete {_BLOCKS}", (0,))
         next_position(self.db)
         self.db.run(f"update communities set generation = generation + 1 {OURS}")
-        self._topics.update(before, self.names())
-        self.discard()
+        self._topics.update(before, self.topic_names())
+        self.discard_draft()
         self.decide(*drafted)
 
-    def discard(self) -> None:
+    def discard_draft(self) -> None:
         """Delete all that was drafted."""
         self.db.run(f"delete {_BLOCKS}", (1,))
         self.db.run(f"delete {_DECIDED}", (1,))
         self.db.run(f"delete from regeneration {OURS}")
 
-    def close(self) -> None:
+    def log_changed_topics(self) -> None:
         """Log which topics changed."""
         if self._topics and not self.draft:
             log_changes(self.db, TOPIC, sorted(self._topics))
 
 
-class Knowledge(Store, _View):
+class KnowledgeStore(Store, _KnowledgeReader):
     """The decisions, topics and index entries of a community. Reads block, and must not run on the event loop."""
 
     draft = 0
@@ -306,26 +320,26 @@ class Knowledge(Store, _View):
         self._turn = Lock()
         self.changed: Callable[[], None] = lambda: None
         """Is called after each change: there is something for the projections."""
-        self.read_again()
+        self.reload()
 
-    def read_again(self) -> None:
+    def reload(self) -> None:
         """Remember all decisions, also those that another process has taken since."""
         for row in self._rows(f"select pair, action, decision {_DECIDED} order by position", (self.draft,)):
-            self._remember(*cast("_Taken", row))
+            self._remember(*cast("_DecisionRow", row))
 
     def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
-        return self.db.look(lambda db: db.rows(statement, values), steady=False)
+        return self.db.read_blocking(lambda db: db.rows(statement, values), steady=False)
 
-    async def change(self, work: Callable[[Change], T]) -> T:
+    async def change(self, work: Callable[[KnowledgeChange], T]) -> T:
         """Change something, on the writer thread, in one transaction. What `work` raises undoes all of it.
 
         Changes wait for each other, so what `work` reads is as the last one left it. Raises KnowledgeError.
         """
 
-        def run(db: Transaction) -> tuple[T, Change]:
-            change = Change(db, self.draft)
+        def run(db: Transaction) -> tuple[T, KnowledgeChange]:
+            change = KnowledgeChange(db, self.draft)
             result = work(change)
-            change.close()
+            change.log_changed_topics()
             return result, change
 
         # Not abandoned on cancellation: memory must know what was decided.
@@ -341,11 +355,11 @@ class Knowledge(Store, _View):
         self.changed()
         return results[0]
 
-    def all(self) -> list[records.Decision]:
+    def read_decisions(self) -> list[records.Decision]:
         """Return every decision ever taken, oldest first."""
-        return [each.decision for each in self.after(0, -1)]
+        return [each.decision for each in self.decisions_after(0, -1)]
 
-    def versions(self, name: TopicName | None = None) -> dict[TopicName, tuple[int, int]]:
+    def topic_versions(self, name: TopicName | None = None) -> dict[TopicName, tuple[int, int]]:
         """Return the length of each topic, or of one, in bytes, and the position of its newest change."""
         only, values = ("", (self.draft,)) if name is None else (" and topic = ?", (self.draft, name))
         rows = self._rows(
@@ -355,48 +369,48 @@ class Knowledge(Store, _View):
         )
         return {TopicName(str(name)): (int(str(length)), int(str(at or 0))) for name, length, at in rows}
 
-    def journal(self) -> list[str]:
+    def read_journal(self) -> list[str]:
         """Return the lines of an unfinished regeneration, in order."""
-        return self.db.look(lambda db: db.texts(f"select line from regeneration {OURS} order by n"))
+        return self.db.read_blocking(lambda db: db.texts(f"select line from regeneration {OURS} order by n"))
 
     async def write_journal(self, line: str) -> None:
         """Add a line to them, durably."""
         number = f"select coalesce(max(n), -1) + 1 from regeneration {OURS}"
         await self.db.run(f"insert into regeneration (community, n, line) values (:community, ({number}), ?)", (line,))
 
-    def of(self, qa_id: QAId) -> records.PairDecision | None:
+    def last_decision(self, qa_id: QAId) -> records.PairDecision | None:
         """Return the last decision about a pair; None where there is none yet."""
-        known = next((self._last.get(qa_id_of(time)) for time in times_of((qa_id,))), None)
-        return None if known is None else _decode(known)
+        known = next((self._last.get(make_qa_id(time)) for time in qa_id_times((qa_id,))), None)
+        return None if known is None else _decode_decision(known)
 
-    def undecided(self, qa_ids: AbstractSet[str]) -> AbstractSet[str]:
+    def find_undecided(self, qa_ids: AbstractSet[str]) -> AbstractSet[str]:
         """Return the pairs, by ids with the whole fraction, that nothing was decided about yet."""
         return qa_ids - self._last.keys()
 
     def cursor(self) -> QAId | None:
         """Return the newest pair that was decided; None where none was."""
-        return _decode(self._last[self._newest]).qa_id if self._newest else None
+        return _decode_decision(self._last[self._newest]).qa_id if self._newest else None
 
-    def due(self) -> Sequence[records.Approved]:
+    def list_due(self) -> Sequence[records.PairApproved]:
         """Return the pairs that are approved and not filed yet, oldest pair first."""
-        return self._still(records.Approved)
+        return self._list_open(records.PairApproved)
 
-    def parked(self) -> Sequence[records.Parked]:
+    def list_parked(self) -> Sequence[records.PairParked]:
         """Return the pairs that are parked now, oldest pair first."""
-        return self._still(records.Parked)
+        return self._list_open(records.PairParked)
 
-    def awaiting(self) -> Sequence[records.AwaitingReview]:
+    def list_awaiting_review(self) -> Sequence[records.PairReviewRequested]:
         """Return the pairs that wait for a review by the team, oldest pair first."""
-        return self._still(records.AwaitingReview)
+        return self._list_open(records.PairReviewRequested)
 
-    def review_of(self, qa_id: QAId) -> records.Approved | records.Rejected | None:
+    def last_review(self, qa_id: QAId) -> records.PairApproved | records.PairRejected | None:
         """Return the last review of a pair by the team, even if other decisions followed."""
-        known = self._reviewed.get(whole_id(qa_id))
-        return None if known is None else cast("records.Approved | records.Rejected", _decode(known))
+        known = self._reviewed.get(normalize_qa_id(qa_id))
+        return None if known is None else cast("records.PairApproved | records.PairRejected", _decode_decision(known))
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
         """Whether a message may teach nothing any more: it was deleted, or is to be forgotten."""
-        return bare(message_id) in self._gone
+        return bare_message_id(message_id) in self._gone
 
     def is_forgotten(self, user_id: UserId, message_id: MessageId) -> bool:
         """Whether a member's message is older than their wish to be forgotten.
@@ -407,20 +421,20 @@ class Knowledge(Store, _View):
         if until is None:
             return False
         try:
-            return position_of(bare(message_id)).time <= until
+            return parse_position(bare_message_id(message_id)).time <= until
         except (ValueError, OverflowError):
             return True
 
-    def _still(self, kind: type[D]) -> Sequence[D]:
+    def _list_open(self, kind: type[D]) -> Sequence[D]:
         # A copy at once: another thread may decide meanwhile.
-        waiting, wanted = sorted(self._open.items()), _action(kind)
-        return [cast("D", _decode(text)) for _, (action, text) in waiting if action == wanted]
+        waiting, wanted = sorted(self._open.items()), _action_tag(kind)
+        return [cast("D", _decode_decision(text)) for _, (action, text) in waiting if action == wanted]
 
     def _remember(self, pair: str | None, action: str, text: str) -> None:
         if pair is None:
-            decision = cast("records.Withdrawn | records.Forgotten", _DECODER.decode(text))
-            self._gone.update(map(bare, decision.message_ids))
-            if isinstance(decision, records.Forgotten) and decision.user_id is not None:
+            decision = cast("records.MessagesWithdrawn | records.MessagesForgotten", _DECODER.decode(text))
+            self._gone.update(map(bare_message_id, decision.message_ids))
+            if isinstance(decision, records.MessagesForgotten) and decision.user_id is not None:
                 known = self._forgotten.get(decision.user_id, decision.at)
                 self._forgotten[decision.user_id] = max(known, decision.at)
             return
@@ -433,38 +447,42 @@ class Knowledge(Store, _View):
         self._newest = max(self._newest, pair)
 
 
-class Draft(Knowledge):
+class KnowledgeDraft(KnowledgeStore):
     """Topics and decisions that count only once they are switched to. Withdrawals are the current ones."""
 
     draft = 1
 
-    def __init__(self, current: Knowledge) -> None:
+    def __init__(self, current: KnowledgeStore) -> None:
         super().__init__(current.db, clock=current.clock)
         self._gone = current._gone  # noqa: SLF001 - the same class
         self._turn = current._turn  # noqa: SLF001
 
-    def taken(self) -> list[records.PairDecision]:
+    def list_decisions(self) -> list[records.PairDecision]:
         """Return all drafted decisions, oldest first."""
-        return [each for each in self.all() if not isinstance(each, records.Withdrawn | records.Forgotten)]
+        return [
+            each
+            for each in self.read_decisions()
+            if not isinstance(each, records.MessagesWithdrawn | records.MessagesForgotten)
+        ]
 
 
 # A topic that a pair is filed in is read several times before it changes.
 @lru_cache(maxsize=8)
-def _parsed(data: bytes, file: str) -> tuple[records.TopicBlock, ...]:
-    return parse_blocks(data, file=file).blocks
+def _parse_topic(data: bytes, file: str) -> tuple[records.TopicBlock, ...]:
+    return parse_topic_file(data, file=file).blocks
 
 
-def _encoded(source: CachedSource) -> str:
+def _encode_source(source: CachedSource) -> str:
     return msgspec.json.encode(source).decode("utf-8", "replace")
 
 
-def _action(kind: type[msgspec.Struct]) -> str:
+def _action_tag(kind: type[msgspec.Struct]) -> str:
     return str(kind.__struct_config__.tag)
 
 
-_OPEN = frozenset(_action(each) for each in (records.Approved, records.AwaitingReview, records.Parked))
-_REVIEWED = frozenset((_action(records.Approved), _action(records.Rejected)))
+_OPEN = frozenset(_action_tag(each) for each in (records.PairApproved, records.PairReviewRequested, records.PairParked))
+_REVIEWED = frozenset((_action_tag(records.PairApproved), _action_tag(records.PairRejected)))
 
 
-def _decode(text: str) -> records.PairDecision:
+def _decode_decision(text: str) -> records.PairDecision:
     return cast("records.PairDecision", _DECODER.decode(text))

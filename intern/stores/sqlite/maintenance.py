@@ -23,14 +23,14 @@ from intern.core.errors import KnowledgeError
 from intern.core.flow import CaptureRequest
 from intern.core.ids import MessageId, SourceId, UserId
 from intern.core.log import get_logger
-from intern.core.progress import tell
+from intern.core.progress import report_progress
 from intern.core.records import Capture
 from intern.core.text.masking import mask_secrets
-from intern.stores.blocks import bare, only
+from intern.stores.blocks import bare_message_id, select_messages
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.database import explained, has_tables
+from intern.stores.sqlite.database import explain_error, has_tables
 from intern.stores.sqlite.outbox import COUNT_OUTDATED
-from intern.stores.sqlite.store import IN, OURS, Store, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, reads, text_array, writes
 from intern.stores.sqlite.work import RETRIES
 
 _log = get_logger(__name__)
@@ -45,7 +45,7 @@ _BUSY_SECONDS = 30  # copying may wait
 
 
 @contextmanager
-def _opened(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> Generator[Any]:
+def _open_file(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> Generator[Any]:
     try:
         db: Any = apsw.Connection(str(path), flags=flags)
         try:
@@ -54,35 +54,35 @@ def _opened(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> Generator[An
         finally:
             db.close()
     except apsw.Error as error:
-        raise explained(path, error) from error
+        raise explain_error(path, error) from error
 
 
 @contextmanager
-def _looked_at(path: Path) -> Generator[Any]:
+def _open_read_only(path: Path) -> Generator[Any]:
     if not path.is_file():
         raise KnowledgeError(f"there is no database {path}")
-    with _opened(path) as db:
+    with _open_file(path) as db:
         db.pragma("query_only", 1)
         yield db
 
 
 @contextmanager
-def _copy(source: Path, to: Path) -> Generator[Any]:
+def _open_copy(source: Path, to: Path) -> Generator[Any]:
     """Write what the file holds at one moment to a new one, and open that."""
-    with _looked_at(source) as reading:
+    with _open_read_only(source) as reading:
         # A reader's view does not change, however much is written meanwhile, so the copy need never start anew.
         reading.execute("begin; select count(*) from sqlite_schema").fetchall()
-        with _opened(to, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) as writing:
+        with _open_file(to, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) as writing:
             with writing.backup("main", reading, "main") as copy:
                 while not copy.done:
                     copy.step(_PAGES)
-                    tell("Copying {total} database pages", copy.page_count - copy.remaining, copy.page_count)
+                    report_progress("Copying {total} database pages", copy.page_count - copy.remaining, copy.page_count)
             yield writing
 
 
-def copied(source: Path, to: Path) -> None:
+def copy_database(source: Path, to: Path) -> None:
     """Write what the database holds at one moment, but for recordings, to a new file, without a log beside it."""
-    with _copy(source, to) as copy:
+    with _open_copy(source, to) as copy:
         if has_tables(copy, to):
             # Where it takes the original's place, the search must not go on from the changes that came after.
             copy.execute("delete from identities")
@@ -97,16 +97,16 @@ def copied(source: Path, to: Path) -> None:
 
 def is_made(path: Path) -> bool:
     """Return whether the file has its tables, and is not empty yet."""
-    with _looked_at(path) as db:
+    with _open_read_only(path) as db:
         return has_tables(db, path)
 
 
-def problems(path: Path, most: int) -> tuple[str, ...]:
+def find_problems(path: Path, most: int) -> tuple[str, ...]:
     """Return what SQLite finds wrong in a file: pages and rows first, then rows that point to nothing; bounded."""
-    with _looked_at(path) as db:
+    with _open_read_only(path) as db:
         try:
             # SQLite does not say how far this is.
-            tell("Checking {total} database pages", 0, int(db.pragma("page_count")))
+            report_progress("Checking {total} database pages", 0, int(db.pragma("page_count")))
             integrity = [str(row[0]) for row in db.execute(f"pragma integrity_check({most})").fetchall()]
             wrong = [] if integrity == ["ok"] else integrity
             for table, rid, parent, _ in db.execute("pragma foreign_key_check").fetchall()[:most]:
@@ -116,14 +116,14 @@ def problems(path: Path, most: int) -> tuple[str, ...]:
             return (str(error),)
 
 
-def unsearchable(path: Path) -> tuple[str, ...]:
+def find_broken_indexes(path: Path) -> tuple[str, ...]:
     """Return the full-text tables that do not match the tables that they index.
 
     Looked at in a copy, since SQLite takes this for writing, and others write here. It needs room for that.
     """
     from tempfile import TemporaryDirectory  # noqa: PLC0415 `intern status` needs none
 
-    with TemporaryDirectory(prefix="intern-") as folder, _copy(path, Path(folder) / "copy.db") as db:
+    with TemporaryDirectory(prefix="intern-") as folder, _open_copy(path, Path(folder) / "copy.db") as db:
         tables = [str(name) for (name,) in db.execute(_FULL_TEXT).fetchall()]
         return tuple(table for table in tables if not _is_sound(db, table))
 
@@ -158,7 +158,7 @@ _NUMBERS = {
 }
 
 
-class Figures(Struct, frozen=True, kw_only=True):
+class DatabaseFigures(Struct, frozen=True, kw_only=True):
     """What a database holds, in numbers; nothing where there is none."""
 
     counts: tuple[tuple[str, str, int], ...] = ()
@@ -181,14 +181,14 @@ class Figures(Struct, frozen=True, kw_only=True):
     documents: int = 0
 
 
-def figures_of(database: Database) -> Figures:
+def read_figures(database: Database) -> DatabaseFigures:
     """Return the figures of a database. Blocks; raises KnowledgeError."""
 
-    def look(db: Transaction) -> Figures:
+    def read(db: Transaction) -> DatabaseFigures:
         found = {name: db.rows(statement) for name, statement in _FIGURES.items()}
-        return msgspec.convert(found | {name: db.number(each) for name, each in _NUMBERS.items()}, Figures)
+        return msgspec.convert(found | {name: db.number(each) for name, each in _NUMBERS.items()}, DatabaseFigures)
 
-    return database.look(look)
+    return database.read_blocking(read)
 
 
 _LOOKED_AT = 500  # texts, and characters of each
@@ -199,9 +199,9 @@ _QUESTIONS = (
 )
 
 
-def newest_texts(database: Database) -> tuple[Sequence[str], Sequence[str]]:
+def read_newest_texts(database: Database) -> tuple[Sequence[str], Sequence[str]]:
     """Return the beginnings of the newest documents, and the newest questions. Blocks; raises KnowledgeError."""
-    return database.look(lambda db: (db.texts(_TEXTS, (_LOOKED_AT,)), db.texts(_QUESTIONS, (_LOOKED_AT,))))
+    return database.read_blocking(lambda db: (db.texts(_TEXTS, (_LOOKED_AT,)), db.texts(_QUESTIONS, (_LOOKED_AT,))))
 
 
 class DiscoveredFile(NamedTuple):
@@ -214,11 +214,11 @@ class DiscoveredFile(NamedTuple):
     meta: str
 
 
-def discovered_in(database: Database) -> tuple[DiscoveredFile, ...]:
+def read_discovered_files(database: Database) -> tuple[DiscoveredFile, ...]:
     """Return all discovered files, by path. Blocks; raises KnowledgeError."""
     columns = ", ".join(DiscoveredFile._fields)
     statement = f"select {columns} from documents {OURS} and kind = 'file' order by path"
-    return msgspec.convert(database.look(lambda db: db.rows(statement)), tuple[DiscoveredFile, ...])
+    return msgspec.convert(database.read_blocking(lambda db: db.rows(statement)), tuple[DiscoveredFile, ...])
 
 
 async def write_heartbeat(db: Database, at: datetime) -> None:
@@ -237,7 +237,7 @@ _MOST_LOGGED = 50  # at once; a folder of pictures has thousands
 _ALL = f"select kind, place, reason, since from left_out {OURS} order by kind, place"
 
 
-class LeftOut(NamedTuple):
+class SkippedSource(NamedTuple):
     """A file or line that is no source, though the operator may expect it to be one."""
 
     kind: LeftOutKind
@@ -248,14 +248,14 @@ class LeftOut(NamedTuple):
     """When it was first left out for this reason."""
 
 
-class LeftOutStore(Store):
+class SkippedSourceStore(Store):
     """All that was left out at the last look."""
 
     def __init__(self, db: Database, *, clock: Clock) -> None:
         super().__init__(db, clock=clock)
         self._told: dict[LeftOutKind, Mapping[str, str]] = {}
 
-    async def keep(self, kind: LeftOutKind, skipped: Iterable[tuple[str, str]]) -> None:
+    async def save(self, kind: LeftOutKind, skipped: Iterable[tuple[str, str]]) -> None:
         """Store all of a kind that is left out now, by place and reason. Nothing is written where nothing has changed.
 
         What was not left out at the last look, or for another reason, is logged; after a start, everything is.
@@ -263,14 +263,14 @@ class LeftOutStore(Store):
         found = dict(skipped)
         if kind == "link":  # these reasons quote the lines
             found = {place: mask_secrets(reason).text for place, reason in found.items()}
-        self._tell(kind, found)
+        self._log_new(kind, found)
         rows = await self.db.rows(f"select place, reason from left_out {OURS} and kind = ?", (kind,))
         if dict(msgspec.convert(rows, list[tuple[str, str]])) != found:
-            await self._keep(kind, found)
+            await self._save(kind, found)
 
     @writes
-    def _keep(self, db: Transaction, kind: LeftOutKind, found: Mapping[str, str]) -> None:
-        db.run(f"delete from left_out {OURS} and kind = ? and place not {IN}", (kind, listed(found)))
+    def _save(self, db: Transaction, kind: LeftOutKind, found: Mapping[str, str]) -> None:
+        db.run(f"delete from left_out {OURS} and kind = ? and place not {IN}", (kind, text_array(found)))
         db.run_each(
             "insert into left_out (community, kind, place, reason, since) values (:community, ?, ?, ?, ?)"
             " on conflict (community, kind, place) do update set reason = excluded.reason, since = excluded.since"
@@ -278,11 +278,11 @@ class LeftOutStore(Store):
             [(kind, place, reason, self.now()) for place, reason in found.items()],
         )
 
-    async def all(self) -> tuple[LeftOut, ...]:
+    async def all(self) -> tuple[SkippedSource, ...]:
         """Return everything, by kind and place."""
-        return msgspec.convert(await self.db.rows(_ALL), tuple[LeftOut, ...])
+        return msgspec.convert(await self.db.rows(_ALL), tuple[SkippedSource, ...])
 
-    def _tell(self, kind: LeftOutKind, found: Mapping[str, str]) -> None:
+    def _log_new(self, kind: LeftOutKind, found: Mapping[str, str]) -> None:
         told = self._told.get(kind, {})
         self._told[kind] = found
         fresh = [place for place, reason in found.items() if told.get(place) != reason]
@@ -292,9 +292,9 @@ class LeftOutStore(Store):
             _log.warning(f"{kind}s_left_out", more=len(fresh) - _MOST_LOGGED)
 
 
-def left_out_in(database: Database) -> tuple[LeftOut, ...]:
+def read_skipped_sources(database: Database) -> tuple[SkippedSource, ...]:
     """Return everything, by kind and place. Blocks; raises KnowledgeError."""
-    return msgspec.convert(database.look(lambda db: db.rows(_ALL)), tuple[LeftOut, ...])
+    return msgspec.convert(database.read_blocking(lambda db: db.rows(_ALL)), tuple[SkippedSource, ...])
 
 
 S = TypeVar("S", bound=Struct)
@@ -306,24 +306,24 @@ _CAPTURES = f"select id, kind, state, payload, result from jobs {OURS} and kind 
 _NOTHING = b"null"
 
 
-class Remains(Store):
+class PersonalDataStore(Store):
     """Traces, posts, jobs, votes and greetings."""
 
     @reads
-    def written_by(self, db: Transaction, user_id: UserId) -> frozenset[MessageId]:
+    def find_messages_by(self, db: Transaction, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that are on their way to the archive, or were brought there by a command."""
-        requests = _readable(db, f"select request from pending_captures {OURS}", CaptureRequest)
+        requests = _decode_rows(db, f"select request from pending_captures {OURS}", CaptureRequest)
         waiting = {each.id for request in requests for each in request.messages if each.author.id == user_id}
-        captures = [each for job in _jobs(db) for each in _captures_in(job.payload) or ()]
+        captures = [each for job in _read_capture_jobs(db) for each in _decode_captures(job.payload) or ()]
         written = (pair for each in captures for pair in zip(each.message_ids, each.author_ids, strict=False))
         return frozenset(waiting.union(message_id for message_id, author in written if author == user_id))
 
     @reads
-    def held(self, db: Transaction, message_ids: Collection[MessageId]) -> bool:
+    def holds(self, db: Transaction, message_ids: Collection[MessageId]) -> bool:
         """Return whether anything here is about these messages."""
-        gone = frozenset(map(bare, message_ids))
-        return any(db.row(statement, (listed(gone),) * statement.count("?")) for statement in _ABOUT) or any(
-            _names(job.payload, gone) for job in _jobs(db)
+        gone = frozenset(map(bare_message_id, message_ids))
+        return any(db.row(statement, (text_array(gone),) * statement.count("?")) for statement in _ABOUT) or any(
+            _is_about(job.payload, gone) for job in _read_capture_jobs(db)
         )
 
     @writes
@@ -333,12 +333,12 @@ class Remains(Store):
         Replies to them are dropped if they are not on Discord yet. Of all replies that are posted or given
         up only the ids stay: they may quote any message, and their text is not needed any more.
         """
-        gone = frozenset(map(bare, message_ids))
+        gone = frozenset(map(bare_message_id, message_ids))
         for statement in _FORGETTING:
-            db.run(statement, (listed(gone),) * statement.count("?"))
-        for job in _jobs(db):
-            if _names(job.payload, gone) or _names(job.result, gone):
-                payload = _NOTHING if job.state == "finished" else _left(job, gone)
+            db.run(statement, (text_array(gone),) * statement.count("?"))
+        for job in _read_capture_jobs(db):
+            if _is_about(job.payload, gone) or _is_about(job.result, gone):
+                payload = _NOTHING if job.state == "finished" else _strip_payload(job, gone)
                 # Of an import, the result is numbers; of a capture, it is the pair.
                 result = job.result if job.kind == "import" else _NOTHING
                 db.run(
@@ -380,7 +380,7 @@ _FORGETTING = (
 )
 
 
-def _readable(db: Transaction, statement: str, kind: type[S]) -> Iterator[S]:
+def _decode_rows(db: Transaction, statement: str, kind: type[S]) -> Iterator[S]:
     """Yield the values of a column of JSON; skip those that cannot be decoded, since their authors are unknown."""
     for (data,) in msgspec.convert(db.rows(statement), list[tuple[bytes]]):
         try:
@@ -389,7 +389,7 @@ def _readable(db: Transaction, statement: str, kind: type[S]) -> Iterator[S]:
             continue
 
 
-class _Job(NamedTuple):
+class _CaptureJob(NamedTuple):
     """A job that holds captures."""
 
     id: int
@@ -399,14 +399,14 @@ class _Job(NamedTuple):
     result: bytes | None
 
 
-def _jobs(db: Transaction) -> list[_Job]:
-    return msgspec.convert(db.rows(_CAPTURES), list[_Job])
+def _read_capture_jobs(db: Transaction) -> list[_CaptureJob]:
+    return msgspec.convert(db.rows(_CAPTURES), list[_CaptureJob])
 
 
 _DECODER: msgspec.json.Decoder[Capture | list[Capture] | None] = msgspec.json.Decoder(Capture | list[Capture] | None)
 
 
-def _captures_in(data: bytes | None) -> Sequence[Capture] | None:
+def _decode_captures(data: bytes | None) -> Sequence[Capture] | None:
     """Return the captures in a payload or result; None where it cannot be decoded."""
     try:
         found = _DECODER.decode(data or b"[]")
@@ -415,21 +415,23 @@ def _captures_in(data: bytes | None) -> Sequence[Capture] | None:
     return found if isinstance(found, list) else [found] if found else ()
 
 
-def _names(data: bytes | None, gone: AbstractSet[str]) -> bool:
+def _is_about(data: bytes | None, gone: AbstractSet[str]) -> bool:
     """Return whether one of these messages is in a job's payload or result."""
-    captures = _captures_in(data)
+    captures = _decode_captures(data)
     if captures is None:
         return data is not None and any(each.encode() in data for each in gone)
-    return any(not gone.isdisjoint(map(bare, capture.message_ids)) for capture in captures)
+    return any(not gone.isdisjoint(map(bare_message_id, capture.message_ids)) for capture in captures)
 
 
-def _left(job: _Job, gone: AbstractSet[str]) -> bytes:
+def _strip_payload(job: _CaptureJob, gone: AbstractSet[str]) -> bytes:
     """Return a payload without these messages; none of a payload that cannot be decoded, since no one could do it."""
-    captures = [_without(capture, gone) for capture in _captures_in(job.payload) or ()]
+    captures = [_strip_capture(capture, gone) for capture in _decode_captures(job.payload) or ()]
     return msgspec.json.encode(captures if job.kind == "import" else captures[0] if captures else None)
 
 
-def _without(capture: Capture, gone: AbstractSet[str]) -> Capture:
+def _strip_capture(capture: Capture, gone: AbstractSet[str]) -> Capture:
     aligned = len(capture.turns) == len(capture.message_ids)
-    kept = [n for n, message_id in enumerate(capture.message_ids) if aligned and bare(message_id) not in gone]
-    return only(capture, kept)
+    kept = [
+        n for n, message_id in enumerate(capture.message_ids) if aligned and bare_message_id(message_id) not in gone
+    ]
+    return select_messages(capture, kept)

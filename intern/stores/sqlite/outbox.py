@@ -21,8 +21,19 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, Use
 from intern.core.messages import Button
 from intern.core.text.masking import mask_secrets
 from intern.stores.database import Database, Transaction, Value
-from intern.stores.sqlite.questions import presentable
-from intern.stores.sqlite.store import IN, OURS, Store, Table, as_json, bare_ids, keep_newest, listed, reads, writes
+from intern.stores.sqlite.questions import redact_question
+from intern.stores.sqlite.store import (
+    IN,
+    OURS,
+    Store,
+    Table,
+    bare_id_array,
+    json_array,
+    keep_newest,
+    reads,
+    text_array,
+    writes,
+)
 
 KEPT = 5_000
 """The newest answers that are watched."""
@@ -43,7 +54,7 @@ Retracted = Literal["", "open", "retracted", "dropped"]
 """`open`: its edit was begun. `dropped`: it could not be edited."""
 
 
-class Cited(Struct, frozen=True, kw_only=True):
+class PostedCitation(Struct, frozen=True, kw_only=True):
     """One citation of a posted answer."""
 
     question_id: MessageId
@@ -72,14 +83,14 @@ class OutdatedAnswer(Struct, frozen=True, kw_only=True):
     at: datetime
     """When it was posted (UTC)."""
     retracted: Retracted
-    citations: tuple[Cited, ...]
+    citations: tuple[PostedCitation, ...]
     """Those that do not stand."""
 
 
-class CitedStore(Store):
+class CitationStore(Store):
     """The citations of the newest KEPT answers, for MAX_AGE."""
 
-    async def sources(self) -> tuple[tuple[SourceId, bool], ...]:
+    async def list_sources(self) -> tuple[tuple[SourceId, bool], ...]:
         """Return every source that a posted answer cites, and whether some citation of it was never compared."""
         statement = (
             "select source_id, max(case when digest = '' then 1 else 0 end) from posted_citations"
@@ -88,22 +99,24 @@ class CitedStore(Store):
         return msgspec.convert(await self.db.rows(statement), tuple[tuple[SourceId, bool], ...], strict=False)
 
     @reads
-    def citing(self, db: Transaction, source_id: SourceId) -> tuple[Cited, ...]:
+    def find_citations(self, db: Transaction, source_id: SourceId) -> tuple[PostedCitation, ...]:
         """Return the citations of a source."""
         return _CITED.all(db, f"where {_POSTED} and source_id = ?", (source_id,))
 
     @reads
-    def of(self, db: Transaction, question_ids: Collection[MessageId]) -> dict[MessageId, tuple[Cited, ...]]:
+    def read_citations(
+        self, db: Transaction, question_ids: Collection[MessageId]
+    ) -> dict[MessageId, tuple[PostedCitation, ...]]:
         """Return what the posted answers to these questions cite; those that cite nothing are missing."""
-        cited: dict[MessageId, tuple[Cited, ...]] = {}
+        cited: dict[MessageId, tuple[PostedCitation, ...]] = {}
         for each in _CITED.all(
-            db, f"where {_POSTED} and question_id {IN} order by question_id, n", (listed(question_ids),)
+            db, f"where {_POSTED} and question_id {IN} order by question_id, n", (text_array(question_ids),)
         ):
             cited[each.question_id] = (*cited.get(each.question_id, ()), each)
         return cited
 
     @writes
-    def compared(self, db: Transaction, results: Iterable[Cited]) -> None:
+    def save_comparisons(self, db: Transaction, results: Iterable[PostedCitation]) -> None:
         """Keep source, digest and state of citations that were compared with their source, and since when."""
         db.run_each(
             "update posted_citations set source_id = ?, digest = ?, state = ?,"
@@ -115,16 +128,16 @@ class CitedStore(Store):
             ],
         )
 
-    async def count(self) -> int:
+    async def count_outdated(self) -> int:
         """Return how many answers have outdated citations."""
         return await self.db.number(COUNT_OUTDATED)
 
     @reads
-    def outdated(self, db: Transaction, limit: int) -> tuple[OutdatedAnswer, ...]:
+    def list_outdated(self, db: Transaction, limit: int) -> tuple[OutdatedAnswer, ...]:
         """Return the answers with outdated citations, newest first."""
-        return tuple(_outdated(db, row) for row in db.rows(_OUTDATED_ANSWERS, (limit,)))
+        return tuple(_build_outdated(db, row) for row in db.rows(_OUTDATED_ANSWERS, (limit,)))
 
-    async def to_retract(self, before: datetime) -> tuple[MessageId, ...]:
+    async def list_to_retract(self, before: datetime) -> tuple[MessageId, ...]:
         """Return answers whose retraction was begun, or that a source has not backed since `before`; oldest first.
 
         A conversation that merely went on is no reason.
@@ -137,11 +150,11 @@ class CitedStore(Store):
         )
         return tuple(map(MessageId, await self.db.texts(statement, (before.isoformat(),))))
 
-    async def retract(self, question_id: MessageId, how: Retracted) -> None:
+    async def save_retraction(self, question_id: MessageId, how: Retracted) -> None:
         """Keep how far the retraction of an answer is."""
         await self.db.run(f"update posted_answers set retracted = ? {OURS} and question_id = ?", (how, question_id))
 
-    async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
+    async def find_messages_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that were answered."""
         statement = (
             f"select message_id from post_messages {OURS} and question_id in"
@@ -151,12 +164,12 @@ class CitedStore(Store):
 
     async def drop(self, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of the answers to these messages."""
-        await self.db.run(_DROP, [bare_ids(message_ids)] * 2)
+        await self.db.run(_DROP, [bare_id_array(message_ids)] * 2)
 
     @writes
     def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of the answers to these messages, and no quote of anybody's: it may be of one of them."""
-        db.run(_DROP, [bare_ids(message_ids)] * 2)
+        db.run(_DROP, [bare_id_array(message_ids)] * 2)
         db.run(_UNQUOTE)
 
 
@@ -187,7 +200,7 @@ _UNQUOTE = (
 )
 
 
-_CITED = Table("posted_citations", Cited)
+_CITED = Table("posted_citations", PostedCitation)
 
 
 _DROP = (
@@ -196,7 +209,7 @@ _DROP = (
 )
 
 
-def _outdated(db: Transaction, row: Sequence[Value]) -> OutdatedAnswer:
+def _build_outdated(db: Transaction, row: Sequence[Value]) -> OutdatedAnswer:
     cited = _CITED.all(db, f"{OURS} and question_id = ? and state <> '' order by n", (row[0],))
     return msgspec.convert(dict(zip(OutdatedAnswer.__struct_fields__, (*row, cited), strict=True)), OutdatedAnswer)
 
@@ -205,7 +218,7 @@ PostState = Literal["open", "finished", "dropped"]
 """`open`: still to be posted, wholly or in part. `dropped`: given up, with a reason."""
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class PostPart(Struct, frozen=True, kw_only=True):
     """One message of a reply."""
 
     n: int
@@ -224,7 +237,7 @@ class Post(Struct, frozen=True, kw_only=True):
     channel_id: ChannelId
     """Where the question stands."""
     target: ReplyTarget
-    parts: tuple[Part, ...]
+    parts: tuple[PostPart, ...]
     changed_at: datetime
     """When the outbox last learned something about the post (UTC). The next unconfirmed part was never sent before
     that; its nonce protects for as long as Discord's few minutes have not passed since."""
@@ -261,7 +274,7 @@ class Outbox(Store):
         seen stays, and so does its message with it.
         """
         question_id, channel_id = reply.question.id, reply.question.channel_id
-        known = _post_of(db, question_id)
+        known = _find_post(db, question_id)
         if known is not None:
             return known
         db.run(
@@ -275,13 +288,13 @@ class Outbox(Store):
                 self.now(),
                 int(reply.called),
                 int(reply.notice),
-                as_json(reply.buttons),
+                json_array(reply.buttons),
                 reply.mention_role,
             ),
         )
         _add_parts(db, question_id, parts)
         if reply.citations and not reply.notice:
-            self._cite(db, reply)
+            self._save_citations(db, reply)
         # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
         db.run_each(_DROP_UNSEEN, [(each,) for each in reply.settles if each != question_id])
         db.run_each(
@@ -289,40 +302,42 @@ class Outbox(Store):
             " on conflict do nothing",
             [(message_id, question_id) for message_id in (*reply.settles, question_id)],
         )
-        return _posts(db, "question_id = ?", question_id)[0]
+        return _read_posts(db, "question_id = ?", question_id)[0]
 
     @writes
-    def replaced(
+    def replace_with_notice(
         self, db: Transaction, question_id: MessageId, parts: Sequence[str], *, reason: str, in_place: bool = False
     ) -> Post:
         """Replace an unsent reply with a notice and its reason."""
         place = ", target = 'in_place', thread_id = channel_id" if in_place else ""
-        self._set(db, question_id, f", notice = 1, buttons = '[]', mention_role = null, reason = ?{place}", reason)
+        self._update_post(
+            db, question_id, f", notice = 1, buttons = '[]', mention_role = null, reason = ?{place}", reason
+        )
         for table in ("post_parts", "posted_answers"):
             db.run(f"delete from {table} {OURS} and question_id = ?", (question_id,))
         _add_parts(db, question_id, parts)
-        return _posts(db, "question_id = ?", question_id)[0]
+        return _read_posts(db, "question_id = ?", question_id)[0]
 
-    async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
+    async def save_thread(self, question_id: MessageId, thread_id: ChannelId) -> None:
         """Keep the thread that the parts go to."""
-        await self._change(question_id, ", thread_id = ?", thread_id)
+        await self._write_update(question_id, ", thread_id = ?", thread_id)
 
     @writes
-    def part_sent(self, db: Transaction, question_id: MessageId, n: int, message_id: MessageId) -> None:
+    def save_sent_part(self, db: Transaction, question_id: MessageId, n: int, message_id: MessageId) -> None:
         """Keep the message that part `n` became."""
         sent = f"update post_parts set message_id = ? {OURS} and question_id = ? and n = ?"
-        _update(db, sent, (message_id, question_id, n))
-        self._set(db, question_id)
+        _run_update(db, sent, (message_id, question_id, n))
+        self._update_post(db, question_id)
 
-    async def finished(self, question_id: MessageId) -> None:
+    async def mark_finished(self, question_id: MessageId) -> None:
         """Note that the whole reply is posted."""
-        await self._change(question_id, ", state = 'finished'")
+        await self._write_update(question_id, ", state = 'finished'")
 
-    async def dropped(self, question_id: MessageId, reason: str) -> None:
+    async def mark_dropped(self, question_id: MessageId, reason: str) -> None:
         """Give a reply up, with a reason. It is not tried again."""
-        await self._change(question_id, ", state = 'dropped', reason = ?", reason)
+        await self._write_update(question_id, ", state = 'dropped', reason = ?", reason)
 
-    async def recalled(self, question_id: MessageId) -> None:
+    async def delete_unsent(self, question_id: MessageId) -> None:
         """Delete a post before any of it was sent, as if it had never begun. Harmless where it did not."""
         # Parts and messages go with it.
         await self.db.run(f"delete from posts {OURS} and question_id = ?", (question_id,))
@@ -330,24 +345,24 @@ class Outbox(Store):
     @reads
     def get(self, db: Transaction, question_id: MessageId) -> Post | None:
         """Return the post that answers a message, alone or with others, in any state."""
-        return _post_of(db, question_id)
+        return _find_post(db, question_id)
 
     async def holds(self, message_id: MessageId) -> bool:
         """Return whether a message of ours is known as a part of any reply."""
         return await self.db.row(f"select 1 from post_parts {OURS} and message_id = ?", (message_id,)) is not None
 
-    async def done_with(self, question_id: MessageId) -> bool:
+    async def is_done(self, question_id: MessageId) -> bool:
         """Return whether the reply to a message is posted or was dropped: then nothing is left to do."""
         found = await self.get(question_id)
         return found is not None and found.state != "open"
 
     @reads
-    def unfinished(self, db: Transaction) -> tuple[Post, ...]:
+    def list_unfinished(self, db: Transaction) -> tuple[Post, ...]:
         """Return the posts that are still open, oldest first."""
-        return _posts(db, "state = 'open'")
+        return _read_posts(db, "state = 'open'")
 
     @reads
-    def finished_after(self, db: Transaction, position: str | None, limit: int) -> tuple[tuple[Post, str], ...]:
+    def list_finished_after(self, db: Transaction, position: str | None, limit: int) -> tuple[tuple[Post, str], ...]:
         """Return answers that were finished after a position (None: all), each with its own, oldest end first."""
         at, _, rid = (position or "").partition(" ")
         values = (at, int(rid) if rid.isascii() and rid.isdigit() else 0, limit)
@@ -356,9 +371,11 @@ class Outbox(Store):
             " and (changed_at, rid) > (?, ?) order by changed_at, rid limit ?",
             values,
         )
-        return tuple((_posts(db, "question_id = ?", str(each))[0], f"{ended!s} {rid!s}") for each, ended, rid in ends)
+        return tuple(
+            (_read_posts(db, "question_id = ?", str(each))[0], f"{ended!s} {rid!s}") for each, ended, rid in ends
+        )
 
-    async def asked_in(self, thread_id: ChannelId) -> tuple[tuple[ChannelId, MessageId], ...]:
+    async def find_questions_in(self, thread_id: ChannelId) -> tuple[tuple[ChannelId, MessageId], ...]:
         """Return the messages that were answered in a thread, each with its channel, oldest answer first."""
         statement = (
             "select posts.channel_id, post_messages.message_id from posts join post_messages"
@@ -367,22 +384,22 @@ class Outbox(Store):
         )
         return msgspec.convert(await self.db.rows(statement, (thread_id,)), tuple[tuple[ChannelId, MessageId], ...])
 
-    async def answered_in(self, thread_id: ChannelId) -> bool:
+    async def has_answer_in(self, thread_id: ChannelId) -> bool:
         """Return whether an answer of ours was finished in this thread (not merely in the channel around it)."""
         statement = f"select 1 from posts {OURS} and state = 'finished' and thread_id = ? and notice = 0"
         return await self.db.row(statement, (thread_id,)) is not None
 
     @writes
-    def _change(self, db: Transaction, question_id: MessageId, more: str, *values: str) -> None:
-        self._set(db, question_id, more, *values)
+    def _write_update(self, db: Transaction, question_id: MessageId, more: str, *values: str) -> None:
+        self._update_post(db, question_id, more, *values)
 
-    def _set(self, db: Transaction, question_id: MessageId, more: str = "", *values: str) -> None:
+    def _update_post(self, db: Transaction, question_id: MessageId, more: str = "", *values: str) -> None:
         statement = f"update posts set changed_at = ?{more} {OURS} and question_id = ?"
-        _update(db, statement, (self.now(), *values, question_id))
+        _run_update(db, statement, (self.now(), *values, question_id))
 
-    def _cite(self, db: Transaction, reply: Reply) -> None:
+    def _save_citations(self, db: Transaction, reply: Reply) -> None:
         """Keep what an answer cites, together with the reply itself; the oldest answers make room."""
-        question, asked = reply.question, presentable(reply.asked, emails=self._emails)
+        question, asked = reply.question, redact_question(reply.asked, emails=self._emails)
         db.run(
             "insert into posted_answers (community, question_id, guild_id, author_id, asked, at, retracted)"
             " values (:community, ?, ?, ?, ?, ?, '')",
@@ -392,20 +409,20 @@ class Outbox(Store):
             "insert into posted_citations (community, question_id, n, source_id, title, quote, digest, state)"
             " values (:community, ?, ?, ?, ?, ?, '', '')",
             [
-                (question.id, n, each.source_id, self._masked(each.title), self._masked(each.quote or ""))
+                (question.id, n, each.source_id, self._mask_quote(each.title), self._mask_quote(each.quote or ""))
                 for n, each in enumerate(reply.citations)
             ],
         )
         db.run(f"delete from posted_answers {OURS} and at < ?", ((self.clock.now() - MAX_AGE).isoformat(),))
         keep_newest(db, "posted_answers", KEPT)
 
-    def _masked(self, text: str) -> str:
+    def _mask_quote(self, text: str) -> str:
         # Cut without a sign of it, so that it still reads as a part of its source.
         shown = text[:_MAX_TEXT].encode("utf-8", "replace").decode()
         return mask_secrets(shown, emails=self._emails).text
 
 
-def nonce_of(question_id: MessageId, n: int) -> str:
+def make_nonce(question_id: MessageId, n: int) -> str:
     """Return the nonce of part `n`: 24 characters that two parts share by accident once in 2**48 posts."""
     return blake2s(f"{question_id}/{n}".encode(), digest_size=12).hexdigest()
 
@@ -413,11 +430,11 @@ def nonce_of(question_id: MessageId, n: int) -> str:
 def _add_parts(db: Transaction, question_id: MessageId, parts: Sequence[str]) -> None:
     db.run_each(
         "insert into post_parts (community, question_id, n, text, nonce) values (:community, ?, ?, ?, ?)",
-        [(question_id, n, text, nonce_of(question_id, n)) for n, text in enumerate(parts)],
+        [(question_id, n, text, make_nonce(question_id, n)) for n, text in enumerate(parts)],
     )
 
 
-def _update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
+def _run_update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
     if not db.run(statement, values):
         raise LookupError("the outbox was told about a post or part that never began")
 
@@ -430,23 +447,23 @@ _DROP_UNSEEN = (
 )
 
 
-def _post_of(db: Transaction, message_id: MessageId) -> Post | None:
+def _find_post(db: Transaction, message_id: MessageId) -> Post | None:
     covering = f"question_id = (select question_id from post_messages {OURS} and message_id = ?)"
-    found = _posts(db, "question_id = ?", message_id) or _posts(db, covering, message_id)
+    found = _read_posts(db, "question_id = ?", message_id) or _read_posts(db, covering, message_id)
     return found[0] if found else None
 
 
 _COVERS = f"select message_id from post_messages {OURS} and question_id = ? order by message_id"
-_PARTS = Table("post_parts", Part)
+_PARTS = Table("post_parts", PostPart)
 _OF_POSTS = tuple(each for each in Post.__struct_fields__ if each not in {"parts", "covers"})
 
 
-def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
+def _read_posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
     rows = db.rows(f"select {', '.join(_OF_POSTS)} from posts {OURS} and {condition} order by rid", values)
-    return tuple(_post(db, dict(zip(_OF_POSTS, row, strict=True))) for row in rows)
+    return tuple(_build_post(db, dict(zip(_OF_POSTS, row, strict=True))) for row in rows)
 
 
-def _post(db: Transaction, row: dict[str, Value]) -> Post:
+def _build_post(db: Transaction, row: dict[str, Value]) -> Post:
     question = (row["question_id"],)
     decoded = {
         **row,

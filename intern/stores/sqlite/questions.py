@@ -20,9 +20,9 @@ from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import Channel, ChatMessage
 from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
-from intern.stores.blocks import bare
+from intern.stores.blocks import bare_message_id
 from intern.stores.database import Database, Transaction, Value
-from intern.stores.sqlite.store import IN, OURS, Store, Table, conditions, keep_newest, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, join_conditions, keep_newest, reads, text_array, writes
 from intern.stores.sqlite.traces import VOTES, Votes
 
 KEPT = 10_000  # questions; with MAX_CHARS, 8 MB at most
@@ -85,7 +85,7 @@ class QuestionFilter(Struct, frozen=True, kw_only=True):
     """A part of its text."""
 
 
-class Place(Struct, frozen=True):
+class QuestionChannel(Struct, frozen=True):
     """A channel in which questions were asked."""
 
     id: ChannelId
@@ -105,7 +105,7 @@ _DISLIKED = (
 )
 
 
-class Questions(Store):
+class QuestionStore(Store):
     """The newest KEPT questions: in memory at once, on disk with `store`. `add` and `drop` never wait."""
 
     def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
@@ -140,7 +140,7 @@ class Questions(Store):
             place="" if channel is None or in_thread else channel.name,
             at=self.clock.now(),
             reason=reason,
-            texts=_presentable([message.text for message in messages], emails=self._emails),
+            texts=_redact_messages([message.text for message in messages], emails=self._emails),
             seconds=seconds,
             tokens=tokens,
             cost=cost,
@@ -170,12 +170,12 @@ class Questions(Store):
 
     @writes
     def _store(self, db: Transaction, questions: Collection[Question]) -> None:
-        db.run_each(_TABLE.upsert("question_id"), map(_TABLE.row, questions))
+        db.run_each(_TABLE.upsert("question_id"), map(_TABLE.to_row, questions))
         keep_newest(db, "questions", KEPT)
         db.run(f"delete from questions {OURS} and at < ?", (self._oldest(),))
 
     @reads
-    def open(self, db: Transaction) -> tuple[Question, ...]:
+    def list_open(self, db: Transaction) -> tuple[Question, ...]:
         """Return the newest MAX_OPEN open questions on disk, newest first."""
         wanted = f"{OURS} and reason not in ('', ?) and settled = '' and at >= ? order by at desc, rid desc limit ?"
         return _TABLE.all(db, wanted, (NOT_ASKED, self._oldest(), MAX_OPEN))
@@ -185,40 +185,42 @@ class Questions(Store):
         self, db: Transaction, wanted: QuestionFilter, limit: int, offset: int = 0
     ) -> tuple[tuple[Question, ...], int]:
         """Return some of the questions on disk, newest first, and how many there are."""
-        where, values = _where(wanted, self._oldest())
+        where, values = _build_where(wanted, self._oldest())
         rows = db.rows(
             f"select {_COLUMNS} {_FROM} and {where} order by questions.at desc, questions.rid desc limit ? offset ?",
             (*values, limit, offset),
         )
-        return tuple(map(_TABLE.struct, rows)), db.number(f"select count(*) {_FROM} and {where}", values)
+        return tuple(map(_TABLE.from_row, rows)), db.number(f"select count(*) {_FROM} and {where}", values)
 
     @reads
-    def reasons(self, db: Transaction) -> dict[str, int]:
+    def count_reasons(self, db: Transaction) -> dict[str, int]:
         """Return the reasons of silence, each with the number of its questions, the most frequent first."""
         statement = f"select {_REASON} as why, count(*) {_FROM} group by why order by count(*) desc, why"
         return dict(msgspec.convert(db.rows(statement), list[tuple[str, int]]))
 
     @reads
-    def places(self, db: Transaction) -> tuple[Place, ...]:
+    def list_channels(self, db: Transaction) -> tuple[QuestionChannel, ...]:
         """Return the channels with questions, those with the most first."""
         statement = f"select place_id, max(place), count(*) from questions {OURS} group by place_id order by 3 desc, 1"
-        return tuple(Place(*row) for row in msgspec.convert(db.rows(statement), list[tuple[ChannelId, str, int]]))
+        return tuple(
+            QuestionChannel(*row) for row in msgspec.convert(db.rows(statement), list[tuple[ChannelId, str, int]])
+        )
 
     @reads
-    def of(self, db: Transaction, question_id: MessageId) -> Question | None:
+    def read_question(self, db: Transaction, question_id: MessageId) -> Question | None:
         """Return a question by its last message."""
         for row in db.rows(f"select {_COLUMNS} {_FROM} and question_id = ?", (question_id,)):
-            return _TABLE.struct(row)
+            return _TABLE.from_row(row)
         return None
 
     @reads
-    def votes(self, db: Transaction, question_ids: Collection[MessageId]) -> dict[MessageId, Votes]:
+    def read_votes(self, db: Transaction, question_ids: Collection[MessageId]) -> dict[MessageId, Votes]:
         """Return the votes on answers to these questions; those without any are missing."""
         statement = f"select question_id, {VOTES} from feedback {OURS} and question_id {IN} group by question_id"
-        rows = msgspec.convert(db.rows(statement, (listed(question_ids),)), list[tuple[MessageId, int, int]])
+        rows = msgspec.convert(db.rows(statement, (text_array(question_ids),)), list[tuple[MessageId, int, int]])
         return {question_id: Votes(up=up, down=down) for question_id, up, down in rows}
 
-    async def settle(self, question_ids: Collection[MessageId], how: Settled) -> None:
+    async def close_gaps(self, question_ids: Collection[MessageId], how: Settled) -> None:
         """Close these questions, as gaps."""
         self._settled |= dict.fromkeys(question_ids, how)
         for old in list(self._settled)[:-_MOST_WAITING]:
@@ -226,63 +228,67 @@ class Questions(Store):
         self._fresh = {
             key: replace(each, settled=how) if key in question_ids else each for key, each in self._fresh.items()
         }
-        await self.db.run(f"update questions set settled = ? {OURS} and question_id {IN}", (how, listed(question_ids)))
+        await self.db.run(
+            f"update questions set settled = ? {OURS} and question_id {IN}", (how, text_array(question_ids))
+        )
 
     def _oldest(self) -> str:
         return (self.clock.now() - MAX_AGE).isoformat()
 
-    async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
+    async def find_messages_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages among these questions."""
-        held = map(_ids, await self.db.texts(f"select message_ids from questions {OURS} and author_id = ?", (user_id,)))
+        held = map(
+            _decode_ids, await self.db.texts(f"select message_ids from questions {OURS} and author_id = ?", (user_id,))
+        )
         fresh = (each.message_ids for each in self._fresh.values() if each.author_id == user_id)
         return frozenset[MessageId]().union(*held, *fresh)
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Take questions out that hold any of these messages."""
-        gone = frozenset(map(bare, message_ids))
+        gone = frozenset(map(bare_message_id, message_ids))
         self._fresh = {key: each for key, each in self._fresh.items() if gone.isdisjoint(each.message_ids)}
         await self._forget(gone)
 
     @writes
     def _forget(self, db: Transaction, gone: Collection[str]) -> None:
         rows = db.rows(f"select question_id, message_ids from questions {OURS}")
-        doomed = [str(question_id) for question_id, ids in rows if not _ids(str(ids)).isdisjoint(gone)]
+        doomed = [str(question_id) for question_id, ids in rows if not _decode_ids(str(ids)).isdisjoint(gone)]
         if doomed:
-            db.run(f"delete from questions {OURS} and question_id {IN}", (listed(doomed),))
+            db.run(f"delete from questions {OURS} and question_id {IN}", (text_array(doomed),))
 
 
-def _where(wanted: QuestionFilter, oldest: str) -> tuple[str, tuple[Value, ...]]:
+def _build_where(wanted: QuestionFilter, oldest: str) -> tuple[str, tuple[Value, ...]]:
     since = None if wanted.since is None else wanted.since.isoformat()
-    where, values = conditions(
+    where, values = join_conditions(
         ("questions.at >= ?", max(since or oldest, oldest)),
         (f"{_REASON} = ?", wanted.reason or None),
         ("place_id = ?", wanted.place_id),
-        ("instr(lower(texts), ?) > 0", _quoted(wanted.words.lower())),
+        ("instr(lower(texts), ?) > 0", _escape_words(wanted.words.lower())),
     )
     if wanted.answered is not None:
         where += f" and {_REASON} {'=' if wanted.answered else '<>'} ''"
     return f"{where} and {_DISLIKED}" if wanted.disliked else where, values
 
 
-def _quoted(words: str) -> str | None:
+def _escape_words(words: str) -> str | None:
     """Return words as they stand in a JSON text; None if there are none."""
     return msgspec.json.encode(words).decode()[1:-1] or None
 
 
-def _ids(array: str) -> frozenset[MessageId]:
+def _decode_ids(array: str) -> frozenset[MessageId]:
     return msgspec.json.decode(array, type=frozenset[MessageId])
 
 
-def _presentable(texts: Collection[str], *, emails: bool) -> tuple[str, ...]:
+def _redact_messages(texts: Collection[str], *, emails: bool) -> tuple[str, ...]:
     """Return the messages of a question as they may be kept, together at most MAX_CHARS."""
     shown, left = list[str](), MAX_CHARS
     for text in texts:
-        shown.append(presentable(text, emails=emails, most=left) if left > 0 else "")
+        shown.append(redact_question(text, emails=emails, most=left) if left > 0 else "")
         left -= len(shown[-1])
     return tuple(shown)
 
 
-def presentable(text: str, *, emails: bool, most: int = MAX_CHARS) -> str:
+def redact_question(text: str, *, emails: bool, most: int = MAX_CHARS) -> str:
     """Return a question as it may be kept: at most `most` characters, without secrets and mentions."""
     start = text[: 4 * MAX_CHARS].encode("utf-8", "replace").decode()
     shown = _MENTION.sub("@…", mask_secrets(start, emails=emails).text).strip()

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
-from intern.stores.blocks import bare
+from intern.stores.blocks import bare_message_id
 from intern.stores.database import Transaction
-from intern.stores.sqlite.store import IN, OURS, Store, Table, bare_ids, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, bare_id_array, reads, text_array, writes
 
 _LEVEL = 3  # of zlib: half the time of the usual one, for a few percent more bytes
 ROW = 300
@@ -27,7 +27,7 @@ ROW = 300
 S = TypeVar("S", bound=Struct)
 
 
-class Recorded(Struct, frozen=True, kw_only=True):
+class StoredRecording(Struct, frozen=True, kw_only=True):
     """A recording as it is listed."""
 
     kind: str
@@ -47,39 +47,39 @@ class Recorded(Struct, frozen=True, kw_only=True):
     recording: bytes = b""
     """Packed JSON."""
 
-    def read(self, kind: type[S]) -> S:
+    def unpack(self, kind: type[S]) -> S:
         """Unpack the recording. Raises KnowledgeError if it cannot be read."""
         try:
             return msgspec.json.decode(zlib.decompress(self.recording), type=kind)
         except (msgspec.MsgspecError, zlib.error) as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
 
-    def text(self, shared: bytes) -> str:
+    def unpack_text(self, shared: bytes) -> str:
         """Unpack a text that it shares. Raises KnowledgeError if it cannot be read."""
         try:
             return zlib.decompress(shared).decode()
         except (UnicodeDecodeError, zlib.error) as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
 
-    def _damaged(self, error: Exception) -> KnowledgeError:
+    def _damage_error(self, error: Exception) -> KnowledgeError:
         what = f"the recording of {self.subject or self.at} cannot be read ({error})"
         return KnowledgeError(f"{what}; check the disk, and the database with: intern doctor")
 
 
-class Recording(Struct, frozen=True, kw_only=True):
+class NewRecording(Struct, frozen=True, kw_only=True):
     """A recording to be kept, with its messages: those that it is about, and the others that it holds."""
 
-    row: Recorded
+    row: StoredRecording
     asked: Collection[MessageId] = ()
     heard: Collection[MessageId] = ()
 
 
-def packed(data: bytes) -> bytes:
+def compress_data(data: bytes) -> bytes:
     """Compress; in a thread, as it takes a while."""
     return zlib.compress(data, _LEVEL)
 
 
-_RECORDINGS = Table("recordings", Recorded, json=("about", "texts"))
+_RECORDINGS = Table("recordings", StoredRecording, json=("about", "texts"))
 # A foreign key would need an index as large as the table.
 _UNUSED = (
     f"delete from recording_messages {OURS} and recording not in (select rid from recordings {OURS})",
@@ -96,11 +96,13 @@ class RecordingStore(Store):
     """All recordings of a community."""
 
     @writes
-    def keep(self, db: Transaction, recordings: Sequence[Recording], texts: Mapping[str, bytes]) -> None:
+    def save(self, db: Transaction, recordings: Sequence[NewRecording], texts: Mapping[str, bytes]) -> None:
         """Keep recordings, and the shared texts that may be new, packed."""
         for each in recordings:
-            recording = db.number(f"{_RECORDINGS.insert} returning rid", _RECORDINGS.row(each.row))
-            rows = [(bare(message_id), recording, int(message_id in each.asked)) for message_id in each.heard]
+            recording = db.number(f"{_RECORDINGS.insert} returning rid", _RECORDINGS.to_row(each.row))
+            rows = [
+                (bare_message_id(message_id), recording, int(message_id in each.asked)) for message_id in each.heard
+            ]
             db.run_each(
                 "insert into recording_messages (community, message_id, recording, asked) values (:community, ?, ?, ?)"
                 " on conflict do nothing",
@@ -112,7 +114,7 @@ class RecordingStore(Store):
         )
 
     @reads
-    def of(self, db: Transaction, name: str) -> tuple[Recorded, ...]:
+    def find_recordings(self, db: Transaction, name: str) -> tuple[StoredRecording, ...]:
         """Return what was recorded about a question (by its messages or those of its reply), a pair or a source."""
         asked = f"select recording from recording_messages {OURS} and message_id = ? and asked = 1"
         found = f"{OURS} and (subject = ? or rid in ({asked})) order by rid"
@@ -122,24 +124,26 @@ class RecordingStore(Store):
         )
 
     @reads
-    def since(self, db: Transaction, at: str, kind: str) -> tuple[Recorded, ...]:
+    def list_since(self, db: Transaction, at: str, kind: str) -> tuple[StoredRecording, ...]:
         """Return all recordings of a kind from a time on, oldest first."""
         return _RECORDINGS.all(db, f"{OURS} and at >= ? and kind = ? order by rid", (at, kind))
 
     @reads
-    def newest(self, db: Transaction, limit: int) -> tuple[Recorded, ...]:
+    def list_newest(self, db: Transaction, limit: int) -> tuple[StoredRecording, ...]:
         """Return the newest recordings, newest first."""
         return _RECORDINGS.all(db, f"{OURS} order by rid desc limit ?", (limit,))
 
     @reads
-    def texts(self, db: Transaction, recorded: Recorded) -> dict[str, str]:
+    def read_texts(self, db: Transaction, recorded: StoredRecording) -> dict[str, str]:
         """Return the shared texts of a recording by their numbers in it; those that were forgotten are missing.
 
         Raises KnowledgeError if one cannot be read.
         """
         statement = f"select digest, text from recorded_texts {OURS} and digest {IN}"
-        found = dict(msgspec.convert(db.rows(statement, (listed(recorded.texts),)), list[tuple[str, bytes]]))
-        return {str(n): recorded.text(found[digest]) for n, digest in enumerate(recorded.texts) if digest in found}
+        found = dict(msgspec.convert(db.rows(statement, (text_array(recorded.texts),)), list[tuple[str, bytes]]))
+        return {
+            str(n): recorded.unpack_text(found[digest]) for n, digest in enumerate(recorded.texts) if digest in found
+        }
 
     @writes
     def forget(self, db: Transaction, message_ids: Collection[MessageId], about: Collection[str]) -> bool:
@@ -148,26 +152,26 @@ class RecordingStore(Store):
         Return whether there were any.
         """
         heard = f"select recording from recording_messages {OURS} and message_id {IN}"
-        gone = db.run(f"delete from recordings {OURS} and rid in ({heard})", (bare_ids(message_ids),))
+        gone = db.run(f"delete from recordings {OURS} and rid in ({heard})", (bare_id_array(message_ids),))
         held = f"exists (select 1 from json_each(recordings.about) as each where each.value {IN})"
-        gone += db.run(f"delete from recordings {OURS} and {held}", (listed(about),))
+        gone += db.run(f"delete from recordings {OURS} and {held}", (text_array(about),))
         if gone:
-            _tidy(db)
+            _delete_orphans(db)
         return bool(gone)
 
     @writes
     def trim(self, db: Transaction, oldest: str, most_bytes: int) -> None:
         """Delete the recordings from before a time, and the oldest ones beyond so many bytes."""
         if db.run(f"delete from recordings {OURS} and at < ?", (oldest,)):
-            _tidy(db)
+            _delete_orphans(db)
         shared = db.number(f"select sum(length(text) + ?) from recorded_texts {OURS}", (ROW,))
         newer = f"select rid, sum(size) over (order by rid desc) as newer from recordings {OURS}"
         beyond = f"select rid from ({newer}) as sized where newer > ?"
         if db.run(f"delete from recordings {OURS} and rid in ({beyond})", (max(0, most_bytes - shared),)):
-            _tidy(db)
+            _delete_orphans(db)
 
 
-def _tidy(db: Transaction) -> None:
+def _delete_orphans(db: Transaction) -> None:
     """Delete what belonged to recordings that are gone."""
     for statement in _UNUSED:
         db.run(statement)

@@ -19,23 +19,23 @@ from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
-from intern.core.installing import how_to_add
+from intern.core.installing import format_install_hint
 from intern.core.log import get_logger
-from intern.core.memory import Room
-from intern.core.records import Scored, SearchDocument, SearchFilter
-from intern.core.text.language import language_of
-from intern.core.text.words import plain_words, stems_of, unspaced_runs
+from intern.core.memory import CacheBudget
+from intern.core.records import ScoredMatch, SearchDocument, SearchFilter
+from intern.core.text.language import detect_language
+from intern.core.text.words import find_unspaced_runs, split_words, stem_foreign_words
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.options import SearchOptions
-from intern.stores.sqlite.changes import changes_after
-from intern.stores.sqlite.database import Database as SqliteFile, is_damage, whole_of
-from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, Documents, identity
-from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
-from intern.stores.sqlite.word_matches import WordTable, join_matches, quote_term, weigh
+from intern.stores.sqlite.changes import read_changes
+from intern.stores.sqlite.database import SqliteDatabase as SqliteFile, database_files, is_damage
+from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, DocumentStore, ensure_identity
+from intern.stores.sqlite.store import IN, NUMBER_IN, join_conditions, json_array, sortable_time, text_array
+from intern.stores.sqlite.word_matches import WordTable, choose_matches, join_matches, quote_term
 
 if TYPE_CHECKING:
     from intern.stores.sqlite.vector_copy import VectorCopy
-    from intern.stores.sqlite.vectors import Asked, Vectors
+    from intern.stores.sqlite.vectors import QueryVector, VectorIndex
 
 _log = get_logger(__name__)
 
@@ -52,7 +52,7 @@ _VECTORS = "select rid, model, vector from document_vectors where community = :c
 _PUT = (
     f"insert into search_documents ({_COPIED}, unspaced, stems)"
     f" values ({', '.join('?' * (len(DOCUMENTS.names) + 3))}) on conflict (rid) do update"
-    f" set unspaced = excluded.unspaced, stems = excluded.stems, {DOCUMENTS.replacing()}"
+    f" set unspaced = excluded.unspaced, stems = excluded.stems, {DOCUMENTS.assignments()}"
 )
 _PUT_VECTOR = (
     "insert into search_vectors (rid, model, vector) values (?, ?, ?) on conflict (rid) do update"
@@ -96,18 +96,20 @@ _BEST_OF_EACH = (
 _HAS_TRIGRAMS = "select 1 from search_trigrams_idx limit 1"
 
 
-class SqliteSearchStore(Documents):
+class SqliteSearchStore(DocumentStore):
     """Documents, their words and their vectors.
 
     The file is opened at first use, and closed with the database. The first search by a vector reads all vectors of its
     model into memory, where this store keeps them: have one.
     """
 
-    vectors: Vectors | None = None
+    vectors: VectorIndex | None = None
 
-    def __init__(self, db: Database, path: Path, engine: VectorCopy | None = None, room: Room | None = None) -> None:
+    def __init__(
+        self, db: Database, path: Path, engine: VectorCopy | None = None, room: CacheBudget | None = None
+    ) -> None:
         super().__init__(db)
-        self._room = room or Room(10**6 * SearchOptions().megabytes)
+        self._room = room or CacheBudget(10**6 * SearchOptions().megabytes)
         self.engine = engine
         """Proposes what may be like a vector, in place of vectors in memory."""
         self._path = path
@@ -116,78 +118,78 @@ class SqliteSearchStore(Documents):
         self._seen = -1
         self._counted: tuple[int, int] | None = None
 
-    async def put(self, documents: Sequence[SearchDocument]) -> None:
+    async def replace_documents(self, documents: Sequence[SearchDocument]) -> None:
         """Replace all documents of the sources that these belong to, in one transaction. They can be found then."""
-        await super().put(documents)
-        await self._changed()
+        await super().replace_documents(documents)
+        await self._publish_change()
 
-    async def drop(self, source_ids: Collection[SourceId]) -> None:
+    async def delete_sources(self, source_ids: Collection[SourceId]) -> None:
         """Delete all documents of these sources. Harmless where there are none."""
-        await super().drop(source_ids)
-        await self._changed()
+        await super().delete_sources(source_ids)
+        await self._publish_change()
 
-    async def put_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
+    async def store_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
         """Give documents their vectors as `Documents` does. They can be found by them then."""
-        taken = await super().put_vectors(model, vectors)
-        await self._changed()
+        taken = await super().store_vectors(model, vectors)
+        await self._publish_change()
         return taken
 
-    async def _changed(self) -> None:
-        await self.current()
+    async def _publish_change(self) -> None:
+        await self.ensure_current()
         if self.engine is not None:
             self.engine.wake()
 
-    async def by_words(
+    async def search_words(
         self, words: Sequence[str], grams: Sequence[str], parts: Sequence[str], wanted: SearchFilter, limit: int
-    ) -> list[tuple[Scored, ...]]:
+    ) -> list[tuple[ScoredMatch, ...]]:
         """Return the best results with one of the words, those with one of the trigrams, and those with each part.
 
         A part is a run of characters too short for trigrams, in scripts without spaces. Each ranking is best first.
         One look at the file, and no text read.
         """
 
-        def work(db: Transaction) -> list[tuple[Scored, ...]]:
+        def work(db: Transaction) -> list[tuple[ScoredMatch, ...]]:
             inside = grams and db.row(_HAS_TRIGRAMS)
             return [
-                self._best(db, "words", words, wanted, limit) if words else (),
-                self._best(db, "trigrams", grams, wanted, limit) if inside else (),
-                *(_containing(db, part, wanted, limit) for part in parts),
+                self._find_best(db, "words", words, wanted, limit) if words else (),
+                self._find_best(db, "trigrams", grams, wanted, limit) if inside else (),
+                *(_find_containing(db, part, wanted, limit) for part in parts),
             ]
 
         # Each statement finds what is there as it runs.
-        return await self._look(work, steady=False)
+        return await self._read_current(work, steady=False)
 
-    def _best(
+    def _find_best(
         self, db: Transaction, table: WordTable, words: Sequence[str], wanted: SearchFilter, limit: int
-    ) -> tuple[Scored, ...]:
-        where, values = _conditions(wanted)
+    ) -> tuple[ScoredMatch, ...]:
+        where, values = _build_conditions(wanted)
         terms = [*map(quote_term, words)]
-        weighed = weigh(db, table, terms)
+        weighed = choose_matches(db, table, terms)
         most = limit * _FIRST
         found: list[Row] = []
         # The second look is at all of them: the filter may have left out most of those that the first one saw.
         for matches, first in ((weighed, f" order by score desc, rowid limit {most}"), ([join_matches(terms)], "")):
-            statement = _filled(table, len(matches), where, wanted, first)
+            statement = _format_query(table, len(matches), where, wanted, first)
             *found, (_, matched, *_) = db.rows(statement, (*matches, *values, limit))
             if len(found) >= limit or (weighed == [join_matches(terms)] and msgspec.convert(matched, int) < most):
                 break
-        return tuple(map(_scored, found[:limit]))
+        return tuple(map(_build_scored, found[:limit]))
 
-    async def documents_at(self, ids: Collection[str], wanted: SearchFilter) -> Mapping[str, SearchDocument]:
+    async def read_documents(self, ids: Collection[str], wanted: SearchFilter) -> Mapping[str, SearchDocument]:
         """Return these documents by id, without those that went or do not pass the filter any more."""
-        where, values = _conditions(wanted)
+        where, values = _build_conditions(wanted)
         statement = f"select {DOCUMENTS.columns} from search_documents where id {IN} and {where}"
-        rows = await self._look(lambda db: db.rows(statement, (as_json(ids), *values)))
-        return {document.id: document for document in map(DOCUMENTS.struct, rows)}
+        rows = await self._read_current(lambda db: db.rows(statement, (json_array(ids), *values)))
+        return {document.id: document for document in map(DOCUMENTS.from_row, rows)}
 
-    async def size(self) -> int:
+    async def count_documents(self) -> int:
         """Return how many documents there are. They are counted once for each state of the file."""
         if self._counted is None or self._counted[0] != self._seen:
-            count = await self._look(lambda db: db.number(_COUNT), steady=False)
+            count = await self._read_current(lambda db: db.number(_COUNT), steady=False)
             self._counted = (self._seen, count)
         return self._counted[1]
 
-    async def which(self, terms: Sequence[str], ids: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+    async def match_terms(self, terms: Sequence[str], ids: Collection[str]) -> Mapping[str, tuple[str, ...]]:
         """Return for each document the terms that it holds."""
         statement = (
             "select id from search_words join search_documents on search_documents.rid = search_words.rowid"
@@ -197,15 +199,15 @@ class SqliteSearchStore(Documents):
         def work(db: Transaction) -> Mapping[str, tuple[str, ...]]:
             found: dict[str, tuple[str, ...]] = {}
             for term in terms:
-                for each in db.texts(statement, (quote_term(term), as_json(ids))):
+                for each in db.texts(statement, (quote_term(term), json_array(ids))):
                     found[each] = (*found.get(each, ()), term)
             return found
 
-        return await self._look(work)
+        return await self._read_current(work)
 
-    async def by_vector(
+    async def search_vector(
         self, vector: bytes, model: str, wanted: SearchFilter, limit: int, *, also: Collection[str] = ()
-    ) -> tuple[Scored, ...]:
+    ) -> tuple[ScoredMatch, ...]:
         """Return what is most like a vector of this model, best first; or that of `also`, keys of results.
 
         What has no vector of the model is not among them. Exact: all that the filter lets pass are compared, or all
@@ -213,109 +215,109 @@ class SqliteSearchStore(Documents):
         """
         proposed = None
         if self.engine is not None and not also:
-            proposed = await self.engine.proposed(vector, model, wanted, limit)
+            proposed = await self.engine.propose_documents(vector, model, wanted, limit)
 
-        def work(db: Transaction) -> tuple[Scored, ...]:
-            vectors, asked = self._asked(model, vector)
-            where, values = _conditions(wanted)
+        def work(db: Transaction) -> tuple[ScoredMatch, ...]:
+            vectors, asked = self._load_vectors(model, vector)
+            where, values = _build_conditions(wanted)
             among = proposed
             if among is None and wanted.keyword is not None:
                 rids = db.rows(f"select rid from search_documents where {where}", values)
                 among = [cast("int", rid) for (rid,) in rids]
-            alike = vectors.like(db, asked, wanted, limit, also, among=among)
+            alike = vectors.find_similar(db, asked, wanted, limit, also, among=among)
             columns = f"rid, {_KEY[wanted.per]}, id, source_id, 0.0, {_WRITTEN}"
             statement = f"select {columns} from search_documents where rid {IN} and {where}"
-            rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
-            of = {cast("int", rid): _scored(row) for rid, *row in rows}
+            rows = db.rows(statement, (json_array([each.rid for each in alike]), *values))
+            of = {cast("int", rid): _build_scored(row) for rid, *row in rows}
             # What went or changed since `db` looked is not among them.
             return tuple(replace(of[rid], score=likeness) for rid, likeness in alike if rid in of)
 
-        return await self._look(work)
+        return await self._read_current(work)
 
-    def _asked(self, model: str, vector: bytes) -> tuple[Vectors, Asked]:
+    def _load_vectors(self, model: str, vector: bytes) -> tuple[VectorIndex, QueryVector]:
         try:
             # It loads numpy: 100 ms and 20 MB that a search by words alone does not need.
-            from intern.stores.sqlite.vectors import Asked, Vectors  # noqa: PLC0415
+            from intern.stores.sqlite.vectors import QueryVector, VectorIndex  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise KnowledgeError(
                 f'vectors cannot be compared without {error.name}; set embeddings.provider = "none", or'
-                f" {how_to_add('embeddings')}"
+                f" {format_install_hint('embeddings')}"
             ) from error
-        self.vectors = self.vectors or Vectors(self._room)
-        return self.vectors, Asked(model, vector)
+        self.vectors = self.vectors or VectorIndex(self._room)
+        return self.vectors, QueryVector(model, vector)
 
     @asynccontextmanager
     async def widen_cache(self) -> AsyncGenerator[None]:
         """Hold more of the file in memory while much is put: each merge reads what earlier ones have written."""
-        await (await self.current()).run(f"pragma cache_size = -{_FILLING}")
+        await (await self.ensure_current()).run(f"pragma cache_size = -{_FILLING}")
         try:
             yield
         finally:
             with CancelScope(shield=True):
-                await (await self.current()).run(f"pragma cache_size = -{_USUAL}")
+                await (await self.ensure_current()).run(f"pragma cache_size = -{_USUAL}")
 
     async def optimize(self) -> None:
         """Make one piece of the many that the full-text tables are in after many puts: a search looks into each.
 
         In steps, so that other writes wait no longer than for a put.
         """
-        file = await self.current()
+        file = await self.ensure_current()
         for table in ("search_words", "search_trigrams"):
             pages = -_PAGES  # below zero: all pieces, not only those of one size
-            while await file.write(partial(_merged, table, pages)):
+            while await file.write(partial(_merge_pages, table, pages)):
                 pages = _PAGES
 
     async def scrub(self) -> None:
         """Leave nothing on disk of what was dropped."""
-        await (await self.current()).scrub()
+        await (await self.ensure_current()).scrub()
 
     async def rebuild(self) -> Database:
         """Make the file anew from documents and vectors, and return it."""
         async with self._opening:
-            await run_sync(_remove, self._path)
-            await self._let_go()
-            self._file = file = await self._opened()
-            self._seen = await file.write(self._follow)
+            await run_sync(_remove_files, self._path)
+            await self._release_vectors()
+            self._file = file = await self._open_valid()
+            self._seen = await file.write(self._copy_changes)
         return file
 
-    async def current(self) -> Database:
+    async def ensure_current(self) -> Database:
         """Bring the file up to date, and return it. Raises KnowledgeError."""
         async with self._opening:
             if self._file is None:
-                self._file = await self._opened()
+                self._file = await self._open_valid()
             file = self._file
         if await self.db.read(self._is_behind, steady=False):
             try:
-                self._seen = await file.write(self._follow)
+                self._seen = await file.write(self._copy_changes)
             except KnowledgeError as error:
-                return await self._instead(error)
+                return await self._replace_damaged(error)
         return file
 
     def _is_behind(self, db: Transaction) -> bool:
         return db.number(NEWEST) != self._seen
 
-    async def _look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+    async def _read_current(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         def unless_behind(db: Transaction) -> tuple[T] | None:  # in one visit to a thread
-            return None if self.db.look(self._is_behind, steady=False) else (work(db),)
+            return None if self.db.read_blocking(self._is_behind, steady=False) else (work(db),)
 
-        file = self._file or await self.current()
+        file = self._file or await self.ensure_current()
         try:
             found = await file.read(unless_behind, steady=steady)
-            return found[0] if found else await (await self.current()).read(work, steady=steady)
+            return found[0] if found else await (await self.ensure_current()).read(work, steady=steady)
         except KnowledgeError as error:
-            return await (await self._instead(error)).read(work, steady=steady)
+            return await (await self._replace_damaged(error)).read(work, steady=steady)
 
-    async def _instead(self, error: KnowledgeError) -> Database:
+    async def _replace_damaged(self, error: KnowledgeError) -> Database:
         """Return a new file in place of a damaged one. Raises other errors."""
         if not is_damage(error):
             raise error
         _log.warning("search_file_rebuilt", reason=str(error))
         return await self.rebuild()
 
-    async def _opened(self) -> Database:
-        origin, newest = await self.db.write(identity)
+    async def _open_valid(self) -> Database:
+        origin, newest = await self.db.write(ensure_identity)
         try:
-            file = await self._opened_file()
+            file = await self._open_file()
             known = await file.row(_AT)
             if known is not None and known[0] in {"", origin} and cast("int", known[1]) <= newest:
                 return file
@@ -324,56 +326,56 @@ class SqliteSearchStore(Documents):
             if not is_damage(error):
                 raise
             _log.warning("search_file_rebuilt", reason=str(error))
-        await run_sync(_remove, self._path)
-        return await self._opened_file()
+        await run_sync(_remove_files, self._path)
+        return await self._open_file()
 
-    async def _opened_file(self) -> Database:
+    async def _open_file(self) -> Database:
         file = await SqliteFile.open(self._path, schema=await run_sync(partial(_SCHEMA.read_text, encoding="utf-8")))
         self.db.close_with(file.close)
-        self.db.close_with(self._let_go)
+        self.db.close_with(self._release_vectors)
         return file
 
-    async def _let_go(self) -> None:
+    async def _release_vectors(self) -> None:
         vectors, self.vectors = self.vectors, None
         if vectors is not None:
-            self._room.leave(vectors)
+            self._room.remove(vectors)
 
-    def _follow(self, tx: Transaction) -> int:
+    def _copy_changes(self, tx: Transaction) -> int:
         """Copy what changed since, in one transaction with the position. Return that. Called on the file's thread."""
-        return self.db.look(partial(_follow, tx))
+        return self.db.read_blocking(partial(_copy_changes, tx))
 
 
-def _follow(tx: Transaction, source: Transaction) -> int:
+def _copy_changes(tx: Transaction, source: Transaction) -> int:
     [(origin, position)] = msgspec.convert(tx.rows(_AT), list[tuple[str, int]])
     newest = source.number(NEWEST)
     if not origin:
-        for rows in _in_blocks(source, f"select {_COPIED} from documents where community = :community"):
-            _put(tx, rows)
-        for rows in _in_blocks(source, _VECTORS):
+        for rows in _read_in_blocks(source, f"select {_COPIED} from documents where community = :community"):
+            _insert_documents(tx, rows)
+        for rows in _read_in_blocks(source, _VECTORS):
             tx.run_each(_PUT_VECTOR, rows)
         tx.run("update search_copy set origin = ?, position = ?", (*source.texts(ORIGIN), newest))
-    elif changes := changes_after(source, position, ("document", "vector")):
+    elif changes := read_changes(source, position, ("document", "vector")):
         for start in range(0, len(changes), _SOME):
             some = changes[start : start + _SOME]
-            _copy_documents(tx, source, listed(each.name for each in some if each.kind == "document"))
-            _copy_vectors(tx, source, listed({each.name for each in some}))
+            _copy_documents(tx, source, text_array(each.name for each in some if each.kind == "document"))
+            _copy_vectors(tx, source, text_array({each.name for each in some}))
         tx.run("update search_copy set position = ?", (newest,))
     return newest
 
 
-def _in_blocks(source: Transaction, statement: str) -> Iterator[list[Row]]:
+def _read_in_blocks(source: Transaction, statement: str) -> Iterator[list[Row]]:
     last: Value = -1
     while rows := source.rows(f"{statement} and rid > ? order by rid limit {_SOME}", (last,)):
         yield rows
         last = rows[-1][0]
 
 
-def _put(tx: Transaction, rows: Sequence[Row]) -> None:
+def _insert_documents(tx: Transaction, rows: Sequence[Row]) -> None:
     places = [DOCUMENTS.names.index(each) + 1 for each in ("title", "path", "text")]
 
     def with_terms(row: Row) -> Row:
         title, path, text = (str(row[place]) for place in places)
-        return (*row, _unspaced(f"{title} {path} {text}"), _stemmed(f"{title}\n{text}"))
+        return (*row, _extract_unspaced(f"{title} {path} {text}"), _stem_text(f"{title}\n{text}"))
 
     tx.run_each(_PUT, map(with_terms, rows))
 
@@ -381,20 +383,20 @@ def _put(tx: Transaction, rows: Sequence[Row]) -> None:
 def _copy_documents(tx: Transaction, source: Transaction, rids: str) -> None:
     rows = source.rows(f"{_THESE} order by rid", (rids,))
     gone = f"delete from search_documents where rid {NUMBER_IN} and rid not {IN}"
-    tx.run(gone, (rids, as_json(rid for rid, *_ in rows)))
-    _put(tx, rows)
+    tx.run(gone, (rids, json_array(rid for rid, *_ in rows)))
+    _insert_documents(tx, rows)
 
 
 def _copy_vectors(tx: Transaction, source: Transaction, rids: str) -> None:
     rows = source.rows(f"{_VECTORS} and rid {NUMBER_IN}", (rids,))
     gone = f"delete from search_vectors where rid {NUMBER_IN} and rid not {IN}"
-    tx.run(gone, (rids, as_json(rid for rid, *_ in rows)))
+    tx.run(gone, (rids, json_array(rid for rid, *_ in rows)))
     tx.run_each(_PUT_VECTOR, rows)
 
 
-def _remove(path: Path) -> None:
+def _remove_files(path: Path) -> None:
     try:
-        for each in whole_of(path):
+        for each in database_files(path):
             each.unlink(missing_ok=True)
     except OSError as error:
         raise KnowledgeError(
@@ -402,17 +404,17 @@ def _remove(path: Path) -> None:
         ) from error
 
 
-def _containing(db: Transaction, part: str, wanted: SearchFilter, limit: int) -> tuple[Scored, ...]:
-    where, values = _conditions(wanted)
+def _find_containing(db: Transaction, part: str, wanted: SearchFilter, limit: int) -> tuple[ScoredMatch, ...]:
+    where, values = _build_conditions(wanted)
     statement = (
         f"select {_KEY[wanted.per]}, id, source_id, {_CONTAINS}, {_WRITTEN} from search_documents where unspaced <> ''"
         f" and instr(unspaced, ?) and {where}"
         f" group by {_KEY[wanted.per]} order by {_KEY[wanted.per]} limit ?"
     )
-    return tuple(map(_scored, db.rows(statement, (part, *values, limit))))
+    return tuple(map(_build_scored, db.rows(statement, (part, *values, limit))))
 
 
-def _merged(table: str, pages: int, db: Transaction) -> bool:
+def _merge_pages(table: str, pages: int, db: Transaction) -> bool:
     """Whether there was still something to do (FTS5: "less than two changes" say that there was not)."""
     before = db.number(_CHANGES)
     db.run(f"insert into {table} ({table}, rank) values ('merge', ?)", (pages,))
@@ -422,7 +424,7 @@ def _merged(table: str, pages: int, db: Transaction) -> bool:
 _AMONG = {None: "", "text": f" and rowid < {DESCRIPTIONS}", "description": f" and rowid >= {DESCRIPTIONS}"}
 
 
-def _filled(table: WordTable, matches: int, conditions: str, wanted: SearchFilter, first: str) -> str:
+def _format_query(table: WordTable, matches: int, conditions: str, wanted: SearchFilter, first: str) -> str:
     """Return the statement for so many matches; where several find a document, its best score counts."""
     hits = _HITS.format(score=_SCORE[table], table=table, among=_AMONG[wanted.part], first=first)
     if matches > 1:
@@ -431,9 +433,9 @@ def _filled(table: WordTable, matches: int, conditions: str, wanted: SearchFilte
     return _BEST_OF_EACH.format(hits=hits, wanted=conditions, key=_KEY[wanted.per])
 
 
-def _conditions(wanted: SearchFilter) -> tuple[str, tuple[Value, ...]]:
-    return conditions(
-        (f"kind {IN}", as_json(wanted.kinds) if wanted.kinds else None),
+def _build_conditions(wanted: SearchFilter) -> tuple[str, tuple[Value, ...]]:
+    return join_conditions(
+        (f"kind {IN}", json_array(wanted.kinds) if wanted.kinds else None),
         ("part = ?", wanted.part),
         ("type = ?", wanted.type),
         ("exists (select 1 from json_each(meta, '$.keywords') where value = ?)", wanted.keyword),
@@ -441,20 +443,26 @@ def _conditions(wanted: SearchFilter) -> tuple[str, tuple[Value, ...]]:
         ("visibility = ?", wanted.visibility),
         ("guild_id = ?", wanted.guild_id),
         ("status <> ?", "retired" if wanted.status is None and not wanted.retired else None),
-        ("at >= ?", None if wanted.after is None else sortable(wanted.after)),
-        ("at < ?", None if wanted.before is None else sortable(wanted.before)),
+        ("at >= ?", None if wanted.after is None else sortable_time(wanted.after)),
+        ("at < ?", None if wanted.before is None else sortable_time(wanted.before)),
     )
 
 
-def _unspaced(text: str) -> str:
+def _extract_unspaced(text: str) -> str:
     """Return the words in scripts without spaces: the engine takes a whole line of them for one word."""
-    return "" if text.isascii() else " ".join(word for word in plain_words(text) if unspaced_runs(word))
+    return "" if text.isascii() else " ".join(word for word in split_words(text) if find_unspaced_runs(word))
 
 
-def _stemmed(text: str) -> str:
-    return " ".join(stems_of(text, language_of(text[:_TELLING]))) if len(text[:_TELLING].split()) >= _FEW else ""
+def _stem_text(text: str) -> str:
+    return (
+        " ".join(stem_foreign_words(text, detect_language(text[:_TELLING])))
+        if len(text[:_TELLING].split()) >= _FEW
+        else ""
+    )
 
 
-def _scored(row: Sequence[Any]) -> Scored:
+def _build_scored(row: Sequence[Any]) -> ScoredMatch:
     key, document_id, source_id, score, written = row
-    return Scored(key=key, document_id=document_id, source_id=SourceId(source_id), score=score, written=bool(written))
+    return ScoredMatch(
+        key=key, document_id=document_id, source_id=SourceId(source_id), score=score, written=bool(written)
+    )

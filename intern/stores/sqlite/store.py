@@ -14,8 +14,8 @@ from msgspec import Struct
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import InternError
 from intern.core.ids import MessageId
-from intern.core.log import get_logger, level_of
-from intern.stores.blocks import bare
+from intern.core.log import failure_level, get_logger
+from intern.stores.blocks import bare_message_id
 from intern.stores.database import Database, Row, Transaction, Value
 
 P = ParamSpec("P")
@@ -26,12 +26,12 @@ StoreT = TypeVar("StoreT", bound="Store")
 _log = get_logger(__name__)
 
 
-def items(array: str) -> str:
+def json_items(array: str) -> str:
     """Return the subquery of the values in a JSON array: a column, or `?`."""
     return f"(select value from json_each({array}))"
 
 
-IN = f"in {items('?')}"
+IN = f"in {json_items('?')}"
 """Is one of the values of a JSON array, which `listed`, `as_json` and `bare_ids` make."""
 
 OURS = "where community = :community"
@@ -60,7 +60,7 @@ async def save_record(save: Callable[[], Awaitable[object]], **ids: str) -> None
             return
         except InternError as error:
             if is_last:
-                _log.log(level_of(error), "record_not_saved", reason=str(error), **ids)
+                _log.log(failure_level(error), "record_not_saved", reason=str(error), **ids)
 
 
 class Store:
@@ -81,10 +81,10 @@ def writes(
     """Run a method of a store as one transaction, on the writer thread. Once it returns, its changes are on disk."""
 
     @wraps(method)
-    async def written(self: StoreT, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run_write(self: StoreT, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self.db.write(lambda db: method(self, db, *args, **kwargs))
 
-    return cast("Callable[Concatenate[StoreT, P], CoroutineType[Any, Any, R]]", written)
+    return cast("Callable[Concatenate[StoreT, P], CoroutineType[Any, Any, R]]", run_write)
 
 
 def reads(
@@ -117,94 +117,94 @@ class Table(Generic[S]):
 
     def upsert(self, *key: str) -> str:
         """Return the statement that inserts a row, or replaces the community's row with the same key."""
-        return f"{self.insert} on conflict ({', '.join(('community', *key))}) do update set {self.replacing(*key)}"
+        return f"{self.insert} on conflict ({', '.join(('community', *key))}) do update set {self.assignments(*key)}"
 
-    def replacing(self, *key: str) -> str:
+    def assignments(self, *key: str) -> str:
         """Return the assignments of such a statement."""
         return ", ".join(f"{each} = excluded.{each}" for each in self.names if each not in key)
 
     def all(self, db: Transaction, rest: str = "", values: Sequence[Value] = ()) -> tuple[S, ...]:
         """Select structs; `rest` is the statement from `where community = :community` on."""
-        return tuple(map(self.struct, db.rows(f"{self.select} {rest}", values)))
+        return tuple(map(self.from_row, db.rows(f"{self.select} {rest}", values)))
 
     def first(self, db: Transaction, rest: str, values: Sequence[Value] = ()) -> S | None:
         """Select the first struct; None where there is none."""
         return next(iter(self.all(db, rest, values)), None)
 
-    def row(self, value: S) -> Row:
+    def to_row(self, value: S) -> Row:
         """Return a struct as a row."""
         return tuple(
-            self._column(name, each) for name, each in zip(self.names, msgspec.structs.astuple(value), strict=True)
+            self._to_column(name, each) for name, each in zip(self.names, msgspec.structs.astuple(value), strict=True)
         )
 
-    def struct(self, row: Iterable[Value]) -> S:
+    def from_row(self, row: Iterable[Value]) -> S:
         """Return a row as a struct."""
         fields: dict[str, object] = dict(zip(self.names, row, strict=False))
         for name in self._json:
             fields[name] = msgspec.json.decode(str(fields[name]))
         for name in self._millis:
             value = fields[name]
-            fields[name] = moment(value) if isinstance(value, int) else None
+            fields[name] = from_millis(value) if isinstance(value, int) else None
         return msgspec.convert(fields, self._kind, strict=False)  # SQLite's truth is a number
 
-    def _column(self, name: str, value: object) -> Value:
+    def _to_column(self, name: str, value: object) -> Value:
         match value:
             case str():
-                return carried(value)
+                return sanitize_text(value)
             case datetime():
-                return millis(value) if name in self._millis else sortable(value)
+                return to_millis(value) if name in self._millis else sortable_time(value)
             case bool():
                 return int(value)
             case None | int() | float() | bytes():
                 return value
             case tuple():
-                return as_json(carried(each) if isinstance(each, str) else each for each in cast("Row", value))
+                return json_array(sanitize_text(each) if isinstance(each, str) else each for each in cast("Row", value))
             case _:
                 return msgspec.json.encode(value).decode()
 
 
-def carried(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """Replace what SQLite cannot hold: some functions end a text at a zero byte, and UTF-8 has no surrogates."""
     return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
-def millis(moment: datetime) -> int:
+def to_millis(moment: datetime) -> int:
     """Return a time as a number, cut to whole milliseconds."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def moment(number: int) -> datetime:
+def from_millis(number: int) -> datetime:
     """Return the time of such a number."""
     return _EPOCH + timedelta(milliseconds=number)
 
 
-def sortable(moment: datetime) -> str:
+def sortable_time(moment: datetime) -> str:
     """Return a time as text that sorts like the time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def listed(values: Iterable[str]) -> str:
+def text_array(values: Iterable[str]) -> str:
     """Return texts as a JSON array."""
-    return as_json(map(carried, values))
+    return json_array(map(sanitize_text, values))
 
 
-def bare_ids(message_ids: Iterable[MessageId]) -> str:
+def bare_id_array(message_ids: Iterable[MessageId]) -> str:
     """Return ids of messages as a JSON array, each as Discord writes it."""
-    return listed(map(bare, message_ids))
+    return text_array(map(bare_message_id, message_ids))
 
 
-def beginning(prefix: str) -> tuple[int, str]:
+def prefix_values(prefix: str) -> tuple[int, str]:
     """Return the values for `BEGINS`."""
-    start = carried(prefix).lower()
+    start = sanitize_text(prefix).lower()
     return len(start), start
 
 
-def as_json(values: Iterable[object]) -> str:
+def json_array(values: Iterable[object]) -> str:
     """Return values as a JSON array, for `json_each`."""
     return msgspec.json.encode(list(values)).decode()
 
 
-def conditions(*wanted: tuple[str, Value]) -> tuple[str, tuple[Value, ...]]:
+def join_conditions(*wanted: tuple[str, Value]) -> tuple[str, tuple[Value, ...]]:
     """Return the conditions whose value is not None, joined by `and`, and their values."""
     given = [(condition, value) for condition, value in wanted if value is not None]
     return " and ".join(["true", *(condition for condition, _ in given)]), tuple(value for _, value in given)

@@ -19,10 +19,10 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId, UserId
-from intern.core.text.masking import encoded, mask_start
+from intern.core.text.masking import encode_json, mask_start
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.judgements import judge
-from intern.stores.sqlite.store import OURS, Store, Table, conditions, keep_first, reads, writes
+from intern.stores.sqlite.judgements import judge_answer
+from intern.stores.sqlite.store import OURS, Store, Table, join_conditions, keep_first, reads, writes
 from intern.stores.sqlite.usage import drop_replies
 
 KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
@@ -33,7 +33,7 @@ _MAX_ITEMS = 20
 _NAMES = frozenset("by citations facts kind links nuggets_shown prompt setup shown source_ids verdict".split())
 
 
-class Trace(Struct, frozen=True, kw_only=True):
+class QuestionTrace(Struct, frozen=True, kw_only=True):
     """What became of one question."""
 
     question_id: MessageId
@@ -52,7 +52,7 @@ class TraceStore(Store):
     """The newest KEPT questions."""
 
     @writes
-    def keep(
+    def save(
         self,
         db: Transaction,
         message_ids: Sequence[MessageId],
@@ -69,8 +69,8 @@ class TraceStore(Store):
         account that they have, if any. `debug` is cut to its bounds.
         """
         *others, question_id = message_ids
-        _release(db, [question_id] if beside else message_ids)
-        short = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], bounded(debug or {}))
+        _release_messages(db, [question_id] if beside else message_ids)
+        short = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], encode_steps(debug or {}))
         trace = db.number(f"{_TRACES.insert} returning rid", (question_id, channel_id, self.now(), *short))
         db.run_each(
             "insert into trace_messages (community, message_id, trace) values (:community, ?, ?)"
@@ -79,7 +79,7 @@ class TraceStore(Store):
         )
         keep_first(db, "traces", "rid", "rid desc", KEPT)
 
-    async def ended(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
+    async def save_outcome(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
         """Keep the outcome of the reply to a question; the reason stays where there is no new one.
 
         Harmless where nothing was kept of the question.
@@ -91,21 +91,21 @@ class TraceStore(Store):
         )
 
     @reads
-    def of(self, db: Transaction, message_id: MessageId) -> Trace | None:
+    def find_trace(self, db: Transaction, message_id: MessageId) -> QuestionTrace | None:
         """Return the account of a question, by any of its messages or of the reply's."""
         asked = f"{OURS} and rid = (select trace from trace_messages {OURS} and message_id = ?)"
         replied = f"{OURS} and question_id = (select question_id from post_parts {OURS} and message_id = ?)"
         return _TRACES.first(db, asked, (message_id,)) or _TRACES.first(db, replied, (message_id,))
 
     @reads
-    def newest_in(self, db: Transaction, channel_id: ChannelId) -> Trace | None:
+    def find_newest_in(self, db: Transaction, channel_id: ChannelId) -> QuestionTrace | None:
         """Return the newest account in a channel or thread, or of the message that a thread hangs on."""
         # A thread that hangs on a message has the message's id.
         rest = f"{OURS} and (channel_id = ? or question_id = ?) order by at desc, rid desc limit 1"
         return _TRACES.first(db, rest, (channel_id, channel_id))
 
 
-class Counts(Store):
+class DailyCounts(Store):
     """What is counted by the UTC day, such as questions that were shed: in memory at once, on disk with `store`."""
 
     def __init__(self, db: Database, *, clock: Clock) -> None:
@@ -134,13 +134,13 @@ class Counts(Store):
             rows,
         )
 
-    async def of(self, day: date) -> dict[str, int]:
+    async def read_day(self, day: date) -> dict[str, int]:
         """Return the stored counts of a day, by name."""
         statement = f"select name, number from counts {OURS} and day = ? order by name"
         rows = await self.db.rows(statement, (day.isoformat(),))
         return dict(msgspec.convert(rows, list[tuple[str, int]]))
 
-    async def since(self, day: date) -> dict[date, dict[str, int]]:
+    async def read_since(self, day: date) -> dict[date, dict[str, int]]:
         """Return the stored counts of each day from `day` on, by name; days without any are left out."""
         rows = await self.db.rows(f"select day, name, number from counts {OURS} and day >= ?", (day.isoformat(),))
         days: dict[date, dict[str, int]] = {}
@@ -149,41 +149,41 @@ class Counts(Store):
         return days
 
 
-def bounded(debug: Mapping[str, Any]) -> str:
+def encode_steps(debug: Mapping[str, Any]) -> str:
     """Return the steps as JSON of at most MAX_DEBUG_CHARS: their numbers, ids and names.
 
     Steps that no longer fit are left out from the end; then `cut` is true.
     """
     kept: dict[str, Any] = {}
     for name, value in debug.items():
-        longer = {**kept, _short(name): _kept(name, value)}
-        if len(encoded({**longer, "cut": True})) > MAX_DEBUG_CHARS:
+        longer = {**kept, _shorten(name): _filter_value(name, value)}
+        if len(encode_json({**longer, "cut": True})) > MAX_DEBUG_CHARS:
             kept["cut"] = True
             break
         kept = longer
-    return encoded(kept).decode()
+    return encode_json(kept).decode()
 
 
-def _kept(name: str, value: object) -> object:
+def _filter_value(name: str, value: object) -> object:
     match value:
         case Mapping():
             items = [*cast("Mapping[str, object]", value).items()][:_MAX_ITEMS]
-            return {_short(field): held for field, each in items if (held := _kept(field, each)) is not None}
+            return {_shorten(field): held for field, each in items if (held := _filter_value(field, each)) is not None}
         case str() if name in _NAMES:
-            return _short(value)
+            return _shorten(value)
         case list() | tuple() if name in _NAMES:
-            return [_short(str(each)) for each in cast("Sequence[object]", value)[:_MAX_ITEMS]]
+            return [_shorten(str(each)) for each in cast("Sequence[object]", value)[:_MAX_ITEMS]]
         case bool() | int() | float():
             return value
         case _:
             return None
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return mask_start(text, _MAX_TEXT)
 
 
-_TRACES = Table("traces", Trace, json=("debug",))
+_TRACES = Table("traces", QuestionTrace, json=("debug",))
 # Of snowflakes, the longer one is the newer one.
 _RENAME = """
     update traces set question_id = (
@@ -195,7 +195,7 @@ _RENAME = """
 _TAKE = f"delete from trace_messages {OURS} and message_id = ? returning trace"
 
 
-def _release(db: Transaction, message_ids: Sequence[MessageId]) -> None:
+def _release_messages(db: Transaction, message_ids: Sequence[MessageId]) -> None:
     """Take these messages out of their accounts. The newest message that is left names an account from now on."""
     for message_id in message_ids:
         for (trace,) in db.rows(_TAKE, (message_id,)):
@@ -237,10 +237,10 @@ class FeedbackStore(Store):
             f"select sum(case vote when 'down' then 1 else 0 end), count(*) from feedback {OURS} and question_id = ?",
             (question_id,),
         ) or (0, 0)
-        judge(db, question_id, "vote", wrong=2 * cast("int", down) >= cast("int", votes), at=self.clock.now())
+        judge_answer(db, question_id, "vote", wrong=2 * cast("int", down) >= cast("int", votes), at=self.clock.now())
 
-    async def of(self, question_id: MessageId | None = None) -> Votes:
+    async def read_votes(self, question_id: MessageId | None = None) -> Votes:
         """Return the votes on all answers, or on the answer to one question."""
-        where, values = conditions(("question_id = ?", question_id))
+        where, values = join_conditions(("question_id = ?", question_id))
         rows = await self.db.rows(f"select vote, count(*) from feedback {OURS} and {where} group by vote", values)
         return msgspec.convert(dict(msgspec.convert(rows, list[tuple[str, int]])), Votes)

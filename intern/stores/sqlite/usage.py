@@ -17,35 +17,35 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.ids import MessageId
-from intern.models.usage import Meter, Spent
+from intern.models.usage import UsageMeter, UsageTotal
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.store import IN, Store, Table, as_json, bare_ids, keep_first, reads, writes
+from intern.stores.sqlite.store import IN, Store, Table, bare_id_array, json_array, keep_first, reads, writes
 
 _FORM_HOLDS = timedelta(days=7)
 """The time after which the form of an endpoint's requests is found anew: the server may take more by then."""
 
 
-class FormLog(Store):
+class RequestFormStore(Store):
     """Forms of requests in the database, as places of values, by address, model and structured output."""
 
-    async def of(self, *endpoint: str) -> tuple[int, ...] | None:
+    async def find_form(self, *endpoint: str) -> tuple[int, ...] | None:
         """Return the form that an endpoint took, if it is not old."""
         since = (self.clock.now() - _FORM_HOLDS).isoformat()
         row = await self.db.row(
-            "select form from endpoint_forms where endpoint = ? and at > ?", (_key(endpoint), since)
+            "select form from endpoint_forms where endpoint = ? and at > ?", (_hash_endpoint(endpoint), since)
         )
         return None if row is None else msgspec.json.decode(str(row[0]), type=tuple[int, ...])
 
-    async def keep(self, form: tuple[int, ...], *endpoint: str) -> None:
+    async def save_form(self, form: tuple[int, ...], *endpoint: str) -> None:
         """Replace the form of an endpoint."""
         await self.db.run(
             "insert into endpoint_forms (endpoint, form, at) values (?, ?, ?)"
             " on conflict (endpoint) do update set form = excluded.form, at = excluded.at",
-            (_key(endpoint), as_json(form), self.now()),
+            (_hash_endpoint(endpoint), json_array(form), self.now()),
         )
 
 
-def _key(endpoint: tuple[str, ...]) -> str:
+def _hash_endpoint(endpoint: tuple[str, ...]) -> str:
     """Return a hash: the query of an address may hold a secret."""
     return sha256(msgspec.json.encode(endpoint)).hexdigest()
 
@@ -74,7 +74,7 @@ _USAGE = Table("usage", PromptUsage)
 class UsageLog(Store):
     """Counts in the database."""
 
-    async def add(self, day: date, prompt: str, counted: Meter) -> None:
+    async def add(self, day: date, prompt: str, counted: UsageMeter) -> None:
         """Add to the counts of a prompt on a day."""
         sums = ", ".join(f"{each} = usage.{each} + excluded.{each}" for each in _USAGE.names[1:])
         await self.db.run(
@@ -83,17 +83,17 @@ class UsageLog(Store):
             (day.isoformat(), prompt, *astuple(counted)),
         )
 
-    async def spent(self, day: date, /) -> Spent:
+    async def read_spent(self, day: date, /) -> UsageTotal:
         """Return all tokens of a day, prompts and replies together, and all costs."""
         row = await self.db.row(
             "select cast(coalesce(sum(prompt_tokens + completion_tokens), 0) as bigint), coalesce(sum(cost), 0)"
             " from usage where community = :community and day = ?",
             (day.isoformat(),),
         )
-        return msgspec.convert(row, Spent)
+        return msgspec.convert(row, UsageTotal)
 
     @reads
-    def of(self, db: Transaction, day: date) -> tuple[PromptUsage, ...]:
+    def read_day(self, db: Transaction, day: date) -> tuple[PromptUsage, ...]:
         """Return the counts of a day, by prompt."""
         return _USAGE.all(db, "where community = :community and day = ? order by prompt", (day.isoformat(),))
 
@@ -115,11 +115,11 @@ class VectorMemory(Store):
 
     async def recall(self, keys: Sequence[str], /) -> Mapping[str, bytes]:
         """Return the known vectors."""
-        known = dict(msgspec.convert(await self.db.rows(_RECALL, (as_json(keys),)), list[tuple[str, bytes]]))
+        known = dict(msgspec.convert(await self.db.rows(_RECALL, (json_array(keys),)), list[tuple[str, bytes]]))
         if known:
             now = int(self.clock.now().timestamp())
             # Once a day is enough, or each question would write.
-            await self.db.run(_USED, (now, as_json(known), now - _DAY))
+            await self.db.run(_USED, (now, json_array(known), now - _DAY))
         return known
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
@@ -141,7 +141,7 @@ MAX_AGE_REPLIES = timedelta(days=7)
 """A provider may put another model behind the same name."""
 
 
-class Recalled(Struct, frozen=True):
+class ReplyLookup(Struct, frozen=True):
     """What is known of a request."""
 
     reply: bytes | None
@@ -158,39 +158,39 @@ class ReplyStore(Store):
         self._undropped: set[MessageId] = set()
         """The questions of drops that failed: until they are made up for, no reply is recalled or kept."""
 
-    async def recall(self, key: str, question_id: MessageId | None) -> Recalled:
+    async def recall(self, key: str, question_id: MessageId | None) -> ReplyLookup:
         """Look for the reply to a request, for one more question."""
         await self._drop_failed()
-        found = await self.db.read(lambda db: self._look(db, key))
+        found = await self.db.read(lambda db: self._find_reply(db, key))
         # Mostly there is none; then the answer does not wait for the disk.
         return found if found.reply is None else await self._use(key, question_id)
 
-    def _look(self, db: Transaction, key: str) -> Recalled:
+    def _find_reply(self, db: Transaction, key: str) -> ReplyLookup:
         statement = "select reply from model_replies where community = :community and key = ? and made_at >= ?"
         row = db.row(statement, (key, self._oldest()))
-        return Recalled(None if row is None else msgspec.convert(row, tuple[bytes])[0], _drops(db))
+        return ReplyLookup(None if row is None else msgspec.convert(row, tuple[bytes])[0], _count_drops(db))
 
     @writes
-    def _use(self, db: Transaction, key: str, question_id: MessageId | None) -> Recalled:
-        found = self._look(db, key)
+    def _use(self, db: Transaction, key: str, question_id: MessageId | None) -> ReplyLookup:
+        found = self._find_reply(db, key)
         if found.reply is not None:
             statement = "update model_replies set used_at = ? where community = :community and key = ?"
             db.run(statement, (self.now(), key))
             self._note_use(db, key, question_id)
         return found
 
-    async def keep(self, key: str, reply: bytes, question_id: MessageId | None, drops: int) -> None:
+    async def save(self, key: str, reply: bytes, question_id: MessageId | None, drops: int) -> None:
         """Keep a reply; those that were used longest ago make room.
 
         `drops` is from before the model was asked: if any reply was dropped since then, this one is not kept, because
         the drop may have been about its question.
         """
         await self._drop_failed()
-        await self._keep(key, reply, question_id, drops)
+        await self._save(key, reply, question_id, drops)
 
     @writes
-    def _keep(self, db: Transaction, key: str, reply: bytes, question_id: MessageId | None, drops: int) -> None:
-        if _drops(db) == drops:
+    def _save(self, db: Transaction, key: str, reply: bytes, question_id: MessageId | None, drops: int) -> None:
+        if _count_drops(db) == drops:
             stale = "delete from model_replies where community = :community and (key = ? or made_at < ?)"
             db.run(stale, (key, self._oldest()))
             db.run("delete from reply_uses where community = :community and at < ?", (self._oldest(),))
@@ -222,7 +222,7 @@ class ReplyStore(Store):
         db.run("delete from model_replies where community = :community")
         db.run(_COUNT_DROP)
         uses = f"delete from reply_uses where community = :community and message_id {IN}"
-        db.run(uses, (bare_ids(message_ids),))
+        db.run(uses, (bare_id_array(message_ids),))
 
     def _oldest(self) -> str:
         return (self.clock.now() - MAX_AGE_REPLIES).isoformat()
@@ -242,12 +242,12 @@ def drop_replies(db: Transaction, message_ids: Collection[MessageId]) -> None:
     db.run(
         "delete from model_replies where community = :community and key in"
         f" (select key from reply_uses where community = :community and message_id {IN})",
-        (bare_ids(message_ids),),
+        (bare_id_array(message_ids),),
     )
     db.run(_COUNT_DROP)
 
 
-def _drops(db: Transaction) -> int:
+def _count_drops(db: Transaction) -> int:
     return db.number("select count from reply_drops where community = :community")
 
 

@@ -20,11 +20,11 @@ from intern.core.errors import VectorEngineError
 from intern.core.log import get_logger
 from intern.core.records import SearchFilter
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.changes import LogEntry, changes_after
-from intern.stores.sqlite.documents import DOCUMENTS, identity
-from intern.stores.sqlite.extractions import move_to, read_to
-from intern.stores.sqlite.store import NUMBER_IN, OURS, Store, as_json
-from intern.stores.vectors import Near, Point, VectorEngine
+from intern.stores.sqlite.changes import ChangeLogEntry, read_changes
+from intern.stores.sqlite.documents import DOCUMENTS, ensure_identity
+from intern.stores.sqlite.extractions import read_position, save_position
+from intern.stores.sqlite.store import NUMBER_IN, OURS, Store, json_array
+from intern.stores.vectors import NearDocument, VectorEngine, VectorPoint
 
 _log = get_logger(__name__)
 
@@ -70,26 +70,26 @@ class VectorCopy(Store, Wakeup):
     async def catch_up(self) -> None:
         """Copy what changed since; delete what is gone. Raises VectorEngineError, then all of that stays owed."""
         async with self._turn:
-            with self._watched("copying"):
-                await self._follow()
+            with self._track_failures("copying"):
+                await self._copy_changes()
 
     async def refill(self) -> None:
         """Delete all in the engine, and copy all anew. Raises VectorEngineError."""
         async with self._turn:
-            await self._move(0)
+            await self._save_position(0)
         await self.catch_up()
 
-    async def proposed(self, vector: bytes, model: str, wanted: SearchFilter, limit: int) -> list[int] | None:
+    async def propose_documents(self, vector: bytes, model: str, wanted: SearchFilter, limit: int) -> list[int] | None:
         """Return the documents among which the `limit` sources are that are most like a vector.
 
         None where local vectors have to do.
         """
-        changed = await self.db.read(self._changed)
+        changed = await self.db.read(self._read_changed)
         if changed is None or model != self._model or current_time() < self._left_alone_until:
             return None
         try:
-            with self._watched("searching"):
-                found = await self._nearest(vector, wanted, limit + len(changed))
+            with self._track_failures("searching"):
+                found = await self._find_nearest(vector, wanted, limit + len(changed))
         except VectorEngineError:
             self._left_alone_until = current_time() + _LEFT_ALONE
             self.wake()
@@ -101,81 +101,81 @@ class VectorCopy(Store, Wakeup):
         there = await self.db.number(f"select count(*) from ({_VECTOR}) as vectors", (self._model,))
         return await self.engine.count(self.db.community, self._model), there
 
-    def behind(self, db: Transaction) -> int:
+    def count_behind(self, db: Transaction) -> int:
         """How many documents are still to be copied or deleted."""
-        return db.number(f"select count(*) from ({_CHANGED}) as logged", (self._position(db),))
+        return db.number(f"select count(*) from ({_CHANGED}) as logged", (self._read_position(db),))
 
-    async def _nearest(self, vector: bytes, wanted: SearchFilter, limit: int) -> list[Near]:
+    async def _find_nearest(self, vector: bytes, wanted: SearchFilter, limit: int) -> list[NearDocument]:
         most = limit if wanted.per == "document" else limit * _PER_SOURCE
         while True:
-            found = await self.engine.nearest(self.db.community, self._model, vector, wanted, most)
+            found = await self.engine.find_nearest(self.db.community, self._model, vector, wanted, most)
             enough = wanted.per == "document" or len({each.source_id for each in found}) >= limit
             if enough or len(found) < most:
                 return [*found]
             most *= _PER_SOURCE
 
-    def _changed(self, db: Transaction) -> list[int] | None:
+    def _read_changed(self, db: Transaction) -> list[int] | None:
         """Return what changed since the engine was written to; None where that is too much."""
-        position = self._position(db)
+        position = self._read_position(db)
         changed = db.texts(f"{_CHANGED} limit ?", (position, _MOST_BEHIND + 1))
         return None if not position or len(changed) > _MOST_BEHIND else [*map(int, changed)]
 
-    async def _follow(self) -> None:
-        community, (origin, _) = self.db.community, await self.db.write(identity)
-        position = await self._reached(origin)
-        await self._move(position)
+    async def _copy_changes(self) -> None:
+        community, (origin, _) = self.db.community, await self.db.write(ensure_identity)
+        position = await self._find_position(origin)
+        await self._save_position(position)
         if not position:
-            await self.engine.drop(community)
-        for until, rids in steps(await self.db.read(lambda db: changes_after(db, position, _KINDS))):
-            points = await self.db.read(partial(self._points, rids))
-            some = points[0].vector if points else await self.db.read(self._some_vector)
+            await self.engine.delete_points(community)
+        for until, rids in split_changes(await self.db.read(lambda db: read_changes(db, position, _KINDS))):
+            points = await self.db.read(partial(self._read_points, rids))
+            some = points[0].vector if points else await self.db.read(self._read_any_vector)
             if some is None:  # then the engine has to hold nothing
-                await self._move(0)
-                await self.engine.drop(community)
+                await self._save_position(0)
+                await self.engine.delete_points(community)
                 return
-            await self.engine.put(community, points)
-            await self.engine.drop(community, rids, points)
-            await self._move(until)
-            await self.engine.mark(community, f"{origin} {until}", some)
+            await self.engine.upsert_points(community, points)
+            await self.engine.delete_points(community, rids, points)
+            await self._save_position(until)
+            await self.engine.write_mark(community, f"{origin} {until}", some)
             self._is_marked = True
 
-    async def _reached(self, origin: str) -> int:
+    async def _find_position(self, origin: str) -> int:
         """Return the position up to which the engine has all, as it says itself; 0 where it has to be filled anew.
 
         It may have been lost or emptied, or either side may have gone back to a backup.
         """
-        said = await self.engine.marked(self.db.community)
+        said = await self.engine.read_mark(self.db.community)
         theirs, _, position = said.partition(" ")
-        stored = await self.db.read(self._position)
+        stored = await self.db.read(self._read_position)
         if theirs == origin and int(position) <= stored:
             return int(position)
         if said and theirs != origin and self._is_marked:
-            await self._move(0)
-            raise self.engine.error("another database writes there, too; give each its own search.collection")
+            await self._save_position(0)
+            raise self.engine.build_error("another database writes there, too; give each its own search.collection")
         if stored or said:
             _log.warning("vector_engine_refilled", engine=self.engine.where)
         return 0
 
-    def _position(self, db: Transaction) -> int:
-        return int(read_to(db, self._follower) or 0)
+    def _read_position(self, db: Transaction) -> int:
+        return int(read_position(db, self._follower) or 0)
 
-    def _points(self, rids: Sequence[int], db: Transaction) -> list[Point]:
-        rows = db.rows(_POINTS, (self._model, as_json(rids)))
+    def _read_points(self, rids: Sequence[int], db: Transaction) -> list[VectorPoint]:
+        rows = db.rows(_POINTS, (self._model, json_array(rids)))
         return [
-            Point(cast("int", rid), str(model), DOCUMENTS.struct(document), cast("bytes", vector))
+            VectorPoint(cast("int", rid), str(model), DOCUMENTS.from_row(document), cast("bytes", vector))
             for rid, model, vector, *document in rows
         ]
 
-    def _some_vector(self, db: Transaction) -> bytes | None:
+    def _read_any_vector(self, db: Transaction) -> bytes | None:
         row = db.row(f"{_VECTOR} limit 1", (self._model,))
         return None if row is None else cast("bytes", row[0])
 
-    async def _move(self, position: int) -> None:
-        if await self.db.read(self._position) != position:
-            await self.db.write(lambda db: move_to(db, self._follower, str(position)))
+    async def _save_position(self, position: int) -> None:
+        if await self.db.read(self._read_position) != position:
+            await self.db.write(lambda db: save_position(db, self._follower, str(position)))
 
     @contextmanager
-    def _watched(self, what: str) -> Generator[None]:
+    def _track_failures(self, what: str) -> Generator[None]:
         """Note whether it works, and log each change of that once."""
         try:
             yield
@@ -192,7 +192,7 @@ class VectorCopy(Store, Wakeup):
             _log.info("vector_engine_back", engine=self.engine.where)
 
 
-def steps(changes: Sequence[LogEntry], some: int = _SOME) -> Iterator[tuple[int, list[int]]]:
+def split_changes(changes: Sequence[ChangeLogEntry], some: int = _SOME) -> Iterator[tuple[int, list[int]]]:
     """Divide what changed: yield documents, and the position up to which no other document changed last."""
     last = {each.name: each.position for each in changes}
     rids: list[int] = []

@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from intern.core.memory import Room
+from intern.core.memory import CacheBudget
 from intern.core.records import SearchFilter
 from intern.stores.database import Row, Transaction
-from intern.stores.sqlite.store import IN, as_json
+from intern.stores.sqlite.store import IN, json_array
 
 Floats: TypeAlias = NDArray[np.float32]
 Numbers: TypeAlias = NDArray[np.int64]
@@ -45,14 +45,14 @@ _SHRINK = "pragma shrink_memory"  # SQLite would keep 2 MB of the pages just rea
 _CHANGED = "select distinct rid from search_changes where n > ?"
 
 
-class Likeness(NamedTuple):
+class DocumentSimilarity(NamedTuple):
     """A document, and how like the vector its own is: 1 is the same, about 0 has nothing to do with it."""
 
     rid: int
     likeness: float
 
 
-class Asked:
+class QueryVector:
     """A vector to compare with, and the model that it is of."""
 
     def __init__(self, model: str, vector: bytes) -> None:
@@ -61,16 +61,16 @@ class Asked:
         self.numbers: Floats = np.frombuffer(vector, dtype="<f4")
 
 
-class Vectors:
+class VectorIndex:
     """The vectors of the model that was asked for last, and of no other.
 
     Where they do not fit into the room, each look reads all of them from the disk.
     """
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: CacheBudget) -> None:
         self._room = room
         self._lock = Lock()
-        self._copy: _Copy | None = None
+        self._copy: _VectorColumns | None = None
         self.reads = 0
         """How often all of them were read, since memory did not hold what was asked for."""
 
@@ -80,67 +80,67 @@ class Vectors:
         copy = self._copy
         return 0 if copy is None else copy.size
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Hold none any more. A search that goes on keeps what it took."""
         self._copy = None
 
-    def like(
+    def find_similar(
         self,
         db: Transaction,
-        asked: Asked,
+        asked: QueryVector,
         wanted: SearchFilter,
         limit: int,
         also: Collection[str] = (),
         *,
         among: Collection[int] | None = None,
-    ) -> list[Likeness]:
+    ) -> list[DocumentSimilarity]:
         """Return the `limit` results that are most alike, best first, a source by its best document; or `also`.
 
         What has no vector of the model is not among them. `db` may see an older state than another look did. With
         `also` nothing but these results is compared, with `among` nothing but these documents: that takes no memory.
         """
         if among is not None:
-            return _these(db, asked, wanted, among, limit)
+            return _score_some(db, asked, wanted, among, limit)
         if also:
-            rids = [cast("int", rid) for (rid,) in db.rows(_OF_KEYS[wanted.per], (as_json(also),))]
-            return _these(db, asked, wanted, rids, len(also))
+            rids = [cast("int", rid) for (rid,) in db.rows(_OF_KEYS[wanted.per], (json_array(also),))]
+            return _score_some(db, asked, wanted, rids, len(also))
         with self._lock:
-            copy = self._current(db, asked)
-            scored = _read_through(db, asked, wanted) if copy is None else copy.scored(asked.numbers, wanted)
-        return scored.best(limit, wanted)
+            copy = self._refresh_copy(db, asked)
+            scored = _score_from_disk(db, asked, wanted) if copy is None else copy.score(asked.numbers, wanted)
+        return scored.select_best(limit, wanted)
 
-    def _current(self, db: Transaction, asked: Asked) -> _Copy | None:
+    def _refresh_copy(self, db: Transaction, asked: QueryVector) -> _VectorColumns | None:
         """Return the copy, as new as what `db` sees or newer; None where there are too many to hold."""
         copy = self._copy
         if copy is None or not copy.is_of(asked) or not copy.catch_up(db):
             self._copy = copy = None  # gives its room to the next one
-            if not self._room.take(self, db.number(_COUNT, (asked.model,)) * asked.width):
+            if not self._room.reserve(self, db.number(_COUNT, (asked.model,)) * asked.width):
                 return None
-            copy = _Copy.read(db, asked)
+            copy = _VectorColumns.read(db, asked)
             self.reads += 1
         self._copy = copy
         # Again: it may have grown, or was let go meanwhile.
-        if not self._room.take(self, copy.size * asked.width):
+        if not self._room.reserve(self, copy.size * asked.width):
             self._copy = copy = None
         return copy
 
 
-class _Scored(NamedTuple):
+class _ScoredDocuments(NamedTuple):
     """Documents that a filter let pass, and how like each is."""
 
     rids: Numbers
     sources: Numbers
     scores: Floats
 
-    def best(self, limit: int, wanted: SearchFilter) -> list[Likeness]:
+    def select_best(self, limit: int, wanted: SearchFilter) -> list[DocumentSimilarity]:
         """Return the best documents, or the best one of each source, best first."""
         keys = self.sources if wanted.per == "source" else self.rids
-        best = _first_of_each(keys, self._top(_DOCUMENTS * limit), limit)
+        best = _first_of_each(keys, self._top_slots(_DOCUMENTS * limit), limit)
         if len(best) < limit:
-            best = _first_of_each(keys, self._top(len(self.rids)), limit)
-        return [Likeness(int(self.rids[slot]), float(self.scores[slot])) for slot in best.values()]
+            best = _first_of_each(keys, self._top_slots(len(self.rids)), limit)
+        return [DocumentSimilarity(int(self.rids[slot]), float(self.scores[slot])) for slot in best.values()]
 
-    def _top(self, most: int) -> Slots:
+    def _top_slots(self, most: int) -> Slots:
         """Return the slots of the best, and of others that are as good as the last of them, in order."""
         slots = np.arange(len(self.scores))
         if most < len(slots):
@@ -152,10 +152,10 @@ _Columns: TypeAlias = tuple[NDArray[Any], ...]
 """Vectors, and beside each what filters and results need of its document."""
 
 
-class _Copy:
+class _VectorColumns:
     """Columns in blocks."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: QueryVector) -> None:
         self._asked = asked
         self._seen = 0
         self._groups: dict[tuple[str, ...], int] = {}
@@ -167,21 +167,21 @@ class _Copy:
         return sum(len(rids) for rids, *_ in self._blocks)
 
     @classmethod
-    def read(cls, db: Transaction, asked: Asked) -> _Copy:
+    def read(cls, db: Transaction, asked: QueryVector) -> _VectorColumns:
         """Read all that `db` sees."""
         copy = cls(asked)
-        _, copy._seen = _noted(db)
-        for rows in _blocks_of(db, asked):
+        _, copy._seen = _read_change_range(db)
+        for rows in _read_blocks(db, asked):
             copy.add(rows)
         db.rows(_SHRINK)
         return copy
 
-    def is_of(self, asked: Asked) -> bool:
+    def is_of(self, asked: QueryVector) -> bool:
         return (self._asked.model, self._asked.width) == (asked.model, asked.width)
 
     def catch_up(self, db: Transaction) -> bool:
         """Read changed vectors again; return False where the list of changes is too short."""
-        oldest, newest = _noted(db)
+        oldest, newest = _read_change_range(db)
         if self._seen < oldest - 1:
             return False
         if newest > self._seen:
@@ -190,14 +190,14 @@ class _Copy:
             for block in blocks:
                 kept = ~np.isin(block[0], np.array(changed, np.int64))
                 self._append(block if kept.all() else tuple(column[kept] for column in block))
-            self.add(db.rows(_THESE, (as_json(changed), self._asked.model, self._asked.width)))
+            self.add(db.rows(_THESE, (json_array(changed), self._asked.model, self._asked.width)))
             self._seen = newest
         return True
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take in what the database tells of some."""
         if rows:
-            self._append(self._read(rows))
+            self._append(self._build_columns(rows))
 
     def _append(self, block: _Columns) -> None:
         """Add a block, as a part of the last one if both fit into one."""
@@ -205,21 +205,21 @@ class _Copy:
             block = tuple(map(np.concatenate, zip(self._blocks.pop(), block, strict=True)))
         self._blocks.append(block)
 
-    def scored(self, numbers: Floats, wanted: SearchFilter) -> _Scored:
+    def score(self, numbers: Floats, wanted: SearchFilter) -> _ScoredDocuments:
         """Compare those that the filter lets pass."""
-        groups, found = np.array([_passes(group, wanted) for group in self._groups], bool), list[_Scored]()
+        groups, found = np.array([_passes(group, wanted) for group in self._groups], bool), list[_ScoredDocuments]()
         for rids, sources, moments, group_of, vectors in self._blocks:
             # Not `@`: its threads wait for each other by spinning. On two busy cores that took 100 ms, this takes 13.
             scores: Floats = np.einsum("ij,j->i", vectors, numbers)
             passing = groups[group_of]
             if wanted.after is not None:
-                passing &= moments >= _moment(wanted.after)
+                passing &= moments >= _to_micros(wanted.after)
             if wanted.before is not None:
-                passing &= moments < _moment(wanted.before)
-            found.append(_Scored(rids[passing], sources[passing], scores[passing]))
-        return _joined(found)
+                passing &= moments < _to_micros(wanted.before)
+            found.append(_ScoredDocuments(rids[passing], sources[passing], scores[passing]))
+        return _join_scores(found)
 
-    def _read(self, rows: Sequence[Row]) -> _Columns:
+    def _build_columns(self, rows: Sequence[Row]) -> _Columns:
         rids, sources, moments, vectors, *groups = zip(*rows, strict=True)
         group_of = [self._groups.setdefault(group, len(self._groups)) for group in zip(*groups, strict=True)]
         return (
@@ -242,28 +242,30 @@ def _first_of_each(keys: Numbers, slots: Slots, limit: int) -> dict[int, int]:
     return first
 
 
-def _these(db: Transaction, asked: Asked, wanted: SearchFilter, rids: Collection[int], limit: int) -> list[Likeness]:
+def _score_some(
+    db: Transaction, asked: QueryVector, wanted: SearchFilter, rids: Collection[int], limit: int
+) -> list[DocumentSimilarity]:
     """Compare these documents alone."""
-    copy = _Copy(asked)
-    copy.add(db.rows(_THESE, (as_json(rids), asked.model, asked.width)))
-    return copy.scored(asked.numbers, wanted).best(limit, wanted)
+    copy = _VectorColumns(asked)
+    copy.add(db.rows(_THESE, (json_array(rids), asked.model, asked.width)))
+    return copy.score(asked.numbers, wanted).select_best(limit, wanted)
 
 
-def _read_through(db: Transaction, asked: Asked, wanted: SearchFilter) -> _Scored:
+def _score_from_disk(db: Transaction, asked: QueryVector, wanted: SearchFilter) -> _ScoredDocuments:
     """Compare all vectors without holding more than a block at a time."""
-    parts = [_Copy(asked).scored(asked.numbers, wanted)]
-    for rows in _blocks_of(db, asked):
-        copy = _Copy(asked)
+    parts = [_VectorColumns(asked).score(asked.numbers, wanted)]
+    for rows in _read_blocks(db, asked):
+        copy = _VectorColumns(asked)
         copy.add(rows)
-        parts.append(copy.scored(asked.numbers, wanted))
-    return _joined(parts)
+        parts.append(copy.score(asked.numbers, wanted))
+    return _join_scores(parts)
 
 
-def _joined(parts: Sequence[_Scored]) -> _Scored:
-    return _Scored(*map(np.concatenate, zip(*parts, strict=True)))
+def _join_scores(parts: Sequence[_ScoredDocuments]) -> _ScoredDocuments:
+    return _ScoredDocuments(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _blocks_of(db: Transaction, asked: Asked) -> Iterator[list[Row]]:
+def _read_blocks(db: Transaction, asked: QueryVector) -> Iterator[list[Row]]:
     rid: Any = -(2**63)
     while rows := db.rows(_NEXT_BLOCK, (asked.model, rid, asked.width)):
         yield rows
@@ -278,10 +280,10 @@ def _passes(group: tuple[str, ...], wanted: SearchFilter) -> bool:
     return same and known and (not wanted.kinds or kind in wanted.kinds)
 
 
-def _moment(moment: datetime) -> int:
+def _to_micros(moment: datetime) -> int:
     """Microseconds, as the copy holds them."""
     return int(np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us").astype(np.int64))
 
 
-def _noted(db: Transaction) -> tuple[int, int]:
+def _read_change_range(db: Transaction) -> tuple[int, int]:
     return msgspec.convert(db.row(_NOTED), tuple[int, int])

@@ -36,12 +36,12 @@ def quote_term(term: str) -> Match:
     return Match('"' + term.replace("\0", " ").replace('"', '""') + '"')
 
 
-def any_of(terms: Iterable[str]) -> Match | None:
+def match_any(terms: Iterable[str]) -> Match | None:
     """Return a query for documents with at least one of the terms; None without terms, which FTS5 cannot express."""
     return Match(" OR ".join(map(quote_term, terms))) or None
 
 
-def weigh(db: Transaction, table: WordTable, terms: Sequence[Match]) -> Sequence[Match]:
+def choose_matches(db: Transaction, table: WordTable, terms: Sequence[Match]) -> Sequence[Match]:
     """Return matches for the documents worth a score: all with a term, or only those with one of the rarer terms.
 
     These get their whole score: bm25 is of the terms that a match names, so those that hold some of the commoner ones,

@@ -21,13 +21,13 @@ from msgspec.structs import replace
 
 from intern.core.clock import Clock
 from intern.core.flow import CaptureRequest
-from intern.core.ids import ConversationId, MessageId, QAId, position_of
+from intern.core.ids import ConversationId, MessageId, QAId, parse_position
 from intern.core.log import get_logger
 from intern.core.messages import AuthorType, ChatMessage, FileDigest
-from intern.core.records import PairDecision, Parked
-from intern.core.text.masking import encoded, whole
+from intern.core.records import PairDecision, PairParked
+from intern.core.text.masking import encode_json, replace_surrogates
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.store import IN, OURS, Store, Table, keep_newest, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, keep_newest, reads, text_array, writes
 
 _log = get_logger(__name__)
 
@@ -61,7 +61,7 @@ _OUTCOMES = Table("jobs", JobOutcome)
 _EMPTIED = "payload = case when kind in ('capture', 'import', 'import_notes') then ? else payload end"
 
 
-class Jobs(Store):
+class JobQueue(Store):
     """The queue of jobs in the database, first in, first out but for kinds left waiting."""
 
     @writes
@@ -89,9 +89,9 @@ class Jobs(Store):
         row = db.row(
             f"update jobs set state = 'claimed', claims = claims + 1 {OURS} and state = 'waiting' and id ="
             f" (select min(id) from jobs {OURS} and state = 'waiting' and kind not {IN}) returning {_JOBS.columns}",
-            (listed(but),),
+            (text_array(but),),
         )
-        return None if row is None else _JOBS.struct(row)
+        return None if row is None else _JOBS.from_row(row)
 
     async def finish(
         self, job_id: int, *, result: bytes | None = None, error: str | None = None, exit_code: int = 0
@@ -109,7 +109,7 @@ class Jobs(Store):
         row = await self.db.row(f"select state, {_OUTCOMES.columns} from jobs {OURS} and id = ?", (job_id,))
         if row is None:
             raise LookupError(f"there is no job {job_id}")
-        return _OUTCOMES.struct(row[1:]) if row[0] == "finished" else None
+        return _OUTCOMES.from_row(row[1:]) if row[0] == "finished" else None
 
     @writes
     def reclaim(self, db: Transaction) -> int:
@@ -144,7 +144,7 @@ class Retry(Struct, frozen=True):
     """When it is tried again by itself; None where only a person can ask for that."""
 
 
-class Attempts(Store):
+class AttemptStore(Store):
     """Counts in the database."""
 
     @writes
@@ -167,17 +167,17 @@ class Attempts(Store):
         parked = f"from retries {OURS} and qa_id = ?"
         tries = db.number(f"select tries {parked}", (decision.qa_id,))
         db.run_each(f"delete {parked}", [(decision.qa_id,)])
-        if isinstance(decision, Parked):
-            retry = _counted(decision, tries + 1)
+        if isinstance(decision, PairParked):
+            retry = _plan_retry(decision, tries + 1)
             next_at = retry.next_at.isoformat() if again and retry.next_at else None
             db.run(
                 "insert into retries (community, qa_id, tries, next_at) values (:community, ?, ?, ?)",
                 (decision.qa_id, retry.tries, next_at),
             )
 
-    async def retries(self) -> Mapping[QAId, Retry]:
+    async def read_retries(self) -> Mapping[QAId, Retry]:
         """Return every pair that was parked, as far as it was counted."""
-        return retries_of(await self.db.rows(RETRIES))
+        return parse_retries(await self.db.rows(RETRIES))
 
 
 _NOT_BEGUN = f"delete from attempts {OURS} and qa_id = ?"
@@ -185,23 +185,23 @@ _NOT_BEGUN = f"delete from attempts {OURS} and qa_id = ?"
 RETRIES = f"select qa_id, tries, next_at from retries {OURS}"
 
 
-def _counted(parked: Parked, tries: int) -> Retry:
+def _plan_retry(parked: PairParked, tries: int) -> Retry:
     return Retry(tries, parked.at + PAUSES[tries - 1] if tries <= len(PAUSES) else None)
 
 
-def retries_of(rows: Iterable[Collection[object]]) -> Mapping[QAId, Retry]:
+def parse_retries(rows: Iterable[Collection[object]]) -> Mapping[QAId, Retry]:
     """Return the pairs in rows of id, tries and time."""
     converted = msgspec.convert(list(rows), list[tuple[QAId, int, datetime | None]])
     return {qa_id: Retry(tries, next_at) for qa_id, tries, next_at in converted}
 
 
-def retry_of(parked: Parked, retries: Mapping[QAId, Retry]) -> Retry:
+def find_retry(parked: PairParked, retries: Mapping[QAId, Retry]) -> Retry:
     """Return the state of a parked pair, also if it is not counted yet, after a crash or a regeneration."""
     known = retries.get(parked.qa_id)
     if known is None:
-        return _counted(parked, 1)
+        return _plan_retry(parked, 1)
     if known.next_at is not None and known.next_at <= parked.at:
-        return _counted(parked, known.tries + 1)  # it was tried again since
+        return _plan_retry(parked, known.tries + 1)  # it was tried again since
     return known
 
 
@@ -223,10 +223,10 @@ class PendingCapture(Struct, frozen=True, kw_only=True):
     """How often a model that was there could not put its images into words."""
 
 
-def without_messages(request: CaptureRequest, message_ids: Collection[MessageId]) -> CaptureRequest | None:
+def trim_request(request: CaptureRequest, message_ids: Collection[MessageId]) -> CaptureRequest | None:
     """Return the request without these messages; None where the question or the answer goes with them."""
     kept = tuple(message for message in request.messages if message.id not in message_ids)
-    return replace(request, messages=kept) if _kinds(kept) == _kinds(request.messages) else None
+    return replace(request, messages=kept) if _author_types(kept) == _author_types(request.messages) else None
 
 
 class PendingCaptures(Store):
@@ -259,53 +259,53 @@ class PendingCaptures(Store):
 
     async def add(self, request: CaptureRequest) -> None:
         """Let a capture wait, joined with what waits of its conversation already."""
-        await self._change(lambda db: self._joined(db, request, always=True))
+        await self._write_and_refresh(lambda db: self._merge_waiting(db, request, always=True))
 
-    async def join(self, request: CaptureRequest) -> bool:
+    async def join_waiting(self, request: CaptureRequest) -> bool:
         """Join a capture with what waits of its conversation; false where nothing does, and nothing was changed."""
-        return await self._change(lambda db: self._joined(db, request, always=False))
+        return await self._write_and_refresh(lambda db: self._merge_waiting(db, request, always=False))
 
-    async def waiting(self) -> Sequence[int]:
+    async def list_waiting(self) -> Sequence[int]:
         """Return the ids of all that wait, oldest first."""
         return [*map(int, await self.db.texts(_PENDING))]
 
     @reads
     def get(self, db: Transaction, rid: int) -> PendingCapture | None:
         """Return a capture that waits; None where it does not any more, or cannot be decoded."""
-        return _get(db, rid)
+        return _read_pending(db, rid)
 
     @reads
-    def holding(self, db: Transaction, message_id: MessageId) -> Sequence[CaptureRequest]:
+    def find_requests(self, db: Transaction, message_id: MessageId) -> Sequence[CaptureRequest]:
         """Return the captures that wait with this message in them."""
-        found = (_get(db, rid) for rid in _with_any(db, [message_id]))
+        found = (_read_pending(db, rid) for rid in _find_with_messages(db, [message_id]))
         return [each.request for each in found if each is not None]
 
-    async def failed(self, rid: int, reason: str, *, again_in: timedelta, by_model: bool) -> None:
+    async def save_failure(self, rid: int, reason: str, *, again_in: timedelta, by_model: bool) -> None:
         """Note that its images could not be described; `by_model`: a model that is available failed to."""
         next_at = (self.clock.now() + again_in).isoformat()
         await self.db.run(
             f"update pending_captures set attempts = attempts + ?, reason = ?, next_at = ? {OURS} and rid = ?",
-            (int(by_model), whole(reason), next_at, rid),
+            (int(by_model), replace_surrogates(reason), next_at, rid),
         )
 
-    async def renew(self, rid: int, messages: Iterable[ChatMessage]) -> None:
+    async def update_messages(self, rid: int, messages: Iterable[ChatMessage]) -> None:
         """Put newer versions in the place of messages that wait."""
         newer = {message.id: message for message in messages}
 
         def work(db: Transaction) -> bool:
-            found = _get(db, rid)
+            found = _read_pending(db, rid)
             if found is not None:
                 kept = tuple(newer.get(message.id, message) for message in found.request.messages)
-                _put(db, rid, replace(found.request, messages=kept))
+                _replace_request(db, rid, replace(found.request, messages=kept))
             return found is not None
 
         if newer:
-            await self._change(work)
+            await self._write_and_refresh(work)
 
     async def finish(self, rid: int, version: int) -> bool:
         """Let it go, for it is archived as that version; false where it has changed since, and goes on waiting."""
         done = f"delete from pending_captures {OURS} and rid = ? and version = ?"
-        return await self._change(lambda db: bool(db.run(done, (rid, version))))
+        return await self._write_and_refresh(lambda db: bool(db.run(done, (rid, version))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Take messages out of all that waits, and what their attachments say with them.
@@ -316,65 +316,67 @@ class PendingCaptures(Store):
         self.digests.clear()
 
         def work(db: Transaction) -> bool:
-            for rid in _with_any(db, gone):
-                found = _get(db, rid)
-                left = found and without_messages(found.request, gone)
+            for rid in _find_with_messages(db, gone):
+                found = _read_pending(db, rid)
+                left = found and trim_request(found.request, gone)
                 if left:
-                    _put(db, rid, left)
+                    _replace_request(db, rid, left)
                 else:
-                    _delete(db, rid)
+                    _delete_pending(db, rid)
                 _log.info("capture_pending_cut", pending_id=rid, dropped=left is None)
-            return bool(db.run(f"delete from attachment_texts {OURS} and message_id {IN}", (listed(gone),)))
+            return bool(db.run(f"delete from attachment_texts {OURS} and message_id {IN}", (text_array(gone),)))
 
-        await self._change(work)
+        await self._write_and_refresh(work)
 
     def drop(self, message_ids: Collection[MessageId]) -> None:  # noqa: ARG002 - any of them may be theirs
         """Let go what is held in memory."""
         self.digests.clear()
 
-    async def texts_of(self, message_ids: Collection[MessageId]) -> AttachmentTexts:
+    async def read_texts(self, message_ids: Collection[MessageId]) -> AttachmentTexts:
         """Return what is known of the attachments of these messages."""
         statement = f"select message_id, attachment_id, text from attachment_texts {OURS} and message_id {IN}"
-        rows = await self.db.rows(statement, (listed(message_ids),))
+        rows = await self.db.rows(statement, (text_array(message_ids),))
         found = msgspec.convert(rows, list[tuple[MessageId, str, str]])
         return {(message_id, attachment_id): text for message_id, attachment_id, text in found}
 
-    async def keep_texts(self, texts: AttachmentTexts) -> None:
+    async def save_texts(self, texts: AttachmentTexts) -> None:
         """Remember what attachments say, but for messages that have ceased to wait: they may be deleted."""
         if texts:
-            await self._keep_texts(texts)
+            await self._save_texts(texts)
 
     @writes
-    def _keep_texts(self, db: Transaction, texts: AttachmentTexts) -> None:
-        waiting = set(db.texts(f"{_WAITING} and message_id {IN}", (listed({message_id for message_id, _ in texts}),)))
+    def _save_texts(self, db: Transaction, texts: AttachmentTexts) -> None:
+        waiting = set(
+            db.texts(f"{_WAITING} and message_id {IN}", (text_array({message_id for message_id, _ in texts}),))
+        )
         db.run_each(
             "insert into attachment_texts (community, message_id, attachment_id, text) values (:community, ?, ?, ?)"
             " on conflict (community, message_id, attachment_id) do update set text = excluded.text",
-            [(*key, whole(text)) for key, text in texts.items() if key[0] in waiting],
+            [(*key, replace_surrogates(text)) for key, text in texts.items() if key[0] in waiting],
         )
         keep_newest(db, "attachment_texts", _TEXTS_KEPT)
 
-    def _joined(self, db: Transaction, request: CaptureRequest, *, always: bool) -> bool:
-        known = self._waiting_for(db, request)
+    def _merge_waiting(self, db: Transaction, request: CaptureRequest, *, always: bool) -> bool:
+        known = self._find_same(db, request)
         if not known and not always:
             return False
         # Long before it is archived, its text is on disk, and in the prompt that describes its images.
         masked = tuple(replace(each, text=self._mask(each.text)) for each in request.messages)
         request = replace(request, messages=masked)
-        earlier = [found.request for rid in known if (found := _get(db, rid)) is not None]
+        earlier = [found.request for rid in known if (found := _read_pending(db, rid)) is not None]
         for rid in known[1:]:
-            _delete(db, rid)
-        _put(db, known[0] if known else self._insert(db, request), _union([*earlier, request]))
+            _delete_pending(db, rid)
+        _replace_request(db, known[0] if known else self._insert(db, request), _merge_requests([*earlier, request]))
         return True
 
-    def _waiting_for(self, db: Transaction, request: CaptureRequest) -> list[int]:
+    def _find_same(self, db: Transaction, request: CaptureRequest) -> list[int]:
         """Return the captures of the same conversation, oldest first, as the archive would see it."""
         ids = [message.id for message in request.messages]
         same = f"select rid from pending_captures {OURS} and conversation_id = ?"
         found = set(map(int, db.texts(same, (request.conversation_id,))))
         # A conversation that is in the archive stays itself, though it shares a message with another one.
         if not any(request.conversation_id in self._conversations_of(message_id) for message_id in ids):
-            found.update(_with_any(db, ids))
+            found.update(_find_with_messages(db, ids))
         return sorted(found)
 
     def _insert(self, db: Transaction, request: CaptureRequest) -> int:
@@ -384,7 +386,7 @@ class PendingCaptures(Store):
             (request.conversation_id, b"", self.now(), self.now()),
         )
 
-    async def _change(self, work: Callable[[Transaction], bool]) -> bool:
+    async def _write_and_refresh(self, work: Callable[[Transaction], bool]) -> bool:
         """Do the work, and note which messages wait then. Return what the work returned."""
         changed = False
         # A write is done also where its caller was cancelled, and then memory must follow.
@@ -399,19 +401,19 @@ _WAITING = f"select message_id from pending_messages {OURS}"
 _PENDING = f"select rid from pending_captures {OURS} order by rid"
 
 
-def _union(requests: Sequence[CaptureRequest]) -> CaptureRequest:
+def _merge_requests(requests: Sequence[CaptureRequest]) -> CaptureRequest:
     """Join all of them as the first one, with the last version of each message."""
     held = {message.id: message for request in requests for message in request.messages}
-    messages = tuple(held[message_id] for message_id in sorted(held, key=position_of))
+    messages = tuple(held[message_id] for message_id in sorted(held, key=parse_position))
     # The caller settles the batches behind them.
     return replace(requests[0], messages=messages, settles=())
 
 
-def _kinds(messages: Iterable[ChatMessage]) -> set[AuthorType]:
+def _author_types(messages: Iterable[ChatMessage]) -> set[AuthorType]:
     return {message.author.type for message in messages}
 
 
-def _get(db: Transaction, rid: int) -> PendingCapture | None:
+def _read_pending(db: Transaction, rid: int) -> PendingCapture | None:
     row = db.row(f"select rid, version, request, attempts from pending_captures {OURS} and rid = ?", (rid,))
     if row is None:
         return None
@@ -425,14 +427,15 @@ def _get(db: Transaction, rid: int) -> PendingCapture | None:
     return PendingCapture(id=number, version=version, request=held, attempts=attempts)
 
 
-def _with_any(db: Transaction, message_ids: Collection[MessageId]) -> list[int]:
+def _find_with_messages(db: Transaction, message_ids: Collection[MessageId]) -> list[int]:
     holding = f"select distinct capture from pending_messages {OURS} and message_id {IN}"
-    return [*map(int, db.texts(f"{holding} order by capture", (listed(message_ids),)))]
+    return [*map(int, db.texts(f"{holding} order by capture", (text_array(message_ids),)))]
 
 
-def _put(db: Transaction, rid: int, request: CaptureRequest) -> None:
+def _replace_request(db: Transaction, rid: int, request: CaptureRequest) -> None:
     db.run(
-        f"update pending_captures set request = ?, version = version + 1 {OURS} and rid = ?", (encoded(request), rid)
+        f"update pending_captures set request = ?, version = version + 1 {OURS} and rid = ?",
+        (encode_json(request), rid),
     )
     db.run(f"delete from pending_messages {OURS} and capture = ?", (rid,))
     db.run_each(
@@ -441,5 +444,5 @@ def _put(db: Transaction, rid: int, request: CaptureRequest) -> None:
     )
 
 
-def _delete(db: Transaction, rid: int) -> None:
+def _delete_pending(db: Transaction, rid: int) -> None:
     db.run(f"delete from pending_captures {OURS} and rid = ?", (rid,))

@@ -16,11 +16,11 @@ import anyio
 import pytest
 from anyio import Event, fail_after
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import open_intern
 from intern.settings.loading import load_settings
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from tests import samples
 from tests.endpoint_double import Reply, endpoint_double, prompt_of, refuse, sensible
 from tests.fakes import HandClock
@@ -291,11 +291,11 @@ def test_lost_topics_are_regenerated_from_the_archive(intern: Intern, folder: Pa
 async def bot() -> AsyncGenerator[None]:
     """The bot at work in the working folder, in this process."""
 
-    class Indexed(Events):
+    class Indexed(ActivityReporter):
         def __init__(self) -> None:
             self.once = Event()
 
-        def indexed(self, refreshed: Refreshed) -> None:
+        def report_index_refresh(self, refreshed: RefreshReport) -> None:
             self.once.set()
 
     events = Indexed()

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from intern.lab import backtest
-from intern.lab.outcomes import Backtest
+from intern.lab.outcomes import BacktestReport
 from tests.endpoint_double import EndpointDouble, Reply, endpoint_double, prompt_of, refuse, sensible
 from tests.frontends.cli.conftest import Ended, Intern, process
 from tests.service.chatting import ALICE, BOB, MAYA, Town
@@ -71,8 +71,8 @@ def arguments(path: Path) -> list[str]:
     return ["backtest", str(path), "--team-id", MAYA, "--concurrency", "2", *reports]
 
 
-def report(folder: Path) -> Backtest:
-    return msgspec.json.decode((folder / "done.json").read_bytes(), type=Backtest)
+def report(folder: Path) -> BacktestReport:
+    return msgspec.json.decode((folder / "done.json").read_bytes(), type=BacktestReport)
 
 
 def files(folder: Path) -> set[str]:
@@ -235,4 +235,4 @@ def test_a_pipe_is_written_to_and_not_replaced(intern: Intern, folder: Path) -> 
             read, _ = reading.communicate(timeout=20)
         finally:
             reading.kill()
-    assert msgspec.json.decode(read, type=Backtest).finished
+    assert msgspec.json.decode(read, type=BacktestReport).finished

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from intern.core.ids import MessageId
-from intern.service.calibration import backtested, setup_of
+from intern.service.calibration import describe_setup, make_backtest_judgement
 from intern.service.intern import open_intern
 from intern.settings.loading import load_settings
 from tests.frontends.cli.conftest import Intern
@@ -24,12 +24,12 @@ def judge(right: int, wrong: int = 0) -> None:
     async def work() -> None:
         settings = load_settings(Path("intern.toml"), environ={})
         async with open_intern(settings) as intern:
-            setup, at = setup_of(settings), datetime(2026, 1, 1, tzinfo=UTC)
+            setup, at = describe_setup(settings), datetime(2026, 1, 1, tzinfo=UTC)
             judged = [
-                backtested(MessageId(str(n)), setup=setup, score=0.6, wrong=n < wrong, at=at)
+                make_backtest_judgement(MessageId(str(n)), setup=setup, score=0.6, wrong=n < wrong, at=at)
                 for n in range(right + wrong)
             ]
-            await (await intern.writer()).stores.judgements.add(judged)
+            await (await intern.acquire_writer()).stores.judgements.add(judged)
 
     Path("intern.toml").write_text('[data]\ndir = "data"\n[embeddings]\nprovider = "none"\n')
     anyio.run(work)

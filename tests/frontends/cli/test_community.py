@@ -15,7 +15,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import GuildId
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from tests.frontends.cli.conftest import Intern
 from tests.stores.test_communities import plant
 
@@ -29,10 +29,10 @@ def joined(folder: Path) -> None:
 
     async def work() -> None:
         with fail_after(20):
-            async with await Database.open(DATA / "intern.db") as db:
+            async with await SqliteDatabase.open(DATA / "intern.db") as db:
                 for guild_id, title in (("1", "One\x1b[2J"), ("2", "Other")):
-                    known, _ = await CommunityStore(db).join(GuildId(guild_id), title)
-                    await plant(db.of(known.name), f"planted {known.name}")
+                    known, _ = await CommunityStore(db).add_server(GuildId(guild_id), title)
+                    await plant(db.for_community(known.name), f"planted {known.name}")
                     raw = DATA / "communities" / known.name / "team-knowledge/raw"
                     raw.mkdir(parents=True)
                     (raw / "note.txt").write_text(f"planted {known.name}", encoding="utf-8")
@@ -101,7 +101,7 @@ def test_a_move_takes_all_communities_along_or_none(intern: Intern, monkeypatch:
         raise KnowledgeError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(CommunityStore, "take", full)
+        patch.setattr(CommunityStore, "import_communities", full)
         assert intern("move", "data/intern.db", "moved.db").code == 3
     assert rows_of("other", Path("moved.db")) == []
     assert intern("move", "data/intern.db", "moved.db").code == 0
@@ -179,7 +179,7 @@ def test_a_community_that_a_process_hosts_is_left_for_it_to_erase(intern: Intern
     def tell(*_: Any) -> None:
         raise KnowledgeError("it waits")
 
-    monkeypatch.setattr("intern.service.communities.tell", tell)
+    monkeypatch.setattr("intern.service.communities.report_progress", tell)
     with FolderLock(DATA):
         assert intern("community", "delete", "other", "--yes") == (3, "", "intern: it waits\n")
     [found] = [each for each in json.loads(intern("community", "list", "--json").out) if each["name"] == "other"]

@@ -27,25 +27,25 @@ from msgspec import structs
 from intern.answering.prompts import GATE, GateIn
 from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.ids import SourceId
-from intern.core.installing import how_to_add
+from intern.core.installing import format_install_hint
 from intern.core.records import SearchDocument
 from intern.core.text.masking import Secret
 from intern.frontends.cli.operating import doctor as doctor_command
 from intern.models.forms import RequestForm
-from intern.models.options import EmbeddingOptions, LlmOptions, Price
-from intern.models.usage import Meter
+from intern.models.options import EmbeddingOptions, LlmOptions, ModelPrice
+from intern.models.usage import UsageMeter
 from intern.platforms.discord.audience import CREATE_PUBLIC_THREADS, SEND_MESSAGES, SEND_MESSAGES_IN_THREADS
 from intern.search.embedding_local import LOCAL_MODEL
-from intern.service.doctor import WANTED, Report, examine
-from intern.service.local_checks import folder_findings, good
+from intern.service.doctor import WANTED, DoctorReport, examine
+from intern.service.local_checks import check_folder, good
 from intern.service.models import open_models
-from intern.service.status import status_of
+from intern.service.status import read_status
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.maintenance import LeftOutStore
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.maintenance import SkippedSourceStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.usage import FormLog, UsageLog
+from intern.stores.sqlite.usage import RequestFormStore, UsageLog
 from tests import samples
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse, sensible
@@ -93,7 +93,7 @@ def settings_for(discord: DiscordDouble, **over: Any) -> Settings:
     )
 
 
-def todos(report: Report) -> list[str]:
+def todos(report: DoctorReport) -> list[str]:
     return [finding.what for finding in report.findings if finding.level == "todo"]
 
 
@@ -343,9 +343,9 @@ def offline(folder: Path) -> Settings:
 async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: Path) -> None:
     settings = offline(tmp_path)
     with fail_after(20):
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             store = SqliteSearchStore(db, settings.paths.search)
-            await store.put([listed_document()])
+            await store.replace_documents([listed_document()])
             report = await examine(settings)
             # Looked at, and not changed.
             await check(store)
@@ -358,8 +358,8 @@ async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: P
 async def test_a_full_text_table_that_tells_something_else_is_found(tmp_path: Path) -> None:
     settings = offline(tmp_path)
     with fail_after(20):
-        async with await Database.open(settings.paths.database) as db:
-            await SqliteSearchStore(db, settings.paths.search).put([listed_document()])
+        async with await SqliteDatabase.open(settings.paths.database) as db:
+            await SqliteSearchStore(db, settings.paths.search).replace_documents([listed_document()])
         raw: Any = apsw.Connection(str(settings.paths.search))
         with closing(raw):
             raw.execute("insert into search_words (search_words) values ('delete-all')")
@@ -371,7 +371,7 @@ async def test_a_full_text_table_that_tells_something_else_is_found(tmp_path: Pa
 async def test_a_row_that_points_to_nothing_is_found(tmp_path: Path) -> None:
     settings = offline(tmp_path)
     with fail_after(20):
-        async with await Database.open(settings.paths.database):
+        async with await SqliteDatabase.open(settings.paths.database):
             pass
         raw: Any = apsw.Connection(str(settings.paths.database))
         with closing(raw):
@@ -384,7 +384,7 @@ async def test_a_row_that_points_to_nothing_is_found(tmp_path: Path) -> None:
 async def test_a_database_of_another_schema_is_refused_before_anything_else(tmp_path: Path) -> None:
     settings = offline(tmp_path)
     with fail_after(20):
-        async with await Database.open(settings.paths.database):
+        async with await SqliteDatabase.open(settings.paths.database):
             pass
         raw: Any = apsw.Connection(str(settings.paths.database))
         with closing(raw):
@@ -409,7 +409,7 @@ def asking(endpoint: EndpointDouble, folder: Path, **over: Any) -> Settings:
     return load_settings(environ={}, overrides=told)
 
 
-def said_of_the_model(report: Report) -> list[str]:
+def said_of_the_model(report: DoctorReport) -> list[str]:
     """What is said of the model; without time and tokens, which every answer has."""
     told = [each.what for each in report.findings if "endpoint at" in each.what or "the model of" in each.what]
     assert all(re.search(_TOOK, each) for each in told if " answers as " in each)
@@ -424,9 +424,9 @@ async def test_an_endpoint_that_answers_is_told_by_address_and_model_and_its_tok
 ) -> None:
     with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
         settings = asking(endpoint, tmp_path)
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             report = await examine(settings)
-            counted = await UsageLog(db).of(datetime.now(UTC).date())
+            counted = await UsageLog(db).read_day(datetime.now(UTC).date())
     assert said_of_the_model(report) == [f"the endpoint at {endpoint.base_url} answers as double"]
     assert len(endpoint.requests) == 1
     assert [(each.prompt, each.calls) for each in counted] == [("gate", 1)]
@@ -437,15 +437,15 @@ async def test_what_an_endpoint_refuses_is_told_and_remembered_until_it_takes_it
     plain = [refuse(400, says=f"unknown field {name}") for name in ("temperature", "stream", "maxLength")]
     with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
         settings = asking(endpoint, tmp_path)
-        async with await Database.open(settings.paths.database) as db:
+        async with await SqliteDatabase.open(settings.paths.database) as db:
             endpoint.next(*plain)
             refusing = await examine(settings)
             clock = HandClock()
-            async with open_models(settings, None, clock, forms=FormLog(db, clock=clock)) as models:
+            async with open_models(settings, None, clock, forms=RequestFormStore(db, clock=clock)) as models:
                 await models.answering.ask(GATE, GateIn(question="Which port?", history="", addressed=True))
             started = endpoint.requests[4:]
             taking = await examine(settings)
-            kept = await FormLog(db).of(endpoint.base_url, "double", "auto")
+            kept = await RequestFormStore(db).find_form(endpoint.base_url, "double", "auto")
     (said,) = said_of_the_model(refusing)
     assert said.startswith(f"the endpoint at {endpoint.base_url} answers as double; it does not take ")
     assert "a temperature, streaming, bounds in schemas" in said
@@ -592,8 +592,8 @@ async def test_a_model_of_its_own_for_learning_is_asked_too_and_the_same_one_is_
 async def test_a_spent_budget_is_noted_and_nothing_is_asked(tmp_path: Path) -> None:
     with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
         settings = asking(endpoint, tmp_path, daily_token_budget=20_000)
-        async with await Database.open(settings.paths.database) as db:
-            await UsageLog(db).add(datetime.now(UTC).date(), "gate", Meter(1, 20_000))
+        async with await SqliteDatabase.open(settings.paths.database) as db:
+            await UsageLog(db).add(datetime.now(UTC).date(), "gate", UsageMeter(1, 20_000))
             report = await examine(settings)
     assert [each.level for each in report.findings if each.what in said_of_the_model(report)] == ["note"]
     assert endpoint.requests == []
@@ -611,7 +611,7 @@ async def test_an_endpoint_is_asked_where_nothing_can_be_written_and_an_empty_da
         assert (await anyio.Path(settings.paths.database).stat()).st_size == 0
         assert f"the endpoint at {endpoint.base_url} answers as double" in said_of_the_model(report)
         settings = asking(endpoint, unwritable)
-        await (await Database.open(settings.paths.database)).close()
+        await (await SqliteDatabase.open(settings.paths.database)).close()
         await anyio.Path(unwritable / "intern.db-wal").mkdir()  # where SQLite wants to write
         report = await examine(settings)
         assert said_of_the_model(report) == [f"the endpoint at {endpoint.base_url} answers as double"]
@@ -641,8 +641,8 @@ def test_damage_of_the_archive_and_scan_paths_that_cannot_be_looked_at_are_to_do
 async def test_documents_that_are_left_out_are_noted_with_the_reason(tmp_path: Path) -> None:
     settings = offline(tmp_path)
     with fail_after(20):
-        async with await Database.open(settings.paths.database) as db:
-            await LeftOutStore(db, clock=HandClock()).keep("document", [("logo.png", "not a text")])
+        async with await SqliteDatabase.open(settings.paths.database) as db:
+            await SkippedSourceStore(db, clock=HandClock()).save("document", [("logo.png", "not a text")])
             report = await examine(settings)
     assert [each.what for each in report.findings if each.level == "note"] == [
         "1 document or link is left out: logo.png (not a text); `intern status --sources` lists all"
@@ -654,20 +654,20 @@ def test_a_folder_that_is_empty_is_not_reported_as_missing(tmp_path: Path) -> No
         (tmp_path, f"{tmp_path} holds nothing of intern's"),
         (tmp_path / "data", f"there is no data folder {tmp_path / 'data'}"),
     ):
-        said = [each.what for each in folder_findings(offline(folder))]
+        said = [each.what for each in check_folder(offline(folder))]
         assert f"{what}; `intern init` or the first start sets it up" in said
 
 
 def test_a_file_in_the_place_of_the_data_folder_is_to_do(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
-    first = folder_findings(offline(tmp_path / "data"))[0]
+    first = check_folder(offline(tmp_path / "data"))[0]
     assert (first.level, first.what) == ("todo", f"{tmp_path / 'data'} is not a folder")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_to_is_to_do(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    first = folder_findings(offline(tmp_path))[0]
+    first = check_folder(offline(tmp_path))[0]
     assert (first.level, first.do) == ("todo", f"let the user that intern runs as write to {tmp_path}")
 
 
@@ -676,7 +676,7 @@ def test_a_disk_that_is_almost_full_is_to_do(tmp_path: Path, monkeypatch: pytest
         return SimpleNamespace(free=5 * 1024**2)
 
     monkeypatch.setattr(shutil, "disk_usage", almost_full)
-    first = folder_findings(offline(tmp_path))[0]
+    first = check_folder(offline(tmp_path))[0]
     assert (first.level, first.what) == ("todo", f"only 5 MB are free on the disk of {tmp_path}")
 
 
@@ -688,7 +688,7 @@ async def test_texts_that_the_english_model_does_not_know_are_told_with_the_sett
     settings = settings_for(discord)
     local = structs.replace(settings, embeddings=EmbeddingOptions(provider="local"))
     german, english = "Wie kann ich den Port ändern, auf dem der Dienst läuft?", "How can I change the port of this?"
-    async with await Database.open(settings.paths.database) as db:
+    async with await SqliteDatabase.open(settings.paths.database) as db:
         store = SqliteSearchStore(db, settings.paths.search)
         at = datetime(2026, 1, 1, tzinfo=UTC)
         texts = [german, english, "0x80070057", "Как изменить порт сервера?"]
@@ -696,9 +696,9 @@ async def test_texts_that_the_english_model_does_not_know_are_told_with_the_sett
             SearchDocument(id=f"kb:{n}#0", source_id=SourceId(f"kb:{n}"), kind="source", text=text, at=at)
             for n, text in enumerate(texts)
         ]
-        await store.put(documents[:3])
+        await store.replace_documents(documents[:3])
         assert not [each for each in (await examine(local)).findings if "not in English" in each.what]
-        await store.put(documents[3:])
+        await store.replace_documents(documents[3:])
         [note] = [each for each in (await examine(local)).findings if "not in English" in each.what]
         await db.run(
             "insert into questions (community, question_id, message_ids, author_id, channel_id, place_id, place, at,"
@@ -732,26 +732,26 @@ async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_ma
     monkeypatch.chdir(tmp_path)
     settings = settings_for(discord)
     local = structs.replace(settings, embeddings=EmbeddingOptions(provider="local"))
-    async with await Database.open(settings.paths.database) as db:
+    async with await SqliteDatabase.open(settings.paths.database) as db:
         store = SqliteSearchStore(db, settings.paths.search)
         at = datetime(2026, 1, 1, tzinfo=UTC)
         documents = [
             SearchDocument(id=f"kb:{n}#0", source_id=SourceId(f"kb:{n}"), kind="source", text="a", at=at)
             for n in range(3)
         ]
-        await store.put(documents)
-        await store.put_vectors(LOCAL_MODEL, [(documents[0], struct.pack("<2f", 0, 1))])
-        await store.put_vectors("another", [(documents[1], struct.pack("<2f", 0, 1))])
+        await store.replace_documents(documents)
+        await store.store_vectors(LOCAL_MODEL, [(documents[0], struct.pack("<2f", 0, 1))])
+        await store.store_vectors("another", [(documents[1], struct.pack("<2f", 0, 1))])
     said = [finding.what for finding in (await examine(local)).findings]
     assert f"embeddings: {LOCAL_MODEL}; 1 of 3 documents have a vector" in said
     assert "1 documents have a vector of another model, and get new ones once the bot runs" in said
     unset = structs.replace(settings, embeddings=EmbeddingOptions())
     assert [each.what for each in (await examine(unset)).findings if each.level == "note"] == [
-        f"search uses words alone; for paraphrases, see [embeddings], or {how_to_add('embeddings')}"
+        f"search uses words alone; for paraphrases, see [embeddings], or {format_install_hint('embeddings')}"
     ]
-    status = status_of(local, clock=HandClock())
+    status = read_status(local, clock=HandClock())
     assert (status.embeddings, status.documents, status.unembedded) == (LOCAL_MODEL, 3, 2)
     with endpoint_double() as endpoint:
-        misspelt = LlmOptions(base_url=endpoint.base_url, model="m", prices=(Price(model="M", input=1, output=2),))
+        misspelt = LlmOptions(base_url=endpoint.base_url, model="m", prices=(ModelPrice(model="M", input=1, output=2),))
         notes = [each.what for each in (await examine(structs.replace(settings, llm=misspelt))).findings]
     assert "[[llm.prices]] does not name the model of [llm]: its calls are counted as free" in notes

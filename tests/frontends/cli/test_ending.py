@@ -18,10 +18,10 @@ import pytest
 from anyio import sleep
 
 from intern.core.errors import ConfigError
-from intern.core.log import configure
+from intern.core.log import configure_logging
 from intern.frontends.cli import cli
-from intern.frontends.cli.options import run_work, settings_of
-from intern.frontends.cli.output import ending_well
+from intern.frontends.cli.options import read_settings, run_work
+from intern.frontends.cli.output import exit_after
 from tests.frontends.cli.conftest import Ended, environment
 
 TOKEN = "MTIz.planted.token-of-the-bot"
@@ -35,7 +35,7 @@ def end(capsys: pytest.CaptureFixture[str]) -> End:
 
     def run(work: Callable[[], object]) -> Ended:
         with pytest.raises(SystemExit) as end:
-            ending_well(work)
+            exit_after(work)
         assert isinstance(end.value.code, int)
         out, err = capsys.readouterr()
         return Ended(end.value.code, out, err)
@@ -51,7 +51,7 @@ def set_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setenv("INTERN__DISCORD__TOKEN", TOKEN)
         monkeypatch.setenv("INTERN__LOG__FORMAT", log_format)
         with click.Context(cli):
-            settings_of()
+            read_settings()
 
     return run
 
@@ -92,7 +92,7 @@ def test_a_bug_before_logging_is_set_up_is_a_plain_traceback(end: End) -> None:
 
 
 def test_no_log_level_swallows_a_bug(end: End) -> None:
-    configure(log_format="json", level="error")
+    configure_logging(log_format="json", level="error")
     logging.getLogger().setLevel(logging.CRITICAL + 1)
     code, _, err = end(buggy)
     assert code == 70
@@ -101,7 +101,7 @@ def test_no_log_level_swallows_a_bug(end: End) -> None:
 
 def test_a_bug_is_told_in_plain_text_without_secrets_where_the_log_cannot_be_written(end: End) -> None:
     gone = io.StringIO()
-    configure(log_format="json", secrets=[TOKEN], stream=gone)
+    configure_logging(log_format="json", secrets=[TOKEN], stream=gone)
     gone.close()
     code, _, err = end(buggy)
     assert code == 70

@@ -11,8 +11,8 @@ from anyio import fail_after
 
 from intern.core.ids import FactId
 from intern.core.records import NewFact, UpdatedFact
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.documents import Documents
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.documents import DocumentStore
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from tests.fakes import HandClock
@@ -33,7 +33,7 @@ def known(folder: Path) -> None:
 
     async def work() -> None:
         with fail_after(10):
-            async with await Database.open(DATABASE) as db:
+            async with await SqliteDatabase.open(DATABASE) as db:
                 log = ExtractionLog(db, clock=HandClock())
                 old = NewFact(fact=fact("aa1", PORT), occurrence=said("aa1", 1, snippet="7480, says the manual"))
                 await log.apply(outcome(conversation(1), [old], [nugget("ee1", 1), nugget("ee2", 1, "Ports\x07.")]))
@@ -149,9 +149,9 @@ async def test_while_the_bot_runs_it_retires_the_fact_and_searches_know_of_it() 
             done = await anyio.run_process(program(*arguments), env=environment(), check=False)
             assert (done.returncode, done.stderr) == (0, b"")
             assert json.loads(done.stdout) == {"fact_id": "ab2", "why": "the port moved"}
-            async with await Database.open(DATABASE) as db:
+            async with await SqliteDatabase.open(DATABASE) as db:
                 assert await FactStore(db, clock=HandClock()).all(FactFilter()) == ()
-                documents = await Documents(db).documents("fact")
+                documents = await DocumentStore(db).list_documents("fact")
         assert {(each.source_id, each.status) for each in documents} == {
             ("fact:aa1", "retired"),
             ("fact:ab2", "retired"),
@@ -179,7 +179,7 @@ def test_nuggets_are_listed_and_shown(intern: Intern) -> None:
 
 def _jobs() -> list[bytes]:
     async def work() -> list[bytes]:
-        async with await Database.open(DATABASE) as db:
+        async with await SqliteDatabase.open(DATABASE) as db:
             rows = await db.read(lambda tx: tx.rows("select payload, coalesce(result, x'') from jobs"))
             return [each for row in rows for each in row if isinstance(each, bytes)]
 

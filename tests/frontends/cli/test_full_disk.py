@@ -12,10 +12,10 @@ from anyio import run
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import TopicName
-from intern.core.records import CapturedPair, Filed
+from intern.core.records import CapturedPair, PairFiled
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.knowledge import Change
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeChange
 from tests import samples
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern
@@ -99,10 +99,10 @@ def test_an_archive_on_a_full_disk_keeps_what_it_holds_and_takes_the_next_once_t
     junk = fill(disk)
     with pytest.raises(KnowledgeError, match=r"No space left.*free space"):
         archive.append(samples.capture("Long?", "x" * 8192, n=2))
-    assert list(Archive(disk / "raw").after(None)) == [first]
+    assert list(Archive(disk / "raw").pairs_after(None)) == [first]
     junk.unlink()
     second = archive.append(samples.capture("Long?", "x" * 8192, n=2))
-    assert list(Archive(disk / "raw").after(None)) == [first, second]
+    assert list(Archive(disk / "raw").pairs_after(None)) == [first, second]
 
 
 async def _filed_on_a_full_disk(disk: Path) -> None:
@@ -110,10 +110,10 @@ async def _filed_on_a_full_disk(disk: Path) -> None:
         old, new = samples.pair(), samples.pair("Long?", "x" * 500_000, n=2)
         at, name = HandClock().now(), TopicName("ports")
 
-        def file(pair: CapturedPair) -> Callable[[Change], None]:
-            def work(db: Change) -> None:
-                db.decide(Filed(qa_id=pair.qa_id, topic=name, at=at))
-                db.put(name, block_of(pair))
+        def file(pair: CapturedPair) -> Callable[[KnowledgeChange], None]:
+            def work(db: KnowledgeChange) -> None:
+                db.decide(PairFiled(qa_id=pair.qa_id, topic=name, at=at))
+                db.file_blocks(name, block_of(pair))
 
             return work
 
@@ -121,11 +121,11 @@ async def _filed_on_a_full_disk(disk: Path) -> None:
         junk = fill(disk)
         with pytest.raises(KnowledgeError, match=r"no space is left"):
             await knowledge.change(file(new))
-        assert [block.qa_id for block in knowledge.read(name)] == [old.qa_id]
-        assert [type(knowledge.of(each.qa_id)) for each in (old, new)] == [Filed, type(None)]
+        assert [block.qa_id for block in knowledge.read_topic(name)] == [old.qa_id]
+        assert [type(knowledge.last_decision(each.qa_id)) for each in (old, new)] == [PairFiled, type(None)]
         junk.unlink()
         await knowledge.change(file(new))
-        assert [block.qa_id for block in knowledge.read(name)] == [old.qa_id, new.qa_id]
+        assert [block.qa_id for block in knowledge.read_topic(name)] == [old.qa_id, new.qa_id]
 
 
 def test_a_topic_and_its_decisions_stay_as_they_were_on_a_full_disk(disk: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_topic_and_its_decisions_stay_as_they_were_on_a_full_disk(disk: Path) 
 
 def test_a_database_on_a_full_disk_says_so_and_goes_on_once_there_is_room(disk: Path) -> None:
     async def work() -> None:
-        async with await Database.open(disk / "intern.db", schema="create table notes (text text) strict") as db:
+        async with await SqliteDatabase.open(disk / "intern.db", schema="create table notes (text text) strict") as db:
             await db.write(lambda tx: tx.run("insert into notes values ('first')"))
             junk = fill(disk)
             with pytest.raises(KnowledgeError, match=r"no space is left for .*intern\.db; free some"):

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from intern.core.log import LogProgress, configure
-from intern.core.progress import heard_by, tell
-from intern.frontends.cli.output import ProgressLine, make_way, showing
+from intern.core.log import ProgressLogger, configure_logging
+from intern.core.progress import report_progress, send_progress_to
+from intern.frontends.cli.output import ProgressLine, clear_progress_line, set_progress_line
 from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_retry import parked
 from tests.programs import program
@@ -102,24 +102,24 @@ def test_a_window_that_was_narrowed_is_not_filled_beyond_its_width() -> None:
 def test_other_output_takes_the_place_of_the_line() -> None:
     terminal = Terminal()
     line = ProgressLine(terminal, Now())
-    showing(line)
+    set_progress_line(line)
     try:
         line(READING, 1, 400)
-        make_way()
-        make_way()
+        clear_progress_line()
+        clear_progress_line()
         shown, blank, end = terminal.getvalue().removeprefix("\r").split("\r")
         assert (shown.endswith("1"), blank.strip(), end) == (True, "", "")
     finally:
-        showing(None)
+        set_progress_line(None)
 
 
 def test_a_log_gets_one_event_in_ten_seconds() -> None:
     stream, now = StringIO(), Now()
-    configure(log_format="json", stream=stream)
-    with heard_by(LogProgress(now)):
+    configure_logging(log_format="json", stream=stream)
+    with send_progress_to(ProgressLogger(now)):
         for second in range(25):
             now.seconds = float(second)
-            tell(READING, second, 100)
+            report_progress(READING, second, 100)
     lines = stream.getvalue().splitlines()
     assert [re.findall(r'"(?:done|seconds_left)": (\d+)', line) for line in lines] == [["10", "90"], ["20", "80"]]
     assert '"work": "Reading 100 documents"' in lines[0]

@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from intern.models.prompt import Prompt
-from intern.models.templates import Templates
+from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
-from intern.service.prompt_checks import SAMPLES, bare_example, full_example, marked_example, unmarked
+from intern.service.prompt_checks import (
+    SAMPLES,
+    build_bare_example,
+    build_full_example,
+    build_marked_example,
+    find_unmarked_texts,
+)
 from tests.frontends.cli.conftest import SOURCE_TREE, Intern
 
 PARTS = "{% block system %}\nReply.\n{% endblock %}\n{% block user %}\n"
@@ -40,8 +46,8 @@ def write(folder: Path, user: str, name: str = "gate") -> None:
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
 def test_every_prompt_renders_with_everything_and_with_nothing(prompt: Prompt[Any, Any]) -> None:
-    templates = Templates()
-    full, bare = (templates.render(prompt, made(prompt)) for made in (full_example, bare_example))
+    templates = PromptTemplates()
+    full, bare = (templates.render(prompt, made(prompt)) for made in (build_full_example, build_bare_example))
     assert "an example of" not in full.user, "say in intern.service.prompt_checks what this field is like"
     assert len(bare.user) < len(full.user)
     used = [value for value in SAMPLES.values() if isinstance(value, str) and value in full.user]
@@ -50,13 +56,13 @@ def test_every_prompt_renders_with_everything_and_with_nothing(prompt: Prompt[An
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
 def test_no_shipped_prompt_lets_a_stranger_s_text_out_of_its_marks(prompt: Prompt[Any, Any]) -> None:
-    assert unmarked(Templates().render(prompt, marked_example(prompt))) == ()
+    assert find_unmarked_texts(PromptTemplates().render(prompt, build_marked_example(prompt))) == ()
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
 def test_every_shipped_prompt_says_every_field(prompt: Prompt[Any, Any]) -> None:
     fields = set(prompt.takes.__struct_fields__) - {"closest"}  # what rules go by; a model reads for itself
-    assert fields <= Templates().variables(prompt)
+    assert fields <= PromptTemplates().find_variables(prompt)
 
 
 # The list.
@@ -269,7 +275,7 @@ def test_prompts_of_the_other_way_to_answer_are_told_as_unused(
     intern: Intern, mine: Path, steps: str, unused: set[str]
 ) -> None:
     for prompt in PROMPTS:
-        (mine / f"{prompt.name}.md.j2").write_text(Templates().source(prompt))
+        (mine / f"{prompt.name}.md.j2").write_text(PromptTemplates().read_source(prompt))
     with (mine.parent / "intern.toml").open("a") as settings:
         settings.write(f'steps = "{steps}"\n')
     told = json.loads(intern("prompts", "list", "--json").out)["prompts"]

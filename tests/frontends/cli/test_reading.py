@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.ids import MessageId, QAId, TopicName
-from intern.core.records import Capture, CapturedPair, Filed, Forgotten
+from intern.core.records import Capture, CapturedPair, MessagesForgotten, PairFiled
 from intern.stores.archive import Archive
 from tests import samples
 from tests.fakes import HandClock
@@ -38,8 +38,8 @@ def pairs(folder: Path) -> list[CapturedPair]:
     at = HandClock().now()
     decide(
         DATA,
-        Filed(qa_id=older.qa_id, topic=PORTS, at=at),
-        Filed(qa_id=newer.qa_id, topic=PORTS, removed=(older.qa_id,), at=at),
+        PairFiled(qa_id=older.qa_id, topic=PORTS, at=at),
+        PairFiled(qa_id=newer.qa_id, topic=PORTS, removed=(older.qa_id,), at=at),
     )
     return [older, newer, waiting]
 
@@ -62,7 +62,7 @@ def test_topics_are_listed_with_what_they_hold(intern: Intern, pairs: list[Captu
     assert (code, err) == (0, "")
     [topic] = json.loads(out)
     assert (topic["name"], topic["blocks"]) == ("ports", 1)
-    assert topic["chars"] == len(known(DATA, lambda knowledge: knowledge.text(PORTS)))
+    assert topic["chars"] == len(known(DATA, lambda knowledge: knowledge.read_text(PORTS)))
     assert "ports" in intern("topics").out
 
 
@@ -111,7 +111,7 @@ def test_a_long_archive_lists_its_newest_pairs_unless_all_are_asked_for(intern: 
 
 
 def test_a_pair_is_shown_with_all_that_was_decided_about_it(intern: Intern, pairs: list[CapturedPair]) -> None:
-    forgotten = Forgotten(message_ids=(MessageId(pairs[0].message_ids[0]),), at=HandClock().now())
+    forgotten = MessagesForgotten(message_ids=(MessageId(pairs[0].message_ids[0]),), at=HandClock().now())
     decide(DATA, forgotten)
     out = intern("archive", "show", pairs[0].qa_id).out
     assert "Team: Port 80." in out

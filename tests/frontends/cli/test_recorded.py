@@ -12,10 +12,10 @@ from anyio import fail_after
 
 from intern.answering.prompts import CONFIRM
 from intern.core.flow import Reply
-from intern.core.messages import AIResult
-from intern.models.templates import Templates
+from intern.core.messages import AnswerResult
+from intern.models.templates import PromptTemplates
 from intern.runtime.bot import open_sandbox
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import EndpointDouble, endpoint_double, refuse
 from tests.fakes import HandClock
@@ -41,11 +41,11 @@ def asked(intern: Intern, endpoint: EndpointDouble) -> tuple[str, str]:
     async def work() -> tuple[str, str]:
         with fail_after(30):
             async with open_sandbox(settings, sandbox, events=seen, clock=HandClock()):
-                await seen.one_of(Refreshed)
+                await seen.one_of(RefreshReport)
                 question = sandbox.say("bob", "@intern which port does the relay listen on?\x1b[31m", channel_id=place)
                 await seen.one_of(Reply)
                 remark = sandbox.say("ann", "lol who else is up", channel_id=other)
-                await seen.one_of(AIResult, after=1)
+                await seen.one_of(AnswerResult, after=1)
         return question.id, remark.id
 
     return anyio.run(work)
@@ -54,7 +54,7 @@ def asked(intern: Intern, endpoint: EndpointDouble) -> tuple[str, str]:
 def stricter() -> str:
     """Write other instructions for the check, and return their folder."""
     Path("mine").mkdir()
-    text = Templates().source(CONFIRM).replace("{% block system %}", "{% block system %}\nBe strict.")
+    text = PromptTemplates().read_source(CONFIRM).replace("{% block system %}", "{% block system %}\nBe strict.")
     (Path("mine") / "confirm.md.j2").write_text(text)
     return "mine"
 

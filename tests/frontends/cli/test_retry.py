@@ -11,7 +11,7 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 
 from intern.core.ids import QAId, TopicName
-from intern.core.records import Filed, Parked, Rejected
+from intern.core.records import PairFiled, PairParked, PairRejected
 from intern.stores.archive import Archive
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
@@ -30,12 +30,12 @@ def parked(count: int = 2) -> list[QAId]:
     archive = Archive(TEAM / "raw", clock=clock)
     questions = ["How do I purge the spool?", "Where do the agents keep their keys?", "Which port is the relay's?"]
     ids = [archive.append(samples.capture(questions[n], "Like this.", n=n)).qa_id for n in range(count)]
-    decide(DATA, *(Parked(qa_id=qa_id, reason="gibberish", at=clock.now()) for qa_id in ids))
+    decide(DATA, *(PairParked(qa_id=qa_id, reason="gibberish", at=clock.now()) for qa_id in ids))
     return ids
 
 
 def standing(qa_id: QAId) -> str:
-    return known(DATA, lambda log: type(log.of(qa_id)).__name__)
+    return known(DATA, lambda log: type(log.last_decision(qa_id)).__name__)
 
 
 def model(url: str) -> None:
@@ -47,7 +47,7 @@ def test_all_that_is_parked_is_filed_and_told_pair_by_pair(intern: Intern) -> No
     code, out, err = intern("retry")
     assert (code, err) == (0, "")
     assert [line.split("  ")[1] for line in out.splitlines()] == ids
-    assert [standing(qa_id) for qa_id in ids] == ["Filed", "Filed"]
+    assert [standing(qa_id) for qa_id in ids] == ["PairFiled", "PairFiled"]
     assert intern("retry") == (0, "", "nothing is parked\n")
 
 
@@ -56,20 +56,24 @@ def test_only_those_that_are_named_are_tried(intern: Intern) -> None:
     code, out, _ = intern("retry", second, "--json")
     assert code == 0
     assert [(each["action"], each["qa_id"]) for each in json.loads(out)] == [("filed", second)]
-    assert standing(first) == "Parked"
+    assert standing(first) == "PairParked"
 
 
-@pytest.mark.parametrize("at_end", [Filed, Rejected])
+@pytest.mark.parametrize("at_end", [PairFiled, PairRejected])
 def test_a_pair_that_is_unknown_or_not_parked_is_2_and_nothing_is_tried(
-    intern: Intern, at_end: type[Filed | Rejected]
+    intern: Intern, at_end: type[PairFiled | PairRejected]
 ) -> None:
     first, second = parked()
     at = HandClock().now()
-    done = Rejected(qa_id=first, at=at) if at_end is Rejected else Filed(qa_id=first, topic=TopicName("x"), at=at)
+    done = (
+        PairRejected(qa_id=first, at=at)
+        if at_end is PairRejected
+        else PairFiled(qa_id=first, topic=TopicName("x"), at=at)
+    )
     decide(DATA, done)
     undecided = Archive(TEAM / "raw").append(samples.capture(n=9)).qa_id
     for wrong, why in (
-        (first, f"{first} is not parked but {at_end.__name__.lower()}"),
+        (first, f"{first} is not parked but {at_end.__struct_config__.tag}"),
         (undecided, f"{undecided} is not parked"),
         ("qa_19990101_000000", "holds no pair"),
         ("../../etc/passwd", "holds no pair"),
@@ -78,7 +82,7 @@ def test_a_pair_that_is_unknown_or_not_parked_is_2_and_nothing_is_tried(
         assert (code, out) == (2, "")
         assert why in err
         assert err.count("\n") == 1
-    assert standing(second) == "Parked"
+    assert standing(second) == "PairParked"
 
 
 def test_a_pair_that_is_parked_again_says_why_and_ends_with_3_after_the_others(intern: Intern) -> None:
@@ -101,7 +105,7 @@ def test_a_model_that_is_away_ends_it_with_3_and_one_line(intern: Intern) -> Non
     assert (code, out) == (3, "")
     assert err.startswith("intern: ")
     assert err.count("\n") == 1
-    assert {standing(qa_id) for qa_id in ids} == {"Parked"}
+    assert {standing(qa_id) for qa_id in ids} == {"PairParked"}
 
 
 @pytest.fixture
@@ -119,11 +123,11 @@ async def test_the_bot_that_holds_the_folder_does_it(passed_over: list[QAId]) ->
     first, second = passed_over
     with fail_after(60):
         async with bot():
-            assert await run_sync(standing, first) == "Parked"
+            assert await run_sync(standing, first) == "parked"
             done = await anyio.run_process(program("retry", first), env=environment(), check=False)
             assert (done.returncode, done.stderr) == (0, b"")
             assert first.encode() in done.stdout
             wrong = await anyio.run_process(program("retry", "qa_1"), env=environment(), check=False)
             assert (wrong.returncode, wrong.stdout) == (2, b"")
             assert b"holds no pair 'qa_1'" in wrong.stderr
-        assert [await run_sync(standing, each) for each in (first, second)] == ["Filed", "Parked"]
+        assert [await run_sync(standing, each) for each in (first, second)] == ["filed", "parked"]

@@ -14,9 +14,17 @@ from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
 from intern.core.ids import QAId
-from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, Rejected, Turn, Withdrawn
+from intern.core.records import (
+    CapturedPair,
+    MessagesWithdrawn,
+    PairApproved,
+    PairFiled,
+    PairRejected,
+    PairReviewRequested,
+    Turn,
+)
 from intern.stores.archive import Archive
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock
@@ -41,7 +49,7 @@ def waiting(count: int = 3) -> list[CapturedPair]:
     clock = HandClock(SystemClock().now() - timedelta(hours=3))
     archive = Archive(TEAM / "raw", clock=clock)
     pairs = [archive.append(samples.capture(QUESTIONS[n], "Like this.\nAnd so.", n=n)) for n in range(count)]
-    decide(DATA, *(AwaitingReview(qa_id=each.qa_id, at=clock.now()) for each in pairs))
+    decide(DATA, *(PairReviewRequested(qa_id=each.qa_id, at=clock.now()) for each in pairs))
     return pairs
 
 
@@ -57,12 +65,12 @@ def fuller(pair: CapturedPair) -> CapturedPair:
             replaces=pair.qa_id,
         )
     )
-    decide(DATA, AwaitingReview(qa_id=newer.qa_id, at=SystemClock().now()))
+    decide(DATA, PairReviewRequested(qa_id=newer.qa_id, at=SystemClock().now()))
     return newer
 
 
 def standing(*pairs: CapturedPair) -> list[str]:
-    return known(DATA, lambda log: [type(log.of(pair.qa_id)).__name__ for pair in pairs])
+    return known(DATA, lambda log: [type(log.last_decision(pair.qa_id)).__name__ for pair in pairs])
 
 
 def listing() -> dict[str, bytes]:
@@ -97,9 +105,9 @@ def test_where_nothing_waits_it_says_so_and_makes_nothing(intern: Intern) -> Non
 
 def test_what_was_deleted_since_is_not_shown(intern: Intern) -> None:
     first, second, _ = waiting()
-    decide(DATA, Withdrawn(message_ids=first.message_ids[1:], at=HandClock().now()))
+    decide(DATA, MessagesWithdrawn(message_ids=first.message_ids[1:], at=HandClock().now()))
     newer = fuller(second)
-    decide(DATA, Withdrawn(message_ids=newer.message_ids[1:2], at=HandClock().now()))
+    decide(DATA, MessagesWithdrawn(message_ids=newer.message_ids[1:2], at=HandClock().now()))
     out = intern("review").out
     assert f"{first.qa_id}" in out
     assert "purge the spool" not in out
@@ -116,7 +124,7 @@ def test_approved_is_filed_and_rejected_is_not_and_the_rest_waits(intern: Intern
     code, out, err = intern("review", "reject", second.qa_id, "--json")
     assert (code, err) == (0, "")
     assert [(each["action"], each["qa_id"]) for each in json.loads(out)] == [("rejected", second.qa_id)]
-    assert standing(first, second, third) == ["Filed", "Rejected", "AwaitingReview"]
+    assert standing(first, second, third) == ["PairFiled", "PairRejected", "PairReviewRequested"]
     assert intern("review").out.startswith(third.qa_id)
 
 
@@ -126,25 +134,31 @@ def test_all_approves_each_conversation_in_its_newest_version(intern: Intern) ->
     code, out, _ = intern("review", "approve", "--all")
     assert code == 0
     assert first.qa_id not in [line.split("  ")[1] for line in out.splitlines()]
-    assert standing(first, second, newer) == ["Replaced", "Filed", "Filed"]
-    assert not [each for each in known(DATA, Knowledge.all) if isinstance(each, Approved) and each.qa_id == first.qa_id]
+    assert standing(first, second, newer) == ["PairReplaced", "PairFiled", "PairFiled"]
+    assert not [
+        each
+        for each in known(DATA, KnowledgeStore.read_decisions)
+        if isinstance(each, PairApproved) and each.qa_id == first.qa_id
+    ]
 
 
 def test_all_of_a_topic_are_approved_or_rejected_and_the_others_wait(intern: Intern) -> None:
     first, second = waiting(2)
     intern("review", "approve", first.qa_id)
-    [filed] = known(DATA, lambda log: [decision for decision in log.all() if isinstance(decision, Filed)])
+    [filed] = known(
+        DATA, lambda log: [decision for decision in log.read_decisions() if isinstance(decision, PairFiled)]
+    )
     newer = fuller(first)
     assert intern("review", "topics").out == f"   1  {filed.topic}\n   1  (no topic yet)\n"
     assert json.loads(intern("review", "topics", "--json").out) == {filed.topic: 1, "": 1}
     code, _, err = intern("review", "approve", "--topic", "nothing-of-that-name")
     assert (code, "intern review topics" in err) == (2, True)
     assert intern("review", "approve", "--topic", filed.topic).code == 0
-    assert standing(second, newer) == ["AwaitingReview", "Filed"]
+    assert standing(second, newer) == ["PairReviewRequested", "PairFiled"]
     newest = fuller(newer)
     newest_of_all = fuller(newest)
     assert intern("review", "reject", "--topic", filed.topic).code == 0
-    assert standing(second, newest, newest_of_all) == ["AwaitingReview", "Rejected", "Rejected"]
+    assert standing(second, newest, newest_of_all) == ["PairReviewRequested", "PairRejected", "PairRejected"]
 
 
 @pytest.mark.rest
@@ -152,7 +166,10 @@ def test_all_of_a_topic_are_approved_or_rejected_and_the_others_wait(intern: Int
 def test_an_id_that_is_unknown_or_does_not_wait_is_2_and_nothing_is_written(intern: Intern, action: str) -> None:
     first, second, third = waiting()
     at = HandClock().now()
-    decide(DATA, Rejected(qa_id=second.qa_id, at=at) if action == "approve" else Approved(qa_id=second.qa_id, at=at))
+    decide(
+        DATA,
+        PairRejected(qa_id=second.qa_id, at=at) if action == "approve" else PairApproved(qa_id=second.qa_id, at=at),
+    )
     undecided = Archive(TEAM / "raw").append(samples.capture(n=9)).qa_id
     for wrong, why in (
         (second.qa_id, "does not wait for review"),
@@ -164,18 +181,18 @@ def test_an_id_that_is_unknown_or_does_not_wait_is_2_and_nothing_is_written(inte
         assert (code, out) == (2, "")
         assert why in err
         assert err.count("\n") == 1
-    assert standing(first, third) == ["AwaitingReview"] * 2
+    assert standing(first, third) == ["PairReviewRequested"] * 2
 
 
 @pytest.mark.parametrize("action", ["approve", "reject"])
 def test_what_was_said_of_a_pair_before_is_2_when_it_is_said_again(intern: Intern, action: str) -> None:
     [pair] = waiting(1)
     assert intern("review", action, pair.qa_id).code == 0
-    before = known(DATA, Knowledge.all)
+    before = known(DATA, KnowledgeStore.read_decisions)
     code, out, err = intern("review", action, pair.qa_id)
     assert (code, out) == (2, "")
     assert f"{pair.qa_id} does not wait for review: it has been {action}" in err
-    assert known(DATA, Knowledge.all) == before
+    assert known(DATA, KnowledgeStore.read_decisions) == before
 
 
 @pytest.mark.parametrize("arguments", [("approve",), ("reject",), ("approve", "qa_1", "--all")])
@@ -184,7 +201,7 @@ def test_which_ones_must_be_said(intern: Intern, arguments: tuple[str, ...]) -> 
     code, out, err = intern("review", *arguments)
     assert (code, out) == (2, "")
     assert "say which: ids from `intern review`" in err
-    assert standing(pair) == ["AwaitingReview"]
+    assert standing(pair) == ["PairReviewRequested"]
 
 
 def test_while_the_model_is_away_the_word_is_kept_and_saying_it_again_files(intern: Intern) -> None:
@@ -199,7 +216,7 @@ def test_while_the_model_is_away_the_word_is_kept_and_saying_it_again_files(inte
     assert "0 wait for the team, 1 approved and not filed yet" in intern("status").out
     Path("intern.toml").write_text("[kb]\nreview = true\n")
     assert "filed under" in intern("review", "approve", pair.qa_id).out
-    assert standing(pair) == ["Filed"]
+    assert standing(pair) == ["PairFiled"]
 
 
 def test_what_cannot_be_read_is_3(intern: Intern) -> None:
@@ -212,7 +229,7 @@ def test_what_cannot_be_read_is_3(intern: Intern) -> None:
 
 def test_who_approved_it_is_told_with_the_pair(intern: Intern) -> None:
     [pair] = waiting(1)
-    decide(DATA, Approved(qa_id=pair.qa_id, by="77", at=HandClock().now()))
+    decide(DATA, PairApproved(qa_id=pair.qa_id, by="77", at=HandClock().now()))
     assert f"{pair.qa_id}  approved by member 77" in intern("archive", "show", pair.qa_id).out
 
 

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument
-from intern.frontends.cli.asking import _marked  # pyright: ignore[reportPrivateUsage]
+from intern.frontends.cli.asking import _highlight_words  # pyright: ignore[reportPrivateUsage]
 from intern.frontends.words import excerpt
-from intern.search.embedding_local import installed
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.documents import Documents
+from intern.search.embedding_local import is_english_installed
+from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.sqlite.documents import DocumentStore
 from tests.endpoint_double import Reply, endpoint_double
 from tests.frontends.cli.conftest import Intern
 
@@ -44,7 +44,7 @@ def test_the_words_are_marked_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     assert lines == ["The relays listen.", "Ports: one \x1b[2J."]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert _marked(lines[1], frozenset({"port"})) == "\x1b[32m\x1b[1mPorts\x1b[0m: one \\x1b[2J."
+    assert _highlight_words(lines[1], frozenset({"port"})) == "\x1b[32m\x1b[1mPorts\x1b[0m: one \\x1b[2J."
 
 
 def test_a_document_that_is_new_changed_or_gone_is_searched_as_it_is_now(intern: Intern, sources: Path) -> None:
@@ -99,8 +99,8 @@ def test_a_search_for_scripts_holds_all_of_it(intern: Intern, sources: Path) -> 
 
 def put(folder: Path, *documents: SearchDocument) -> None:
     async def work() -> None:
-        async with await Database.open(folder / "data" / "intern.db") as db:
-            await Documents(db).put(documents)
+        async with await SqliteDatabase.open(folder / "data" / "intern.db") as db:
+            await DocumentStore(db).replace_documents(documents)
 
     anyio.run(work)
 
@@ -176,7 +176,7 @@ def test_nuggets_are_listed_by_status_and_age_as_answers_draw_on_them(intern: In
     assert best["source_id"] == "nugget:known"
 
 
-@pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
+@pytest.mark.skipif(not is_english_installed(), reason="needs the extra: embeddings")
 def test_with_vectors_what_nobody_wrote_of_is_not_found(intern: Intern, sources: Path) -> None:
     (sources / "car.md").write_text("# Cars\n\nWhat to do when the car will not start.\n")
     # Any made-up word is a little like this.

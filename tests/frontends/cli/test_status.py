@@ -14,21 +14,21 @@ from typing import Any
 import anyio
 import pytest
 
-from intern.actors.events import Events
+from intern.actors.events import ActivityReporter
 from intern.core.clock import SystemClock
-from intern.core.flow import Declined
-from intern.core.ids import GuildId, MessageId, QAId, TopicName, UserId, position_at, position_of
-from intern.core.records import Approved, AwaitingReview, Filed, Parked
+from intern.core.flow import QuestionDeclined
+from intern.core.ids import GuildId, MessageId, QAId, TopicName, UserId, parse_position, position_at
+from intern.core.records import PairApproved, PairFiled, PairParked, PairReviewRequested
 from intern.service.intern import open_intern
 from intern.service.status import SHED
 from intern.settings.loading import load_settings
 from intern.stores.archive import Archive
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.chat import Checkpoint, CheckpointStore, StoredCheckpoints
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.outbox import Outbox
-from intern.stores.sqlite.traces import Counts, FeedbackStore
-from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
+from intern.stores.sqlite.traces import DailyCounts, FeedbackStore
+from intern.stores.sqlite.work import AttemptStore, JobQueue, PendingCaptures
 from tests import samples
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, environment, process
@@ -56,9 +56,9 @@ def file_under(topic: TopicName, qa_id: QAId) -> None:
     put(DATA, topic, pair)
 
 
-def in_database(work: Callable[[Database], Awaitable[None]]) -> None:
+def in_database(work: Callable[[SqliteDatabase], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with await Database.open(DATA / "intern.db") as db:
+        async with await SqliteDatabase.open(DATA / "intern.db") as db:
             await work(db)
 
     anyio.run(run)
@@ -99,7 +99,7 @@ def test_damaged_pieces_are_counted_and_named_with_file_and_line(intern: Intern)
 
 def test_an_archive_that_is_away_is_no_empty_one(intern: Intern) -> None:
     [filed] = archived(1)
-    decide(DATA, Filed(qa_id=filed, topic=TopicName("ports"), at=HandClock().now()))
+    decide(DATA, PairFiled(qa_id=filed, topic=TopicName("ports"), at=HandClock().now()))
     assert told(intern)["damaged"] == []
     (TEAM / "raw").rename(TEAM / "raw elsewhere")
     [raw] = told(intern)["damaged"]
@@ -139,8 +139,8 @@ def test_the_log_level_that_is_set_holds_for_commands(intern: Intern, level: str
 def test_pairs_are_counted_by_what_became_of_them(intern: Intern) -> None:
     filed, left_out, parked, _ = archived(4)
     at = HandClock().now()
-    decide(DATA, Filed(qa_id=filed, topic=TopicName("ports"), at=at))
-    decide(DATA, Parked(qa_id=parked, reason="the model gave no usable reply", at=at))
+    decide(DATA, PairFiled(qa_id=filed, topic=TopicName("ports"), at=at))
+    decide(DATA, PairParked(qa_id=parked, reason="the model gave no usable reply", at=at))
     file_under(TopicName("ports"), filed)
     before = listing(DATA)
     status = told(intern)
@@ -159,12 +159,12 @@ def test_pairs_are_counted_by_what_became_of_them(intern: Intern) -> None:
 def test_parked_pairs_tell_how_often_they_were_tried_and_those_for_review_are_counted(intern: Intern) -> None:
     parked, waiting, approved = archived(3)
     at = HandClock().now()
-    decision = Parked(qa_id=parked, reason="gibberish", at=at)
-    decide(DATA, decision, AwaitingReview(qa_id=waiting, at=at), Approved(qa_id=approved, at=at))
+    decision = PairParked(qa_id=parked, reason="gibberish", at=at)
+    decide(DATA, decision, PairReviewRequested(qa_id=waiting, at=at), PairApproved(qa_id=approved, at=at))
 
-    async def work(db: Database) -> None:
+    async def work(db: SqliteDatabase) -> None:
         for _ in range(4):
-            await Attempts(db).end(decision)
+            await AttemptStore(db).end(decision)
 
     in_database(work)
     status = told(intern)
@@ -196,24 +196,24 @@ def test_the_database_tells_of_votes_counts_replies_and_marks(intern: Intern) ->
     clock = SystemClock()
     hours_ago = position_at(clock.now() - timedelta(hours=5)).id
 
-    async def work(db: Database) -> None:
+    async def work(db: SqliteDatabase) -> None:
         votes = FeedbackStore(db, clock=clock)
         await votes.vote(MessageId("1"), UserId("1"), up=True)
         await votes.vote(MessageId("1"), UserId("2"), up=True)
         await votes.vote(MessageId("1"), UserId("3"), up=False)
-        counts, yesterday = Counts(db, clock=clock), HandClock(clock.now() - timedelta(days=1))
+        counts, yesterday = DailyCounts(db, clock=clock), HandClock(clock.now() - timedelta(days=1))
         counts.add(SHED, 2)
         counts.add("questions", 7)
         await counts.store()
-        old = Counts(db, clock=yesterday)
+        old = DailyCounts(db, clock=yesterday)
         old.add(SHED, 3)
         await old.store()
         ledger = Outbox(db, clock=clock)
         await ledger.begin(samples.reply(MessageId("1"), CHANNEL, "in_place"), ["Like this."])
         await ledger.begin(samples.reply(MessageId("2"), CHANNEL, "in_place"), ["Like that."])
-        await ledger.finished(MessageId("2"))
-        await Jobs(db).submit("index", b"", "key")
-        await CheckpointStore(db).open([GuildId("5")], hours_ago)
+        await ledger.mark_finished(MessageId("2"))
+        await JobQueue(db).submit("index", b"", "key")
+        await CheckpointStore(db).load_or_create([GuildId("5")], hours_ago)
 
     in_database(work)
     before = listing(DATA)
@@ -235,10 +235,10 @@ def test_marks_of_quiet_channels_are_not_told_as_a_backlog(intern: Intern) -> No
     now = SystemClock().now()
     long_ago, lately = (position_at(now - timedelta(**each)).id for each in ({"hours": 5}, {"minutes": 3}))
 
-    async def work(db: Database) -> None:
+    async def work(db: SqliteDatabase) -> None:
         marks = CheckpointStore(db)
-        await marks.open([GuildId("5")], long_ago)
-        await marks.keep(StoredCheckpoints(channels={CHANNEL: Checkpoint(guild_id=GuildId("5"), settled_to=lately)}))
+        await marks.load_or_create([GuildId("5")], long_ago)
+        await marks.save(StoredCheckpoints(channels={CHANNEL: Checkpoint(guild_id=GuildId("5"), settled_to=lately)}))
 
     in_database(work)
     (mark,) = told(intern)["marks"]
@@ -246,10 +246,10 @@ def test_marks_of_quiet_channels_are_not_told_as_a_backlog(intern: Intern) -> No
     assert 180 <= mark["newest_age_seconds"] < 240
     assert 5 * 3600 <= mark["age_seconds"] < 5 * 3600 + 60
     assert (mark["until"], mark["newest"]) == tuple(
-        position_of(each).time.isoformat().replace("+00:00", "Z") for each in (long_ago, lately)
+        parse_position(each).time.isoformat().replace("+00:00", "Z") for each in (long_ago, lately)
     )
     out = intern("status").out
-    newest, until = (f"{position_of(each).time:%Y-%m-%d %H:%M:%S} UTC" for each in (lately, long_ago))
+    newest, until = (f"{parse_position(each).time:%Y-%m-%d %H:%M:%S} UTC" for each in (lately, long_ago))
     assert f"handled up to {newest} (3 minutes ago) where people write" in out
     assert f"; a restart looks at quiet channels from {until} on" in out
 
@@ -288,12 +288,12 @@ def test_captures_that_wait_for_their_images_are_told_with_the_first_one_s_reaso
     assert told(intern)["pending_images"] is None
     clock = HandClock(SystemClock().now() - timedelta(hours=3))
 
-    async def work(db: Database) -> None:
+    async def work(db: SqliteDatabase) -> None:
         pending = PendingCaptures(db, clock=clock, conversations_of=lambda _: ())
         await pending.add(samples.capture_request())
         clock.turn(hours=2)
-        [first] = await pending.waiting()
-        await pending.failed(first, "the model is away", again_in=timedelta(minutes=1), by_model=False)
+        [first] = await pending.list_waiting()
+        await pending.save_failure(first, "the model is away", again_in=timedelta(minutes=1), by_model=False)
         await pending.add(samples.capture_request(samples.message(n=9), conversation="reply_9"))
 
     in_database(work)
@@ -309,7 +309,7 @@ def test_captures_that_wait_for_their_images_are_told_with_the_first_one_s_reaso
 @pytest.mark.rest
 def test_a_database_in_use_is_read_beside_its_writer(intern: Intern) -> None:
     async def run() -> None:
-        async with await Database.open(DATA / "intern.db") as db:
+        async with await SqliteDatabase.open(DATA / "intern.db") as db:
             await FeedbackStore(db, clock=SystemClock()).vote(MessageId("1"), UserId("1"), up=True)
             code, out, err = await anyio.to_thread.run_sync(process, "status", "--json")
             assert (code, err) == (0, "")
@@ -321,9 +321,9 @@ def test_a_database_in_use_is_read_beside_its_writer(intern: Intern) -> None:
 
 
 def test_what_the_actors_count_is_what_is_told() -> None:
-    events, counted = Events(), list[str]()
+    events, counted = ActivityReporter(), list[str]()
     events.count = counted.append
-    events.declined(Declined(request=samples.answer_request(), reason="shed"))
+    events.report_decline(QuestionDeclined(request=samples.answer_request(), reason="shed"))
     assert counted == [SHED]
 
 
@@ -412,9 +412,9 @@ def test_facts_that_look_secret_are_counted_and_harmless_words_are_not(intern: I
 def test_what_was_masked_is_told_by_kind_and_number_over_all_days(intern: Intern) -> None:
     async def masked() -> None:
         clock = HandClock()
-        async with await Database.open(DATA / "intern.db") as db:
+        async with await SqliteDatabase.open(DATA / "intern.db") as db:
             for kind in ("api_key", "email", "api_key"):
-                counts = Counts(db, clock=clock)
+                counts = DailyCounts(db, clock=clock)
                 counts.add(f"masked_{kind}", 2)
                 await counts.store()
                 clock.turn(days=1)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from intern.search.embedding_local import installed
+from intern.search.embedding_local import is_english_installed
 from tests.contracts.vector_engines import KEY, QdrantDouble, serving
 from tests.frontends.cli.conftest import Intern
 
-pytestmark = pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
+pytestmark = pytest.mark.skipif(not is_english_installed(), reason="needs the extra: embeddings")
 
 
 @pytest.mark.rest

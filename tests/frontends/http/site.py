@@ -15,8 +15,8 @@ from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.actors.job_worker import do_forever
-from intern.actors.pipeline import BATCHES, EVENTS, Fill
+from intern.actors.job_worker import do_jobs_forever
+from intern.actors.pipeline import BATCHES, EVENTS, StreamMonitor
 from intern.answering.posted_answers import PostedAnswers
 from intern.answering.workflow import Answerer
 from intern.chat.checkpoints import Checkpoints
@@ -33,18 +33,18 @@ from intern.core.ids import (
     UserId,
     position_at,
 )
-from intern.core.messages import AIResult, Channel, Citation, Conversation, Image, Message, RequestContext
-from intern.core.records import AwaitingReview, CapturedPair, Fact, Nugget, Occurrence, Parked
+from intern.core.messages import AnswerResult, Channel, Citation, Conversation, Image, Message, RequestContext
+from intern.core.records import CapturedPair, Fact, FactOccurrence, Nugget, PairParked, PairReviewRequested
 from intern.core.text.masking import Secret
 from intern.frontends.http.metrics import Metrics
-from intern.frontends.http.server import serving
+from intern.frontends.http.server import serve_pages
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
-from intern.models.usage import Meter
-from intern.service.calibration import setup_of
-from intern.service.models import offline_rules, templates_of
-from intern.service.monitoring import Check, HealthChecks, Overheard
-from intern.service.replaying import Again, Recordings
-from intern.service.running import Running
+from intern.models.usage import UsageMeter
+from intern.service.calibration import describe_setup
+from intern.service.models import load_templates, offline_rules
+from intern.service.monitoring import GatewayWatch, HealthCheck, HealthMonitor
+from intern.service.replaying import Recordings, ReplayedRecording
+from intern.service.running import LiveBotState
 from intern.service.writer import Writer
 from intern.settings.loading import PageOptions, Settings
 from intern.sources.catalogue import Catalogue
@@ -53,12 +53,12 @@ from intern.stores.database import Transaction
 from intern.stores.files import FolderLock
 from intern.stores.library import Index
 from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import SqliteDatabase
 from intern.stores.sqlite.extractions import replace_nuggets
 from intern.stores.sqlite.facts import add_fact, add_update
 from intern.stores.sqlite.judgements import Judgement
-from intern.stores.sqlite.questions import Questions
-from intern.stores.sqlite.traces import Counts, FeedbackStore, TraceStore
+from intern.stores.sqlite.questions import QuestionStore
+from intern.stores.sqlite.traces import DailyCounts, FeedbackStore, TraceStore
 from intern.stores.sqlite.usage import UsageLog
 from tests import samples
 from tests.at_work import settings_in
@@ -83,7 +83,7 @@ class Outside:
     """What a test turns by hand: whether Discord is there, and what is wrong with the model."""
 
     is_open: bool = True
-    model: Check = field(default_factory=lambda: Check(name="model", ok=True))
+    model: HealthCheck = field(default_factory=lambda: HealthCheck(name="model", ok=True))
 
 
 @dataclass(kw_only=True)
@@ -92,11 +92,11 @@ class Site:
 
     address: str
     settings: Settings
-    running: Running
+    running: LiveBotState
     writer: Writer
-    db: Database
+    db: SqliteDatabase
     clock: HandClock
-    overheard: Overheard
+    overheard: GatewayWatch
     checkpoints: Checkpoints
     outside: Outside
     waiting: list[CapturedPair] = field(default_factory=list[CapturedPair])
@@ -130,7 +130,7 @@ class Rules:
         return await self._rules.ask(prompt, given, images=images)
 
 
-Answers = Callable[[Conversation], Awaitable[AIResult]]
+Answers = Callable[[Conversation], Awaitable[AnswerResult]]
 
 
 class Asked:
@@ -140,7 +140,9 @@ class Asked:
         self._real = real
         self._wanted = wanted
 
-    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+    async def answer(
+        self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
+    ) -> AnswerResult:
         if self._wanted is not None:
             return await self._wanted(conversation)
         return await self._real.answer(conversation, context, addressed=addressed)
@@ -162,11 +164,11 @@ async def site(
 ) -> AsyncGenerator[Site]:
     """The page of a folder with a little of everything in it, `texts` among it wherever people's words stand."""
     settings, clock = settings_in(folder, llm=llm, guild_ids=["100"], team_member_ids=[TEAM]), HandClock()
-    model, fill, outside = Rules(), Fill(), Outside()
+    model, fill, outside = Rules(), StreamMonitor(), Outside()
     with FolderLock(settings.data.dir) as lock:
-        async with await Database.open(settings.paths.database) as db, create_task_group() as tg:
+        async with await SqliteDatabase.open(settings.paths.database) as db, create_task_group() as tg:
             writer = await run_sync(Writer, settings, db, model, clock)
-            overheard = Overheard(Silent(), clock=clock, drops=(writer.stores.questions.drop,))
+            overheard = GatewayWatch(Silent(), clock=clock, drops=(writer.stores.questions.drop,))
             checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
             library = Library(
                 indices=[Catalogue(writer.stores.knowledge, each) for each in INDICES],
@@ -176,7 +178,7 @@ async def site(
                 pages=writer.stores.pages,
             )
             answerer = Answerer(model, library, settings.ai)
-            checks = HealthChecks(
+            checks = HealthMonitor(
                 db,
                 lock,
                 clock=clock,
@@ -184,7 +186,7 @@ async def site(
                 elsewhere=lambda: (outside.model,),
                 within=looked_within,
             )
-            desk = Running(
+            desk = LiveBotState(
                 stores=writer.stores,
                 answerer=Asked(answerer, answers),
                 posted=PostedAnswers(writer.stores.cited, library, writer.stores.knowledge),
@@ -212,12 +214,12 @@ async def site(
                 await _answered(made, answerer)
             if past:
                 await _past(made)
-            tg.start_soon(partial(do_forever, writer.stores.jobs, do=writer.do))
+            tg.start_soon(partial(do_jobs_forever, writer.stores.jobs, do=writer.run_job))
             events, heard = EVENTS.open(fill)
             batches, routed = BATCHES.open(fill)
             options = PageOptions(enabled=True, port=0, token=Secret(token))
             with fail_after(patience), events, heard, batches, routed:
-                async with serving(options, desk, metrics=metrics) as address:
+                async with serve_pages(options, desk, metrics=metrics) as address:
                     made.address = address
                     yield made
             tg.cancel_scope.cancel()
@@ -237,12 +239,12 @@ async def seeded(made: Site, texts: Sequence[str]) -> None:
         pair = await writer.learning.keep(samples.capture(question, "Port 7480.\nAnd one each.", n=1_000 + n))
         assert pair is not None
         made.waiting.append(pair)
-    waiting = [AwaitingReview(qa_id=pair.qa_id, at=clock.now()) for pair in made.waiting]
+    waiting = [PairReviewRequested(qa_id=pair.qa_id, at=clock.now()) for pair in made.waiting]
     await writer.stores.knowledge.change(lambda db: db.decide(*waiting))
     pair = await writer.learning.keep(samples.capture("Why is the spool full?", "It waits for the backend.", n=2_000))
     assert pair is not None
     made.parked.append(pair)
-    parked = Parked(qa_id=pair.qa_id, at=clock.now(), reason="the endpoint gave <b>nothing</b> usable")
+    parked = PairParked(qa_id=pair.qa_id, at=clock.now(), reason="the endpoint gave <b>nothing</b> usable")
     await writer.stores.knowledge.change(lambda db: db.decide(parked))
     await writer.stores.attempts.end(parked)
     await _questions(made, [*OPEN, *texts])
@@ -254,12 +256,12 @@ async def seeded(made: Site, texts: Sequence[str]) -> None:
 
 async def _past(made: Site) -> None:
     """What was asked, voted, judged and paid for in the four weeks before, more of it week by week."""
-    db, now, setup = made.db, made.clock.now(), setup_of(made.settings)
+    db, now, setup = made.db, made.clock.now(), describe_setup(made.settings)
     judged = list[Judgement]()
     for ago in reversed(range(1, 29)):
         clock = HandClock(now - timedelta(days=ago))
-        counts, votes, usage = Counts(db, clock=clock), FeedbackStore(db, clock=clock), UsageLog(db)
-        questions = Questions(db, clock=clock)
+        counts, votes, usage = DailyCounts(db, clock=clock), FeedbackStore(db, clock=clock), UsageLog(db)
+        questions = QuestionStore(db, clock=clock)
         answered = 3 + (29 - ago) // 4 + ago % 3
         counts.add("questions_answered", answered)
         counts.add("questions_silent", 2 + ago % 4)
@@ -283,7 +285,9 @@ async def _past(made: Site) -> None:
                 await votes.vote(asked, UserId("7"), up=not wrong)
         await questions.store()
         for prompt, calls in (("decide", answered + 4), ("confirm", answered), ("classify", ago % 3)):
-            await usage.add(clock.now().date(), prompt, Meter(calls, 2_900 * calls, 210 * calls, 0.0021 * calls, 900))
+            await usage.add(
+                clock.now().date(), prompt, UsageMeter(calls, 2_900 * calls, 210 * calls, 0.0021 * calls, 900)
+            )
     await made.writer.stores.judgements.add(judged)
 
 
@@ -294,11 +298,11 @@ async def _outdated(made: Site, texts: Sequence[str]) -> None:
         asked = samples.message(text, n=40_000 + n)
         cited = Citation(source_id=SourceId("kb:gone.md"), title=text, quote=text)
         await posts.begin(Reply(question=asked, target="in_place", text="so", citations=(cited,), asked=text), ["so"])
-        await posts.part_sent(asked.id, 0, position_at(asked.at, 1).id)
-        await posts.finished(asked.id)
-        known = await made.writer.stores.cited.citing(cited.source_id)
+        await posts.save_sent_part(asked.id, 0, position_at(asked.at, 1).id)
+        await posts.mark_finished(asked.id)
+        known = await made.writer.stores.cited.find_citations(cited.source_id)
         gone = [replace(each, digest="-", state="gone") for each in known if each.question_id == asked.id]
-        await made.writer.stores.cited.compared(gone)
+        await made.writer.stores.cited.save_comparisons(gone)
 
 
 async def _facts(made: Site, texts: Sequence[str]) -> None:
@@ -344,9 +348,9 @@ async def _facts(made: Site, texts: Sequence[str]) -> None:
             **more,
         )
 
-    def said(n: int, snippet: str) -> Occurrence:
+    def said(n: int, snippet: str) -> FactOccurrence:
         at = now + timedelta(seconds=n)
-        return Occurrence(
+        return FactOccurrence(
             id=f"said:{n}", fact_id=FactId(f"fact:{n}"), conversation_id=talk, timestamp=at, context_snippet=snippet
         )
 
@@ -366,7 +370,7 @@ async def _answered(made: Site, answerer: Answerer) -> None:
     asked = samples.message(ANSWERED, n=30_000, channel="201")
     said = Message(role="user", text=ANSWERED, author_id=asked.author.id, id=asked.id)
     context = RequestContext(guild_id=asked.guild_id, channel_id=asked.channel_id, message_id=asked.id)
-    recorded = stores.recorder.answers(answerer, "offline")
+    recorded = stores.recorder.wrap_answerer(answerer, "offline")
     result = await recorded.answer(Conversation((said,)), context, addressed=True)
     assert result.should_reply
     await stores.recorder.store()
@@ -374,31 +378,31 @@ async def _answered(made: Site, answerer: Answerer) -> None:
     stores.questions.add([asked], "", channel, seconds=1.25, tokens=1_234, cost=0.0042)
     await stores.questions.store()
     traces = TraceStore(made.db, clock=made.clock)
-    await traces.keep([asked.id], asked.channel_id, outcome="answer posted", debug=result.debug)
+    await traces.save([asked.id], asked.channel_id, outcome="answer posted", debug=result.debug)
     text = result.reply_text or ""
     reply = Reply(question=asked, target="in_place", text=text, citations=result.citations, asked=ANSWERED)
     await stores.posts.begin(reply, [text])
-    await stores.posts.part_sent(asked.id, 0, position_at(asked.at, 1).id)
-    await stores.posts.finished(asked.id)
+    await stores.posts.save_sent_part(asked.id, 0, position_at(asked.at, 1).id)
+    await stores.posts.mark_finished(asked.id)
     for n, up in enumerate((True, True, False)):
         await FeedbackStore(made.db, clock=made.clock).vote(asked.id, UserId(f"70{n}"), up=up)
 
 
-async def _replayed(writer: Writer, answerer: Answerer, name: str) -> Sequence[Again]:
+async def _replayed(writer: Writer, answerer: Answerer, name: str) -> Sequence[ReplayedRecording]:
     stores = writer.stores
-    recordings, templates = Recordings(stores.db, stores.archive, stores.knowledge), templates_of(stores.settings)
+    recordings, templates = Recordings(stores.db, stores.archive, stores.knowledge), load_templates(stores.settings)
     return await recordings.replay(name, answerer=answerer, learning=answerer.model, templates=templates, offline=False)
 
 
 async def _questions(made: Site, texts: Sequence[str]) -> None:
-    traces, counts = TraceStore(made.db, clock=made.clock), Counts(made.db, clock=made.clock)
+    traces, counts = TraceStore(made.db, clock=made.clock), DailyCounts(made.db, clock=made.clock)
     for n, text in enumerate(texts):
         made.clock.turn(seconds=1)
         asked = samples.message(text, n=10_000 + n)
         channel = Channel(id=asked.channel_id, guild_id=asked.guild_id, kind="channel", name=texts[-1][:90])
         made.writer.stores.questions.add([asked], "no_sources", channel)
         counts.add("questions_silent")
-        await traces.keep(
+        await traces.save(
             [asked.id],
             asked.channel_id,
             outcome="silent",
@@ -406,9 +410,9 @@ async def _questions(made: Site, texts: Sequence[str]) -> None:
             debug={"gate": {"kind": "question", "seconds": 0.1}, "select": {"sources": [], "said": text}},
         )
     answered = position_at(made.clock.now() - timedelta(hours=1)).id
-    await traces.keep([answered], ChannelId("200"), outcome="posted", debug={"answer": {"tokens": 120}})
+    await traces.save([answered], ChannelId("200"), outcome="posted", debug={"answer": {"tokens": 120}})
     counts.add("questions_answered", 4)
     await counts.store()
     await made.writer.stores.questions.store()
-    await UsageLog(made.db).add(made.clock.now().date(), "answer", Meter(3, 3_000, 450, 0.0375, 2_048))
-    await CheckpointStore(made.db).open([GuildId("100")], position_at(made.clock.now()).id)
+    await UsageLog(made.db).add(made.clock.now().date(), "answer", UsageMeter(3, 3_000, 450, 0.0375, 2_048))
+    await CheckpointStore(made.db).load_or_create([GuildId("100")], position_at(made.clock.now()).id)

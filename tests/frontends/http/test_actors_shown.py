@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.pipeline import Fill, Stream
+from intern.actors.pipeline import Stream, StreamMonitor
 from intern.core.flow import SourceChanged
 
 pytestmark = pytest.mark.anyio
@@ -14,16 +14,16 @@ STREAM = Stream[SourceChanged](SourceChanged, ("scout",), "indexer", 1)
 
 
 async def test_who_takes_waits_for_more_or_is_busy_or_has_left() -> None:
-    fill = Fill()
+    fill = StreamMonitor()
     sends, receives = STREAM.open(fill)
     with fail_after(5), sends:
         async with receives, create_task_group() as tg:
             sends.send_nowait(SourceChanged())
-            assert [(each.to, each.taking, each.waiting) for each in fill.now()] == [("indexer", "busy", 1)]
+            assert [(each.to, each.taking, each.waiting) for each in fill.read_fills()] == [("indexer", "busy", 1)]
             await receives.receive()
-            assert [(each.taking, each.waiting) for each in fill.now()] == [("busy", 0)]
+            assert [(each.taking, each.waiting) for each in fill.read_fills()] == [("busy", 0)]
             tg.start_soon(receives.receive)
             await wait_all_tasks_blocked()
-            assert [each.taking for each in fill.now()] == ["waits"]
+            assert [each.taking for each in fill.read_fills()] == ["waits"]
             sends.send_nowait(SourceChanged())
-        assert [each.taking for each in fill.now()] == ["gone"]
+        assert [each.taking for each in fill.read_fills()] == ["gone"]

@@ -16,21 +16,21 @@ from anyio import Event, create_task_group, fail_after
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
-from intern.actors.pipeline import STREAMS, Parts, run_pipeline
+from intern.actors.pipeline import STREAMS, PipelineParts, run_pipeline
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
-from intern.core.messages import AIResult
-from intern.core.records import CapturedPair, Filed, Withdrawn
+from intern.core.messages import AnswerResult
+from intern.core.records import CapturedPair, MessagesWithdrawn, PairFiled
 from intern.core.text.masking import Secret
-from intern.frontends.http.server import page_beside
+from intern.frontends.http.server import create_page_service
 from intern.models.limits import FAILURES
-from intern.models.usage import Meter
-from intern.runtime.bot import parts_on_discord
-from intern.service.status import status_of
+from intern.models.usage import UsageMeter
+from intern.runtime.bot import open_discord_parts
+from intern.service.status import read_status
 from intern.settings.loading import PageOptions, Settings
-from intern.sources.refresh import Refreshed
-from intern.stores.sqlite.database import AtRest, Database
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.sources.refresh import RefreshReport
+from intern.stores.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
+from intern.stores.sqlite.knowledge import KnowledgeStore
 from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.double.discord import DiscordDouble
@@ -61,9 +61,11 @@ def settings_of(folder: Path, discord: DiscordDouble, **llm: Any) -> Settings:
     return replace(settings_in(folder, llm=llm or None, **door), page=PageOptions(enabled=True, port=port))
 
 
-def serving_bot(settings: Settings, seen: Watching) -> AbstractAsyncContextManager[Parts]:
+def serving_bot(settings: Settings, seen: Watching) -> AbstractAsyncContextManager[PipelineParts]:
     """The bot with its page beside it."""
-    return parts_on_discord(settings, events=seen, clock=HandClock(), first_pause=0.1, beside=page_beside(settings))
+    return open_discord_parts(
+        settings, events=seen, clock=HandClock(), first_pause=0.1, beside=create_page_service(settings)
+    )
 
 
 @asynccontextmanager
@@ -79,7 +81,7 @@ async def at_work(settings: Settings, discord: DiscordDouble) -> AsyncGenerator[
         ):
             tg.start_soon(partial(run_pipeline, parts, stop=stop))
             await discord.wait_ready()
-            await seen.one_of(Refreshed)
+            await seen.one_of(RefreshReport)
             yield client, seen
             stop.set()
 
@@ -96,10 +98,10 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
                 async with create_task_group() as tg:
                     tg.start_soon(partial(run_pipeline, parts, stop=stop))
                     await discord.wait_ready()
-                    await seen.one_of(Refreshed)
+                    await seen.one_of(RefreshReport)
                     assert (await client.get("/readyz")).json()["ready"] is True
                     await discord.say(discord.alice, UNKNOWN)
-                    await seen.one_of(AIResult)
+                    await seen.one_of(AnswerResult)
                     while UNKNOWN not in (await client.get("/gaps")).text:
                         pass  # it is written down with the marks, once a second
                     text = (await client.get("/system")).text
@@ -126,24 +128,24 @@ async def test_the_title_of_a_post_is_asked_archived_and_filed_and_a_new_one_tak
     discord: DiscordDouble, tmp_path: Path
 ) -> None:
     settings = settings_of(tmp_path, discord)
-    topics = Knowledge(AtRest(settings.paths.database))
+    topics = KnowledgeStore(ReadOnlySqliteDatabase(settings.paths.database))
     async with at_work(settings, discord) as (client, seen):
         post = await discord.create_thread(TITLES[0], author=discord.alice, text=VAGUE)
-        assert not (await seen.one_of(AIResult)).should_reply
+        assert not (await seen.one_of(AnswerResult)).should_reply
         await shown(client, "/gaps", TITLES[0])
         await shown(client, "/questions", TITLES[0])
 
         await discord.say(discord.tess, "Renew the root certificate first.", channel=post)
         assert (await seen.one_of(CapturedPair)).question == f"{TITLES[0]}\n{VAGUE}"
-        topic = (await seen.one_of(Filed)).topic
+        topic = (await seen.one_of(PairFiled)).topic
         await shown(client, f"/topics/{topic}", TITLES[0])
         await discord.rename(post, TITLES[1])
-        assert (await seen.one_of(Filed, after=1)).topic == topic
+        assert (await seen.one_of(PairFiled, after=1)).topic == topic
         await shown(client, f"/topics/{topic}", TITLES[1])
-        assert [block.turns[0].text for block in topics.read(topic)] == [f"{TITLES[1]}\n{VAGUE}"]
+        assert [block.turns[0].text for block in topics.read_topic(topic)] == [f"{TITLES[1]}\n{VAGUE}"]
         await discord.delete(discord.messages(post)[0])
-        await seen.one_of(Withdrawn)
-        assert topics.names() == ()
+        await seen.one_of(MessagesWithdrawn)
+        assert topics.topic_names() == ()
 
 
 # Finding B1.
@@ -153,10 +155,10 @@ async def test_a_question_without_an_answer_is_asked_again_with_its_new_title(
 ) -> None:
     async with at_work(settings_of(tmp_path, discord), discord) as (client, seen):
         question = await discord.say(discord.alice, VAGUE)
-        assert not (await seen.one_of(AIResult)).should_reply
+        assert not (await seen.one_of(AnswerResult)).should_reply
         thread = await discord.create_thread("hm", author=discord.bob, message=question)
         await discord.rename(thread, TITLES[0])
-        await seen.one_of(AIResult, after=1)
+        await seen.one_of(AnswerResult, after=1)
         await shown(client, "/gaps", TITLES[0])
 
 
@@ -168,8 +170,8 @@ async def test_its_figures_agree_with_those_of_status_and_metrics(discord: Disco
         asked = [(discord.alice, "Which port does the relay listen on?"), (discord.bob, UNKNOWN)]
         for n, (author, said) in enumerate([*asked, (discord.alice, "thank you!")]):
             await discord.say(author, said)
-            await seen.one_of(AIResult, after=n)
-        while (status := status_of(settings, clock=HandClock())).counts_today.get("messages_without_question") != 1:
+            await seen.one_of(AnswerResult, after=n)
+        while (status := read_status(settings, clock=HandClock())).counts_today.get("messages_without_question") != 1:
             await checkpoint()  # counts are stored with the marks, once a second
         text, metrics = (await client.get("/")).text, (await client.get("/metrics")).text
         counted = {
@@ -215,7 +217,7 @@ async def refused(settings: Settings, discord: DiscordDouble, *, times: int = 1)
     async with at_work(settings, discord) as (client, seen):
         for n in range(times):
             await discord.say(discord.alice, f"{UNKNOWN} ({n})")
-            assert (await seen.one_of(AIResult, after=n)).reason in {"over_budget", "model_unavailable"}
+            assert (await seen.one_of(AnswerResult, after=n)).reason in {"over_budget", "model_unavailable"}
         yield client
 
 
@@ -227,8 +229,8 @@ async def test_while_the_budget_is_spent_it_is_ready_and_says_what_waits(
         settings = settings_of(
             tmp_path, discord, base_url=endpoint.base_url, model="m", max_tokens=7, daily_token_budget=10_000
         )
-        async with await Database.open(settings.paths.database) as db:
-            await UsageLog(db).add(HandClock().now().date(), "answer", Meter(1, 9_990))
+        async with await SqliteDatabase.open(settings.paths.database) as db:
+            await UsageLog(db).add(HandClock().now().date(), "answer", UsageMeter(1, 9_990))
         async with refused(settings, discord) as client:
             ready, front = await client.get("/readyz"), (await client.get("/")).text
         assert endpoint.requests == []

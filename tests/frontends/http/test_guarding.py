@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 import intern.frontends.http
 from intern.core.errors import ConfigError
 from intern.core.text.masking import Secret
-from intern.frontends.http.guarding import SESSION_SECONDS, Gate
-from intern.frontends.http.rendering import HEIGHT, drawn, web_link
+from intern.frontends.http.guarding import SESSION_SECONDS, AccessGuard
+from intern.frontends.http.rendering import HEIGHT, draw_chart, web_link
 from intern.service.overview import Plot
 from intern.settings.loading import PageOptions, is_loopback, load_settings
 
@@ -32,8 +32,8 @@ class Hands:
         return self.at
 
 
-def gate(now: Hands, token: str = TOKEN) -> Gate:
-    return Gate(PageOptions(enabled=True, token=Secret(token)), now=now)
+def gate(now: Hands, token: str = TOKEN) -> AccessGuard:
+    return AccessGuard(PageOptions(enabled=True, token=Secret(token)), now=now)
 
 
 def test_a_session_ends_by_itself() -> None:
@@ -41,10 +41,10 @@ def test_a_session_ends_by_itself() -> None:
     door = gate(now)
     session = door.log_in(TOKEN, HERE)
     assert session is not None
-    assert door.knows(session)
+    assert door.has_session(session)
     now.at += SESSION_SECONDS
-    assert not door.knows(session)
-    assert not door.knows("")
+    assert not door.has_session(session)
+    assert not door.has_session("")
 
 
 def test_wrong_tokens_tire_it_for_a_minute() -> None:
@@ -59,9 +59,9 @@ def test_wrong_tokens_tire_it_for_a_minute() -> None:
 def test_wrong_tokens_of_a_form_and_of_a_program_count_together() -> None:
     door = gate(Hands())
     assert [door.log_in("wrong", HERE) for _ in range(5)] == [None] * 5
-    assert not any(door.takes("wrong", HERE) for _ in range(5))
-    assert door.is_weary(HERE)
-    assert not door.takes(TOKEN, HERE)
+    assert not any(door.accepts_token("wrong", HERE) for _ in range(5))
+    assert door.is_locked_out(HERE)
+    assert not door.accepts_token(TOKEN, HERE)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_wrong_tokens_of_a_form_and_of_a_program_count_together() -> None:
 def test_wrong_tokens_tire_it_of_their_own_network_only(tired: str, alike: str, apart: str) -> None:
     door = gate(Hands())
     for _ in range(10):
-        door.takes("wrong", tired)
+        door.accepts_token("wrong", tired)
     assert door.log_in(TOKEN, alike) is None
     assert door.log_in(TOKEN, apart) is not None
 
@@ -84,7 +84,7 @@ def test_wrong_tokens_tire_it_of_their_own_network_only(tired: str, alike: str, 
 def test_of_the_addresses_that_wrong_tokens_came_from_the_last_thousand_are_kept() -> None:
     door = gate(Hands())
     for n in range(3_000):
-        door.takes("wrong", f"10.0.{n // 256}.{n % 256}")
+        door.accepts_token("wrong", f"10.0.{n // 256}.{n % 256}")
     assert len(door._failures) == 1_000
     assert len(door._failures[f"10.0.{2_999 // 256}.{2_999 % 256}"]) == 1
 
@@ -92,7 +92,7 @@ def test_of_the_addresses_that_wrong_tokens_came_from_the_last_thousand_are_kept
 @pytest.mark.parametrize("host", ["[", "[::1", "a]b", "\u2100.example"])
 def test_a_host_that_is_none_is_no_name_of_this_machine(host: str) -> None:
     door = gate(Hands(), token="")
-    assert not door.lets_host(host)
+    assert not door.is_allowed_host(host)
     shown = door.form_token("one")
     assert not door.is_own_form("one", shown, {"Origin": f"http://{host}", "Host": "localhost"})
 
@@ -168,7 +168,7 @@ def test_only_the_web_is_linked(url: str | None) -> None:
 def test_every_bar_stays_in_the_picture_and_those_of_a_day_are_on_top_of_each_other(values: list[list[int]]) -> None:
     days = tuple(date.fromordinal(740_000 + n) for n in range(len(values[0]) if values else 0))
     series = {f"s{n}": tuple(each) for n, each in enumerate(values)}
-    picture = drawn(Plot(title="t", days=days, series=series))
+    picture = draw_chart(Plot(title="t", days=days, series=series))
     assert len(picture.days) == len(days)
     floors = [float(HEIGHT)] * len(days)
     for path, each in zip(picture.bars, values, strict=True):

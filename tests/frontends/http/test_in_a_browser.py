@@ -16,10 +16,10 @@ import pytest
 from msgspec import structs
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-from intern.core.records import Filed, Rejected
+from intern.core.records import PairFiled, PairRejected
 from intern.frontends.http.shell import PAGES
-from intern.lab.report import page_of
-from intern.service.monitoring import Check
+from intern.lab.report import render_page
+from intern.service.monitoring import HealthCheck
 from tests.eval.hostile import STRINGS, strings
 from tests.frontends.http.chromium import CHROMIUM, WANTED, chromium
 from tests.frontends.http.site import OPEN, QUESTIONS, Site, site
@@ -171,7 +171,7 @@ async def test_the_report_of_a_backtest_shows_the_calibration_curve_without_any_
     report = tmp_path / "backtest.html"
     given = (answered(n, 0.5, "differed" if n % 9 == 0 and n < 120 else "agreed") for n in range(200))
     scored = (structs.replace(each, score=n / 200) for n, each in enumerate(given))
-    report.write_bytes(page_of(structs.replace(backtest(*scored), max_wrong=0.05)))
+    report.write_bytes(render_page(structs.replace(backtest(*scored), max_wrong=0.05)))
     context = await browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     page = await context.new_page()
     watched = Watched(page, report.as_uri())
@@ -214,7 +214,7 @@ async def test_figures_refresh_by_themselves_but_for_what_is_in_use(browser: Bro
         await page.clock.install()
         await page.goto("/")
         assert await page.get_by_text("fails <b>now</b>").count() == 0
-        made.outside.model = Check(name="model", ok=False, detail="it fails <b>now</b>")
+        made.outside.model = HealthCheck(name="model", ok=False, detail="it fails <b>now</b>")
         await page.locator("#needs a").first.focus()
         async with page.expect_response("**/"):
             await page.clock.run_for(31_000)
@@ -253,7 +253,7 @@ async def test_a_capture_is_approved_by_keyboard_alone(browser: Browser, tmp_pat
         assert await page.get_by_role("status").inner_text() == "Approved: it is filed next."
         assert await page.locator(f'[data-item] input[value="{second.qa_id}"]').count() == 1
         assert await page.locator(f'[data-item] input[value="{first.qa_id}"]').count() == 0
-        assert isinstance(made.writer.stores.knowledge.of(first.qa_id), Filed)
+        assert isinstance(made.writer.stores.knowledge.last_decision(first.qa_id), PairFiled)
 
 
 async def test_single_keys_review_captures_where_the_focus_is_on_one(browser: Browser, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ async def test_single_keys_review_captures_where_the_focus_is_on_one(browser: Br
         assert await focused.get_attribute("value") == second.qa_id
         await page.keyboard.press("r")
         await page.wait_for_url("**/review?done=reject")
-        assert isinstance(made.writer.stores.knowledge.of(second.qa_id), Rejected)
+        assert isinstance(made.writer.stores.knowledge.last_decision(second.qa_id), PairRejected)
         await pressed_until(page, 'button[value="approve"]')
         await page.keyboard.press("e")
         await page.wait_for_url(f"**/review/{first.qa_id}")
@@ -276,7 +276,7 @@ async def test_single_keys_review_captures_where_the_focus_is_on_one(browser: Br
         await page.keyboard.press("a")
         await page.get_by_role("button", name="Approve as edited").click()
         await page.wait_for_url("**/review?done=approve")
-        latest = made.writer.stores.archive.latest_of(first.conversation_id)
+        latest = made.writer.stores.archive.latest_capture(first.conversation_id)
         assert latest is not None
         assert latest.turns[-1].text == "Port 7480.a"
 

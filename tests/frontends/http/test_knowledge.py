@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from intern.core.ids import FactId, QAId, SourceId, TopicName
-from intern.core.records import AwaitingReview, Filed, Rejected, Replaced
-from intern.learning.forgetting import Forget
+from intern.core.records import PairFiled, PairRejected, PairReplaced, PairReviewRequested
+from intern.learning.forgetting import ForgetRequest
 from tests import samples
 from tests.frontends.http.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, QUESTIONS, Site
 from tests.frontends.http.test_server import get, post
@@ -22,7 +22,7 @@ async def waits(made: Site, question: str, answer: str, *, n: int, conversation:
     made.clock.turn(minutes=1)
     pair = await made.writer.learning.keep(samples.capture(question, answer, n=n, conversation=conversation))
     assert pair is not None
-    waiting = AwaitingReview(qa_id=pair.qa_id, at=made.clock.now())
+    waiting = PairReviewRequested(qa_id=pair.qa_id, at=made.clock.now())
     await made.writer.stores.knowledge.change(lambda db: db.decide(waiting))
     return pair.qa_id
 
@@ -34,10 +34,10 @@ async def test_an_approved_capture_is_filed_and_a_rejected_one_is_not(own: Site)
     first, second = own.waiting
     done = await post(own, "/review", {"action": "approve", "qa_id": first.qa_id})
     assert (done.status_code, done.headers["Location"]) == (303, "/review?done=approve")
-    assert isinstance(own.writer.stores.knowledge.of(first.qa_id), Filed)
+    assert isinstance(own.writer.stores.knowledge.last_decision(first.qa_id), PairFiled)
     done = await post(own, "/review", {"action": "reject", "qa_id": second.qa_id})
     assert done.headers["Location"] == "/review?done=reject"
-    assert isinstance(own.writer.stores.knowledge.of(second.qa_id), Rejected)
+    assert isinstance(own.writer.stores.knowledge.last_decision(second.qa_id), PairRejected)
     text = (await get(own, "/review?done=reject")).text
     assert "Nothing waits for the team." in text
     assert "Rejected: nothing is learned from it." in text
@@ -49,7 +49,7 @@ async def test_what_does_not_wait_any_more_is_told_and_changes_nothing(own: Site
     again = await post(own, "/review", {"action": "approve", "qa_id": first.qa_id})
     assert again.status_code == 409
     assert 'role="alert"' in again.text
-    assert isinstance(own.writer.stores.knowledge.of(first.qa_id), Rejected)
+    assert isinstance(own.writer.stores.knowledge.last_decision(first.qa_id), PairRejected)
     assert (await post(own, "/review", {"action": "burn", "qa_id": first.qa_id})).status_code == 400
     assert (await get(own, f"/review/{first.qa_id}")).status_code == 404
 
@@ -59,7 +59,7 @@ async def test_captures_stand_under_the_topic_that_they_are_like_and_are_approve
     question = QUESTIONS[0]
     alike = [await waits(own, question, f"Run `relay spool purge` {n} times.", n=3_000 + n) for n in (1, 2)]
     text = (await get(own, "/review")).text
-    [name] = [each for each in own.writer.stores.knowledge.names() if "spool" in each]
+    [name] = [each for each in own.writer.stores.knowledge.topic_names() if "spool" in each]
     head, _, rest = text.partition("No topic is like these")
     assert f'<a href="/topics/{name}">{name}</a></h2>' in head
     assert all(each in head for each in alike)
@@ -69,20 +69,20 @@ async def test_captures_stand_under_the_topic_that_they_are_like_and_are_approve
     assert form is not None
     assert re.findall(r'name="qa_id" value="(.*?)"', form[1]) == alike
     await post(own, "/review", {"action": "approve", "qa_id": alike})
-    assert {own.writer.stores.knowledge.topic_of(each) for each in alike} == {name}
+    assert {own.writer.stores.knowledge.find_topic(each) for each in alike} == {name}
 
 
 async def test_a_capture_says_what_it_changes_in_the_topic_of_its_conversation(own: Site) -> None:
     known = own.writer.stores.knowledge
-    topic = next(iter(known.names()))
-    [block, *_] = known.read(topic)
+    topic = next(iter(known.topic_names()))
+    [block, *_] = known.read_topic(topic)
     assert block.conversation_id is not None
     more = samples.capture(
         "thanks", "Since 2.0: run `relay purge` instead.", n=4_000, conversation=block.conversation_id
     )
     pair = await own.writer.learning.keep(more)
     assert pair is not None
-    await known.change(lambda db: db.decide(AwaitingReview(qa_id=pair.qa_id, at=own.clock.now())))
+    await known.change(lambda db: db.decide(PairReviewRequested(qa_id=pair.qa_id, at=own.clock.now())))
     text = (await get(own, "/review")).text
     assert f'belongs to <a href="/topics/{topic}">' in text
     assert f"What changes in {topic}" in text
@@ -107,9 +107,9 @@ async def test_an_edited_capture_is_filed_in_the_reviewer_s_words_and_what_was_t
     assert "Which port does the agent &lt;b&gt;use&lt;/b&gt;?</textarea>" in refused.text
     done = await post(own, f"/review/{first.qa_id}", {**typed, f"text-{answered}": "Port 7480.\r\nOne each."})
     assert (done.status_code, done.headers["Location"]) == (303, "/review?done=approve")
-    [block] = own.writer.stores.knowledge.read(TopicName("ports"))
+    [block] = own.writer.stores.knowledge.read_topic(TopicName("ports"))
     assert [turn.text for turn in block.turns] == ["Which port does the agent <b>use</b>?", "Port 7480.\nOne each."]
-    assert isinstance(own.writer.stores.knowledge.of(first.qa_id), Replaced)
+    assert isinstance(own.writer.stores.knowledge.last_decision(first.qa_id), PairReplaced)
 
 
 @pytest.mark.rest
@@ -121,7 +121,7 @@ async def test_a_rejection_is_of_the_whole_conversation_with_the_versions_that_w
     assert f'value="{older}"' not in text
     assert "with 1 earlier version" in text
     await post(own, "/review", {"action": "reject", "qa_id": newer})
-    assert all(isinstance(own.writer.stores.knowledge.of(each), Rejected) for each in (older, newer))
+    assert all(isinstance(own.writer.stores.knowledge.last_decision(each), PairRejected) for each in (older, newer))
 
 
 @pytest.mark.rest
@@ -142,7 +142,7 @@ async def test_a_parked_pair_is_tried_again(own: Site) -> None:
     assert "tried 1 time ·" in shown
     done = await post(own, "/parked", {"qa_id": parked.qa_id})
     assert done.headers["Location"] == "/parked?done=done"
-    assert isinstance(own.writer.stores.knowledge.of(parked.qa_id), Filed)
+    assert isinstance(own.writer.stores.knowledge.last_decision(parked.qa_id), PairFiled)
     assert (await post(own, "/parked", {"qa_id": parked.qa_id})).status_code == 409
 
 
@@ -150,7 +150,7 @@ async def test_a_parked_pair_is_tried_again(own: Site) -> None:
 
 
 async def test_one_box_searches_topics_documents_facts_and_nuggets_and_marks_the_words(own: Site) -> None:
-    await own.writer.extraction.extractor.mend()
+    await own.writer.extraction.extractor.repair_search()
     text = (await get(own, "/knowledge?q=listens")).text
     assert re.search(r"(?s)>document</span>.*The relay <mark>listens</mark> on port 7480\.", text)
     assert re.search(r'>topic</span>\s*<a href="/topics/[a-z-]+">', (await get(own, "/knowledge?q=purge")).text)
@@ -172,7 +172,7 @@ async def test_one_box_searches_topics_documents_facts_and_nuggets_and_marks_the
 async def test_topics_show_their_pairs_and_history(page: Site) -> None:
     topics = (await get(page, "/topics?order=name")).text
     names = re.findall(r'href="/topics/([a-z0-9-]+)"', topics)
-    assert names == sorted(page.writer.stores.knowledge.names())
+    assert names == sorted(page.writer.stores.knowledge.topic_names())
     shown = [(await get(page, f"/topics/{name}")).text for name in names]
     for question in QUESTIONS:
         (one,) = [text for text in shown if f">{question}</p>" in text]
@@ -182,11 +182,11 @@ async def test_topics_show_their_pairs_and_history(page: Site) -> None:
 
 
 async def test_a_history_shows_nothing_of_forgotten_messages(own: Site) -> None:
-    topic = next(iter(own.writer.stores.knowledge.names()))
-    [block, *_] = own.writer.stores.knowledge.read(topic)
+    topic = next(iter(own.writer.stores.knowledge.topic_names()))
+    [block, *_] = own.writer.stores.knowledge.read_topic(topic)
     pair = own.writer.stores.archive.get(block.qa_id)
     assert pair is not None
-    await own.writer.forget(Forget(message_ids=pair.message_ids))
+    await own.writer.forget(ForgetRequest(message_ids=pair.message_ids))
     history = (await get(own, f"/topics/{topic}/history")).text
     assert history.index(">Removed<") < history.index(">Added<")
     assert history.count("Its messages were deleted.") == 2
@@ -237,10 +237,10 @@ async def test_stale_sources_come_first_with_their_reasons(page: Site) -> None:
 
 async def test_a_source_that_is_gone_or_not_described_yet_is_told_with_why(own: Site) -> None:
     knowledge, sources, broken = own.writer.stores.knowledge, own.settings.paths.sources, SourceId("kb:broken.md")
-    [known] = [each for each in knowledge.sources_after("kb", 0)[1].items() if each[0] == broken]
+    [known] = [each for each in knowledge.read_source_changes("kb", 0)[1].items() if each[0] == broken]
     assert known[1] is not None
     pending = replace(known[1], last_error=None, summary_pending=True)
-    await knowledge.change(lambda db: db.put_sources("kb", {broken: pending}))
+    await knowledge.change(lambda db: db.update_sources("kb", {broken: pending}))
     (sources / "ports.md").unlink()
     text = (await get(own, "/sources")).text
     assert re.search(r"(?s)kb:ports\.md</span>\s*</th>.*stale: gone.*it is not there any more", text)

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from intern.core.flow import DeclineReason
 from intern.core.ids import QAId
-from intern.core.messages import AIResult, SilenceReason
-from intern.core.records import Parked
+from intern.core.messages import AnswerResult, SilenceReason
+from intern.core.records import PairParked
 from intern.frontends.http.metrics import Metrics
 from intern.service.monitoring import CallOutcome, Gauge, RequestOutcome
 from tests.fakes import HandClock
@@ -90,7 +90,7 @@ def test_every_series_is_there_from_the_start_and_there_are_few() -> None:
 
 def test_two_bots_in_one_process_count_apart_and_nothing_is_counted_globally() -> None:
     one, other = counters(), counters()
-    one.requested("ok")
+    one.count_request("ok")
     assert value(one, "intern_discord_requests_total", outcome="ok") == 1
     assert value(other, "intern_discord_requests_total", outcome="ok") == 0
     assert not [name for name in dir(REGISTRY) if name.startswith("intern")]
@@ -105,9 +105,9 @@ def test_what_became_of_questions_is_counted_by_result_and_reason() -> None:
         "verification": {"is_good_enough": True},
         "seconds": 1.5,
     }
-    metrics.answered(AIResult(should_reply=True, reply_text="7480", debug=steps))
-    metrics.answered(AIResult(should_reply=False, reason="not_answerable", debug={"gate": {"kind": "unclear"}}))
-    metrics.answered(AIResult(should_reply=False, reason="over_budget"))
+    metrics.count_answer(AnswerResult(should_reply=True, reply_text="7480", debug=steps))
+    metrics.count_answer(AnswerResult(should_reply=False, reason="not_answerable", debug={"gate": {"kind": "unclear"}}))
+    metrics.count_answer(AnswerResult(should_reply=False, reason="over_budget"))
     assert [value(metrics, "intern_ai_requests_total", result=each) for each in ("answered", "skipped", "error")] == [
         1
     ] * 3
@@ -121,8 +121,8 @@ def test_what_became_of_questions_is_counted_by_result_and_reason() -> None:
 
 def test_what_is_learned_is_counted_with_how_long_it_took_to_the_archive() -> None:
     metrics, taught = counters(), pair()
-    metrics.captured(taught)
-    metrics.decided(Parked(qa_id=QAId("qa_1"), at=HandClock().now(), reason="broken"))
+    metrics.count_capture(taught)
+    metrics.count_decision(PairParked(qa_id=QAId("qa_1"), at=HandClock().now(), reason="broken"))
     assert value(metrics, "intern_captures_total") == 1
     lag = max(0.0, (taught.timestamp - taught.answered_at).total_seconds())
     assert value(metrics, "intern_capture_lag_seconds_sum") == lag
@@ -131,9 +131,9 @@ def test_what_is_learned_is_counted_with_how_long_it_took_to_the_archive() -> No
 
 def test_calls_are_counted_by_prompt_with_time_tokens_and_money() -> None:
     metrics = counters()
-    metrics.called("gate", "ok", 0.5)
-    metrics.called("gate", "over_budget", 0.0)
-    metrics.spent("gate", 100, 10, 0.25, 64)
+    metrics.count_call("gate", "ok", 0.5)
+    metrics.count_call("gate", "over_budget", 0.0)
+    metrics.count_usage("gate", 100, 10, 0.25, 64)
     assert value(metrics, "intern_model_calls_total", prompt="gate", outcome="ok") == 1
     assert value(metrics, "intern_model_calls_total", prompt="gate", outcome="over_budget") == 1
     assert value(metrics, "intern_model_call_duration_seconds_sum", prompt="gate") == 0.5
@@ -146,7 +146,7 @@ def test_calls_are_counted_by_prompt_with_time_tokens_and_money() -> None:
 @pytest.mark.parametrize("reason", get_args(DeclineReason))
 def test_a_question_that_nobody_works_on_is_counted_by_reason(reason: DeclineReason) -> None:
     metrics = counters()
-    metrics.declined(reason)
+    metrics.count_decline(reason)
     counted = {each.labels["reason"]: each.value for each in families(metrics)["intern_questions_declined"].samples}
     assert (
         sum(
@@ -168,11 +168,13 @@ def test_this_process_s_own_figures_stand_under_the_same_prefix() -> None:
 def test_nobody_s_words_ever_become_a_label(text: str, called: CallOutcome, requested: RequestOutcome) -> None:
     metrics = counters()
     before = _labels(metrics)
-    metrics.posted(text)
-    metrics.called(text, called, 0.0)
-    metrics.spent(text, 1, 1, 0.0)
-    metrics.requested(requested)
-    metrics.answered(AIResult(should_reply=False, reason="rejected", debug={"gate": {"reason": text}, "error": text}))
+    metrics.count_post(text)
+    metrics.count_call(text, called, 0.0)
+    metrics.count_usage(text, 1, 1, 0.0)
+    metrics.count_request(requested)
+    metrics.count_answer(
+        AnswerResult(should_reply=False, reason="rejected", debug={"gate": {"reason": text}, "error": text})
+    )
     assert {label for _, label in _labels(metrics) - before} <= {"other", *PROMPTS}
 
 

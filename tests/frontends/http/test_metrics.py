@@ -15,19 +15,19 @@ from anyio import Event, create_task_group, current_time, fail_after
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from intern.actors.pipeline import BATCHES, STREAMS, Fill, run_pipeline
-from intern.core.messages import AIResult
-from intern.core.records import CapturedPair, Filed
-from intern.frontends.http.server import metrics_of, page_beside
-from intern.models.limits import Breaker, Permit
+from intern.actors.pipeline import BATCHES, STREAMS, StreamMonitor, run_pipeline
+from intern.core.messages import AnswerResult
+from intern.core.records import CapturedPair, PairFiled
+from intern.frontends.http.server import create_metrics, create_page_service
+from intern.models.limits import AttemptPermit, CircuitBreaker
 from intern.models.options import EmbeddingOptions
-from intern.models.usage import Usage
-from intern.runtime.bot import parts_on_discord
+from intern.models.usage import UsageCounter
+from intern.runtime.bot import open_discord_parts
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS
 from intern.service.models import PROMPTS
-from intern.service.monitoring import Standing
+from intern.service.monitoring import BotState
 from intern.settings.loading import PageOptions
-from intern.sources.refresh import Refreshed
+from intern.sources.refresh import RefreshReport
 from intern.stores.sqlite.usage import UsageLog
 from tests import samples
 from tests.at_work import Watching, settings_in
@@ -75,23 +75,23 @@ async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path, embe
         with fail_after(60):
             async with (
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
-                parts_on_discord(
-                    settings, events=seen, clock=clock, first_pause=0.1, beside=page_beside(settings)
+                open_discord_parts(
+                    settings, events=seen, clock=clock, first_pause=0.1, beside=create_page_service(settings)
                 ) as parts,
                 create_task_group() as tg,
             ):
                 tg.start_soon(partial(run_pipeline, parts, stop=stop))
                 await discord.wait_ready()
-                await seen.one_of(Refreshed)
+                await seen.one_of(RefreshReport)
                 asked = await discord.say(discord.alice, "On which port does the relay listen?")
-                await seen.one_of(AIResult)
+                await seen.one_of(AnswerResult)
                 other = await discord.say(discord.alice, "How do I reset the zorb?")
-                await seen.one_of(AIResult, after=1)
+                await seen.one_of(AnswerResult, after=1)
                 used = await double.ask(discord, discord.bob, "On which port does the relay listen?")
                 await discord.until(lambda: double.shown(used))
                 await discord.say(discord.tess, "Hold the blue key for ten seconds.", reply_to=other)
                 pair = await seen.one_of(CapturedPair)
-                await seen.one_of(Filed)
+                await seen.one_of(PairFiled)
                 text = (await client.get("/metrics")).text
                 people = {discord.alice.id, discord.bob.id, discord.tess.id}
                 ids = {asked.id, other.id, used.id, pair.qa_id, discord.guild.id, *people}
@@ -137,7 +137,9 @@ async def test_a_scrape_opens_no_database(tmp_path: Path) -> None:
     """Which would read every decision ever taken."""
     opened: list[object] = []
     async with site(tmp_path) as made:
-        standing = Standing(stores=made.writer.stores, fill=Fill(), overheard=made.overheard, usage=None, breakers={})
+        standing = BotState(
+            stores=made.writer.stores, fill=StreamMonitor(), overheard=made.overheard, usage=None, breakers={}
+        )
         await standing.gauges()  # the first look opens the reader that all others use
         apsw.connection_hooks.append(opened.append)
         try:
@@ -150,19 +152,19 @@ async def test_a_scrape_opens_no_database(tmp_path: Path) -> None:
 async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_captures(tmp_path: Path) -> None:
     async with site(tmp_path) as made:
         llm = replace(made.settings.llm, daily_token_budget=10_000, daily_cost_budget=0.5, currency="EUR")
-        settings, fill = replace(made.settings, llm=llm), Fill()
-        usage, broken = Usage(UsageLog(made.db), clock=made.clock), Breaker(failures=1)
-        permit = broken.asks(current_time(), background=False)
-        assert isinstance(permit, Permit)
-        broken.failed(permit, current_time(), "down")
-        broken.asks(current_time(), background=False)
+        settings, fill = replace(made.settings, llm=llm), StreamMonitor()
+        usage, broken = UsageCounter(UsageLog(made.db), clock=made.clock), CircuitBreaker(failures=1)
+        permit = broken.request_attempt(current_time(), background=False)
+        assert isinstance(permit, AttemptPermit)
+        broken.record_failure(permit, current_time(), "down")
+        broken.request_attempt(current_time(), background=False)
         made.writer.stores.settings = settings
-        standing = Standing(
+        standing = BotState(
             stores=made.writer.stores,
             fill=fill,
             overheard=made.overheard,
             usage=usage,
-            breakers={"llm": broken, "llm.kb": Breaker()},
+            breakers={"llm": broken, "llm.kb": CircuitBreaker()},
         )
         usage.count("answer", 40, 10, 0.125)
         (settings.paths.sources / "ports.md").unlink()
@@ -172,8 +174,8 @@ async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_
         with batches, routed:
             for n in range(3):
                 batches.send_nowait(samples.batch(samples.message(n=n)))
-            metrics = metrics_of(settings)
-            usage.counted = metrics.spent
+            metrics = create_metrics(settings)
+            usage.counted = metrics.count_usage
             found = read(metrics.text(await standing.gauges())[0].decode())
     told = {(name, *(value for _, value in labels)): count for (name, labels), count in found.items()}
     expected = {

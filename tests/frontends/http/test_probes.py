@@ -16,7 +16,7 @@ from anyio import create_task_group, fail_after, sleep_forever
 from anyio.to_thread import current_default_thread_limiter
 
 from intern.core.errors import KnowledgeError
-from intern.service.monitoring import Check, Health, HealthChecks
+from intern.service.monitoring import Health, HealthCheck, HealthMonitor
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
 from tests.fakes import HandClock
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 WITHIN = 0.05
 LATE = "it could not be looked at within 0.05 seconds"
-WELL = Check(name="model", ok=True)
+WELL = HealthCheck(name="model", ok=True)
 
 
 class Disk:
@@ -45,15 +45,15 @@ class Disk:
             raise KnowledgeError(self.problem)
 
     @property
-    def stands(self) -> bool:
+    def is_valid(self) -> bool:
         self.looks += 1
         if self.hangs:
             self.let_go.wait(60)
         return True
 
-    def checks(self, within: float = WITHIN) -> HealthChecks:
+    def checks(self, within: float = WITHIN) -> HealthMonitor:
         parts: Any = self
-        return HealthChecks(
+        return HealthMonitor(
             cast("Database", parts),
             cast("FolderLock", parts),
             clock=HandClock(),
@@ -87,13 +87,13 @@ async def test_what_hangs_is_told_within_the_bound_and_holds_one_thread_however_
     assert [states(health) for health in told] == [{**ALL_WELL, "database": False, "folder": False}] * 3
     assert [health.notes for health in told] == [{"database": LATE, "folder": LATE}] * 3
     assert disk.looks == 1
-    assert checks.known().checks == told[-1].checks
+    assert checks.latest_health().checks == told[-1].checks
     disk.hangs = False
     disk.let_go.set()
     with fail_after(20):
         while not states(await checks.health())["folder"]:
             pass
-    assert states(checks.known())["database"] is False, "it is tried again after some seconds"
+    assert states(checks.latest_health())["database"] is False, "it is tried again after some seconds"
 
 
 async def test_several_who_look_at_once_are_all_told_within_the_bound(disk: Disk) -> None:
@@ -103,13 +103,13 @@ async def test_several_who_look_at_once_are_all_told_within_the_bound(disk: Disk
         async with create_task_group() as tg:
             for _ in range(5):
                 tg.start_soon(checks.health)
-    assert states(checks.known()) == {**ALL_WELL, "database": False, "folder": False}
+    assert states(checks.latest_health()) == {**ALL_WELL, "database": False, "folder": False}
 
 
 async def test_what_goes_wrong_at_once_is_told_as_it_is(disk: Disk) -> None:
     checks, disk.problem = disk.checks(within=20), "the disk is full"
     health = await checks.health()
-    assert health.checks[1] == Check(name="database", ok=False, detail="the disk is full")
+    assert health.checks[1] == HealthCheck(name="database", ok=False, detail="the disk is full")
     assert states(health)["folder"]
 
 
@@ -118,13 +118,13 @@ def test_of_what_nobody_looked_at_nothing_is_told_and_then_how_long_ago_that_was
 
     async def story() -> None:
         checks = disk.checks()
-        before = checks.known()
+        before = checks.latest_health()
         assert (before.ready, before.looked_seconds_ago) == (None, None)
         assert states(before) == {"discord": True, "model": True}
         assert (await checks.health()).ready is True
         disk.problem = "the disk is full"
         clock.jump(90)
-        after = checks.known()
+        after = checks.latest_health()
         assert (after.ready, after.looked_seconds_ago) == (True, 90), "nobody looked again"
         again = await checks.health()
         assert (again.ready, again.looked_seconds_ago) == (False, 0)

@@ -83,7 +83,7 @@ async def test_a_question_that_no_message_asked_is_not_looked_for_on_discord(own
     ]
     for n, (outcome, reason, is_on_discord) in enumerate(cases):
         asked, where = MessageId(f"133000000000000000{n}"), ChannelId("200")
-        await TraceStore(own.db, clock=own.clock).keep([asked], where, outcome=outcome, reason=reason)
+        await TraceStore(own.db, clock=own.clock).save([asked], where, outcome=outcome, reason=reason)
         text = (await get(own, f"/questions/{asked}")).text
         assert "Its words are not kept" in text
         assert (f'href="https://discord.com/channels/100/200/{asked}"' in text) is is_on_discord, outcome
@@ -115,8 +115,8 @@ async def test_a_gap_is_answered_in_the_name_of_a_team_member_and_learned(own: S
     assert OPEN[0] not in text
     assert OPEN[1] not in text
     assert OPEN[2] in text
-    [conversation] = own.writer.stores.archive.conversations_of(asked.id)
-    pair = own.writer.stores.archive.latest_of(conversation)
+    [conversation] = own.writer.stores.archive.find_conversations(asked.id)
+    pair = own.writer.stores.archive.latest_capture(conversation)
     assert pair is not None
     assert [(turn.speaker, turn.text) for turn in pair.turns] == [
         ("User", OPEN[1]),
@@ -143,7 +143,7 @@ async def test_an_answer_that_cannot_be_kept_says_why_and_loses_nothing_that_was
     assert problem in shown.text
     if "by" in changed:
         assert ">So &lt;b&gt;it&lt;/b&gt; goes.</textarea>" in shown.text
-    assert len(page.writer.stores.archive.conversations_of(asked.id)) == 0
+    assert len(page.writer.stores.archive.find_conversations(asked.id)) == 0
 
 
 async def test_a_dismissed_gap_goes_and_comes_back_when_it_is_asked_again(own: Site) -> None:

@@ -17,14 +17,14 @@ from intern import __version__
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import MessageCreated, MessagesDeleted
 from intern.core.ids import GuildId, QAId, SourceId
-from intern.core.messages import AIResult, Citation, Conversation
-from intern.core.records import AwaitingReview, Parked
+from intern.core.messages import AnswerResult, Citation, Conversation
+from intern.core.records import PairParked, PairReviewRequested
 from intern.core.text.masking import Secret
 from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.questions import MAX_QUESTION_CHARS
-from intern.frontends.http.server import serving
+from intern.frontends.http.server import serve_pages
 from intern.frontends.http.shell import HEADERS, PAGES, STATIC
-from intern.service.monitoring import Check
+from intern.service.monitoring import HealthCheck
 from intern.settings.loading import PageOptions
 from tests import samples
 from tests.eval.hostile import STRINGS, strings
@@ -73,7 +73,7 @@ async def test_an_outdated_answer_is_shown_with_what_it_stood_on_and_what_its_so
     discord = structs.replace(own.settings.discord, guild_ids=(GuildId("100"), GuildId("200")))
     own.writer.stores.settings = structs.replace(own.settings, discord=discord)
     text = (await get(own, "/outdated")).text
-    [answer] = await own.writer.stores.cited.outdated(9)
+    [answer] = await own.writer.stores.cited.list_outdated(9)
     assert f"https://discord.com/channels/100/{answer.place}/{answer.message_id}" in text
     assert re.search(rf"(?s)kb:gone.md.*was withdrawn.*stood on:.*{OUTDATED}.*It says now:.*\(withdrawn\)", text)
     (own.settings.paths.sources / "gone.md").write_text("# Quota\n\nThe quota is raised by mail.\n")
@@ -114,7 +114,7 @@ async def test_home_lists_first_what_needs_a_person(own: Site) -> None:
     assert re.search(r'">1</span> <a href="/sources">source could not be read', needs)
     assert "/parked" not in needs  # it is tried again by itself
     assert OPEN[1] in rest  # the newest of two that ask the same
-    own.outside.model = Check(name="model", ok=False, detail="it <b>fails</b>; see the log")
+    own.outside.model = HealthCheck(name="model", ok=False, detail="it <b>fails</b>; see the log")
     needs, _, _ = (await get(own, "/")).text.partition("The last 14 days")
     assert re.search(r'(?s)<li class="item">\s*<span><span class="badge bad">problem</span>.*?it &lt;b&gt;fails', needs)
 
@@ -183,7 +183,7 @@ async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
         own.writer.stores.questions.add([samples.message(f"what about zork{n}q{n}", n=20_000 + n)], "no_sources")
     await own.writer.stores.questions.store()
     at = own.clock.now()
-    parked = [Parked(qa_id=QAId(f"qa_20250101_000000.{n:06}"), at=at, reason="no topic") for n in range(1_200)]
+    parked = [PairParked(qa_id=QAId(f"qa_20250101_000000.{n:06}"), at=at, reason="no topic") for n in range(1_200)]
     await own.writer.stores.knowledge.change(lambda db: db.decide(*parked))
     text = (await get(own, "/gaps")).text
     assert "122 gaps with 123 questions; these are the first 20." in text
@@ -236,10 +236,10 @@ async def test_an_empty_or_endless_question_is_not_asked(page: Site, question: s
 async def test_one_question_is_answered_at_a_time(tmp_path: Path) -> None:
     begun, go_on = Event(), Event()
 
-    async def slowly(_: Conversation) -> AIResult:
+    async def slowly(_: Conversation) -> AnswerResult:
         begun.set()
         await go_on.wait()
-        return AIResult(should_reply=True, reply_text="At last.", citations=())
+        return AnswerResult(should_reply=True, reply_text="At last.", citations=())
 
     seen: list[str] = []
     async with site(tmp_path, answers=slowly) as made, create_task_group() as tg:
@@ -256,10 +256,10 @@ async def test_one_question_is_answered_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_a_link_of_a_source_is_only_followed_into_the_web(tmp_path: Path) -> None:
-    async def hostile(_: Conversation) -> AIResult:
+    async def hostile(_: Conversation) -> AnswerResult:
         sources = [("javascript:alert(1)", "bad"), ("https://docs.example.org/a", "good")]
         cited = tuple(Citation(source_id=SourceId(f"kb:{title}"), title=title, url=url) for url, title in sources)
-        return AIResult(should_reply=True, reply_text="Yes.", citations=cited)
+        return AnswerResult(should_reply=True, reply_text="Yes.", citations=cited)
 
     async with site(tmp_path, answers=hostile) as made:
         text = (await post(made, "/ask", {"question": "Well?"})).text
@@ -315,7 +315,7 @@ async def test_a_form_without_its_token_or_from_another_site_changes_nothing(own
         {"Origin": "http://[::1"},
     ):
         assert (await post(own, "/review", fields, **headers)).status_code == 403, headers
-    assert isinstance(own.writer.stores.knowledge.of(first.qa_id), AwaitingReview)
+    assert isinstance(own.writer.stores.knowledge.last_decision(first.qa_id), PairReviewRequested)
     assert (await post(own, "/review", fields, **{"Sec-Fetch-Site": "same-origin"})).status_code == 303
 
 
@@ -337,7 +337,7 @@ async def test_without_the_token_only_the_door_and_health_are_there(guarded: Sit
         assert (await client.post("/review", data=fields)).status_code == 401
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         assert (await client.post("/review", data=fields, headers=bearer)).status_code == 401
-    assert isinstance(guarded.writer.stores.knowledge.of(guarded.waiting[0].qa_id), AwaitingReview)
+    assert isinstance(guarded.writer.stores.knowledge.last_decision(guarded.waiting[0].qa_id), PairReviewRequested)
 
 
 async def test_metrics_are_given_to_who_bears_the_token(guarded: Site) -> None:
@@ -459,7 +459,7 @@ async def test_ready_says_what_is_not_and_live_stays_so(own: Site) -> None:
         },
     )
     own.outside.is_open = False
-    own.outside.model = Check(name="model", ok=False, detail="the endpoint is down <b>")
+    own.outside.model = HealthCheck(name="model", ok=False, detail="the endpoint is down <b>")
     (own.settings.data.dir / ".lock").rename(own.settings.data.dir / "taken")
     for path in ("/readyz", "/healthz?ready"):
         ready = await get(own, path)
@@ -476,7 +476,7 @@ async def test_ready_says_what_is_not_and_live_stays_so(own: Site) -> None:
 @pytest.mark.rest
 async def test_what_waits_while_all_is_well_is_told_to_everybody_and_its_reason_on_the_page(own: Site) -> None:
     note = "the daily budget leaves no room for answers"
-    own.outside.model = Check(name="model", ok=True, note=note, detail=f"{note}. gate may take 90 tokens <b>")
+    own.outside.model = HealthCheck(name="model", ok=True, note=note, detail=f"{note}. gate may take 90 tokens <b>")
     ready = await get(own, "/readyz")
     assert (ready.status_code, ready.json()["ready"], ready.json()["notes"]) == (200, True, {"model": note})
     text = (await get(own, "/")).text
@@ -515,7 +515,7 @@ async def test_a_port_that_is_taken_is_told_with_what_to_change(page: Site) -> N
     port = httpx.URL(page.address).port
     assert port is not None
     with pytest.raises(ConfigError) as told:
-        async with serving(PageOptions(enabled=True, port=port), page.running):
+        async with serve_pages(PageOptions(enabled=True, port=port), page.running):
             pass
     assert str(told.value) == (
         f"page.port: the status page cannot be served at 127.0.0.1:{port} (address already in use);"
@@ -527,7 +527,7 @@ async def test_a_port_that_is_taken_is_told_with_what_to_change(page: Site) -> N
 async def test_a_host_that_is_not_this_machine_is_told_with_what_to_change(page: Site, host: str) -> None:
     options = PageOptions(enabled=True, host=host, port=0, token=Secret(TOKEN))
     with pytest.raises(ConfigError, match=rf"page\.host: .* at {host}:0 \(.*\); choose another page\.host"):
-        async with serving(options, page.running):
+        async with serve_pages(options, page.running):
             pass
 
 
@@ -541,11 +541,11 @@ async def test_no_stranger_s_text_becomes_part_of_a_page(tmp_path: Path) -> None
     texts = [text for text in strings() if signs.search(text)][::5][:60]
     assert len(texts) > 30
 
-    async def echo(conversation: Conversation) -> AIResult:
+    async def echo(conversation: Conversation) -> AnswerResult:
         text = conversation.messages[-1].text
         cited = (Citation(source_id=SourceId(text), title=text, url=text, quote=text),)
         debug = {text[:80]: {text[:80]: [text]}}
-        return AIResult(should_reply=True, reply_text=text, citations=cited, debug=debug)
+        return AnswerResult(should_reply=True, reply_text=text, citations=cited, debug=debug)
 
     async with site(tmp_path, texts=texts, answers=echo) as made, made.client() as client:
         plain = [

@@ -12,13 +12,13 @@ import pytest
 from anyio import Event, create_task_group, fail_after, sleep
 from anyio.to_thread import run_sync
 
-from intern.actors.job_worker import do_forever
+from intern.actors.job_worker import do_jobs_forever
 from intern.core.ids import QAId
-from intern.frontends.http.server import serving
+from intern.frontends.http.server import serve_pages
 from intern.runtime.bot import run_page
-from intern.service.hosted import Hosted
-from intern.service.running import Running
-from intern.service.status import holder_of
+from intern.service.hosted import HostingState
+from intern.service.running import LiveBotState
+from intern.service.status import find_lock_holder
 from intern.service.writer import Writer
 from intern.settings.loading import PageOptions, Settings
 from intern.stores.files import FolderLock
@@ -36,8 +36,8 @@ async def browsed(settings: Settings) -> AsyncGenerator[httpx.AsyncClient]:
     served, stop, address = Event(), Event(), list[str]()
 
     @asynccontextmanager
-    async def serve(running: Running | Hosted) -> AsyncGenerator[None]:
-        async with serving(PageOptions(enabled=True, port=0), running) as at:
+    async def serve(running: LiveBotState | HostingState) -> AsyncGenerator[None]:
+        async with serve_pages(PageOptions(enabled=True, port=0), running) as at:
             address.append(at)
             served.set()
             yield
@@ -72,7 +72,7 @@ async def test_it_files_what_is_approved_and_holds_the_folder_no_longer_than_tha
         assert "Port 7481." in (await client.get("/review")).text
         assert await approve(client, qa_id) == "/review?done=approve"
         assert "Port 7481." not in (await client.get("/review")).text
-        while (await run_sync(holder_of, settings.data.dir))[1]:  # noqa: ASYNC110 the lock tells nothing when it is free
+        while (await run_sync(find_lock_holder, settings.data.dir))[1]:  # noqa: ASYNC110 the lock tells nothing when it is free
             await sleep(0.01)
         with FolderLock(settings.data.dir):  # so a bot may start
             assert "team:" not in (await client.get("/topics")).text
@@ -87,8 +87,8 @@ async def test_a_bot_that_holds_the_folder_does_what_is_approved_and_the_page_se
             await client.get("/review")
             qa_id = await capture(bot, 2)
             assert "Port 7482." in (await client.get("/review")).text
-            tg.start_soon(partial(do_forever, bot.stores.jobs, do=bot.do))
+            tg.start_soon(partial(do_jobs_forever, bot.stores.jobs, do=bot.run_job))
             assert await approve(client, qa_id) == "/review?done=approve"
-            assert bot.stores.knowledge.topic_of(qa_id) is not None
+            assert bot.stores.knowledge.find_topic(qa_id) is not None
             assert "Port 7482." not in (await client.get("/review")).text
         tg.cancel_scope.cancel()

@@ -17,8 +17,8 @@ from intern.core.messages import Conversation, Message
 from intern.models.endpoint import EndpointModel
 from intern.models.forms import VALUES
 from intern.models.limits import FAILURES
-from intern.models.templates import Templates
-from intern.models.usage import Usage
+from intern.models.templates import PromptTemplates
+from intern.models.usage import UsageCounter
 from intern.service.doctor import ask_endpoints
 from intern.service.intern import open_intern
 from intern.service.model_servers import list_configured
@@ -56,7 +56,7 @@ class Served:
 
     @asynccontextmanager
     async def model(self) -> AsyncGenerator[EndpointModel]:
-        async with EndpointModel(self.settings.llm, templates=Templates(), usage=Usage()) as model:
+        async with EndpointModel(self.settings.llm, templates=PromptTemplates(), usage=UsageCounter()) as model:
             await model.ask(GATE, ASKED)
             self.double.requests.clear()
             yield model
@@ -102,7 +102,7 @@ def failures(profile: Profile) -> Iterator[Said]:
 
 
 async def test_it_is_asked_in_the_form_that_it_takes(profile: Profile, served: Served) -> None:
-    async with EndpointModel(served.settings.llm, templates=Templates(), usage=Usage()) as model:
+    async with EndpointModel(served.settings.llm, templates=PromptTemplates(), usage=UsageCounter()) as model:
         reply = await model.ask(GATE, ASKED)
         tries = len(served.double.requests)
         await model.ask(GATE, ASKED)
