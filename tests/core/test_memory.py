@@ -19,7 +19,7 @@ _MEGABYTES = """
 import resource
 from pathlib import Path
 from threading import Event, Thread
-from intern.core.memory import give_back, share_arenas
+from intern.core.memory import release_free_memory, limit_malloc_arenas
 
 def megabytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
@@ -30,7 +30,7 @@ pieces = [bytes(2_000) for _ in range(50_000)]
 stays = pieces[-1]  # above all that is freed
 del pieces
 kept = megabytes() - before
-give_back()
+release_free_memory()
 print(round(kept), round(megabytes() - before))
 """
 _THREADS = """
@@ -43,7 +43,7 @@ for _ in range(8):
     threads.append(Thread(target=lambda: (len([bytes(2_000) for _ in range(5_000)]), done.set(), end.wait())))
     threads[-1].start()
     done.wait()
-give_back()
+release_free_memory()
 print(round(megabytes() - before))
 end.set()
 """
@@ -61,7 +61,7 @@ def test_what_lies_free_below_something_in_use_goes_back_to_the_system() -> None
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries give back by themselves")
 def test_threads_keep_no_free_memory_of_their_own() -> None:
     assert _told(_THREADS)[0] > 60, "else there was nothing to share"
-    assert _told(f"share_arenas(){_THREADS}")[0] < 35
+    assert _told(f"limit_malloc_arenas(){_THREADS}")[0] < 35
 
 
 def _told(code: str) -> list[int]:

@@ -322,7 +322,8 @@ from pathlib import Path
 
 import anyio
 
-from intern.stores.sqlite.database import Database, SqliteTransaction, Transaction
+from intern.stores.database import Database, Transaction
+from intern.stores.sqlite.database import SqliteDatabase
 
 
 def add(n: int, db: Transaction) -> None:
@@ -337,7 +338,7 @@ async def write(db: Database, start: int) -> None:
 
 async def main() -> None:
     notes = "create table notes (id integer primary key, text text not null) strict"
-    async with await Database.open(Path(sys.argv[1]), schema=notes) as db, anyio.create_task_group() as tg:
+    async with await SqliteDatabase.open(Path(sys.argv[1]), schema=notes) as db, anyio.create_task_group() as tg:
         for start in range(4):
             tg.start_soon(write, db, start)
 

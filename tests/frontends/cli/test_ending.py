@@ -111,16 +111,16 @@ def test_a_bug_is_told_in_plain_text_without_secrets_where_the_log_cannot_be_wri
 
 
 _FULL = """
-from intern.frontends.cli.output import ending_well
-from intern.core.log import configure
+from intern.frontends.cli.output import exit_after
+from intern.core.log import configure_logging
 {set_up}
-ending_well(lambda: int("many"))
+exit_after(lambda: int("many"))
 """
 
 
 @pytest.mark.rest
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
-@pytest.mark.parametrize("set_up", ["", pytest.param("configure(log_format='json')", marks=pytest.mark.rest)])
+@pytest.mark.parametrize("set_up", ["", pytest.param("configure_logging(log_format='json')", marks=pytest.mark.rest)])
 def test_a_bug_ends_with_70_even_where_nobody_can_be_told(set_up: str) -> None:
     with Path("/dev/full").open("wb") as full:
         code = _FULL.format(set_up=set_up)
