@@ -330,7 +330,7 @@ class Intern:
         return await build_discovery(self._settings, self._search, self._models.learning, self._clock).find_questions()
 
     async def discover(self) -> DiscoveryReport:
-        """Answer the weightiest questions of discovery's feed. Raises KnowledgeError."""
+        """Process the weightiest questions of discovery's feed. Raises KnowledgeError."""
         return await self._run_job("discover", gives=DiscoveryReport)
 
     async def _refresh_changed_documents(self) -> None:
