@@ -54,7 +54,7 @@ _NONE: Final[Mapping[str, CircuitBreaker]] = MappingProxyType({})
 
 
 class ModelWatch:
-    """Remembers the outcomes of calls: whether a model was available last time, and which prompts exceeded the budget.
+    """Remembers the outcomes of calls: whether a model was available last time, and which work exceeded the budget.
 
     Any reply, even a bad one, shows that a model is available, but a row of bad replies means that it does not work. A
     call without room in the day's budget shows nothing, and the bot stays ready. The circuits know by themselves when
@@ -322,7 +322,7 @@ class Health(Struct, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool | None:
-        """Whether it can work; waiting work continues by itself. False before the first check, or if a check fails."""
+        """Whether it can work; waiting work continues by itself. None before the first check if none fails."""
         if not all(check.ok for check in self.checks):
             return False
         return None if self.looked_seconds_ago is None else True
@@ -343,7 +343,7 @@ class Gauge(NamedTuple):
     """The values by label; under the empty string if there is no label."""
     label: str = ""
     only_grows: bool = False
-    """It is a counter."""
+    """Whether it is a counter."""
 
 
 def process_gauges(last_message_at: datetime | None) -> Iterator[Gauge]:

@@ -254,7 +254,7 @@ class TextFiles(Wakeup):
 def _render_index(catalogue: Catalogue) -> tuple[bytes, bytes]:
     """Return the text of an index, and its cache."""
     sources = catalogue.sources()
-    # Named by content and not by the clock: two exports of the same database are equal.
+    # The time comes from the content and not from the clock: two exports of the same database are equal.
     newest = max((source.last_indexed_at for source in sources.values()), default=None)
     cache = IndexCache(sources=sources, generated_at=newest)
     return format_index(catalogue.entries().values()).encode(), cache.encode()

@@ -401,7 +401,7 @@ class PromptLibrary:
         try:
             rendered = self._templates.render(prompt, build_marked_example(prompt))
         except ConfigError:
-            return  # it handles a text unlike the mark; nothing is wrong with that
+            return  # it computes with a text and fails for the mark; nothing is wrong with that
         for name in find_unmarked_texts(rendered):
             yield (
                 f"{file}: {name!r} is strangers' text and stands outside of marks; write "

@@ -52,7 +52,7 @@ class QuestionList(Struct, frozen=True, kw_only=True):
     total: int
     offset: int
     reasons: Mapping[str, int]
-    """The number of questions by reason for no answer; empty for answered questions."""
+    """The number of all questions by reason for no answer; the reason is empty for answered ones."""
     places: tuple[QuestionChannel, ...]
 
 
