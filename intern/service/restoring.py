@@ -117,7 +117,7 @@ class _FolderContents(NamedTuple):
 
     decisions: list[Decision]
     complete: bool
-    """Only a torn last line may be missing from the decisions: no caller was told that it was saved."""
+    """Whether the decisions lack no line, except a torn last one, which was never reported as saved."""
     topics: Mapping[TopicName, TopicFileContent]
     sources: Mapping[Index, Mapping[SourceId, CachedSource]]
     damaged: tuple[BlockWarning, ...]
@@ -244,7 +244,7 @@ async def export(knowledge: KnowledgeStore, copy: Callable[[Path], None], to: Pa
     if await run_sync(lambda: folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise ConfigError(f"{folder} is not empty; name a folder that is empty or not there yet")
     await TextFiles(knowledge, to, tracked=False).catch_up()
-    # Last: a decision must be about a pair that the archive holds.
+    # Last, so that the copy holds the pair of every decision.
     await run_sync(copy, to.raw)
     return await run_sync(
         lambda: tuple(sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()))

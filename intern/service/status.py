@@ -237,7 +237,7 @@ def count_without_vectors(settings: Settings, figures: DatabaseFigures) -> int:
 
 
 def find_lost_folders(paths: Paths, knowledge: KnowledgeStore, *, moves: bool = False) -> Iterator[str]:
-    """Report the archive as lost if decisions refer to it, with the edits of a person. Blocks."""
+    """Report a missing archive if decisions refer to it, and files that a person edited. Blocks."""
     if knowledge.cursor() is not None and not moves and not paths.raw.exists():
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
     for edited in find_edited_files(paths):

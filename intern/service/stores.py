@@ -168,7 +168,7 @@ class Stores:
             await self.knowledge.db.write(lambda db: save_position(db, ARCHIVE, ""))
 
     async def check_archive_owner(self) -> None:
-        """Check that the archive is this database's own, since a bot would file another's again. Raises KnowledgeError."""
+        """Check that the archive is this database's own, or a bot would file another's again. Raises KnowledgeError."""
         own = await self.knowledge.db.read(lambda db: read_position(db, ARCHIVE))
         if len(self.archive) and own is None and not await run_sync(self.knowledge.decisions_after, 0, 1):
             raise _build_lost_error(self.knowledge.db.place, self.settings.paths)
