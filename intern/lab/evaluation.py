@@ -24,7 +24,7 @@ from intern.service.intern import list_steps, tokens_by_prompt
 Verdict = Literal[
     "right_source", "wrong_source", "answered", "unwanted", "silent_right", "silent_wrong", "silent", "could_not_look"
 ]
-"""`answered` and `silent`: the file does not say what would be right. `unwanted`: silence would have been right."""
+"""`answered` and `silent`: the file does not give the right result. `unwanted`: silence would have been right."""
 
 VERDICTS: Mapping[Verdict, str] = {
     "right_source": "right source",

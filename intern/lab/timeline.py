@@ -216,7 +216,7 @@ class _TimelineBuilder:
                     pass
 
     def build(self) -> Timeline:
-        """Return all steps, in order; only now is it known who answered a question."""
+        """Return all steps, in order, with the answers to each question, which are known only now."""
         # At the same moment the question comes first: it cannot know lessons of that moment.
         steps: list[TeachingStep | QuestionStep] = [*starmap(self._build_question, self._asked), *self._taught]
         steps.sort(key=lambda step: (step.moment, isinstance(step, TeachingStep)))

@@ -40,7 +40,7 @@ class CalibrationStatus(Struct, frozen=True, kw_only=True):
     judged: int
     wrong: int
     judges: Mapping[str, int]
-    """The number of judged answers by who judged them."""
+    """The number of judged answers by kind of judge."""
     needed: int
     """The number of right answers, with no wrong one, that is enough to show the bound."""
     enough: int

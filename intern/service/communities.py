@@ -1,6 +1,6 @@
 """The registry of hosted communities: for operators, and for the process that hosts them.
 
-A community whose server removed the bot is kept for a week, and then erased: its rows, its folder, its vectors.
+A community whose server removed the bot is kept for a week. Then its rows, its folder and its vectors are erased.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _POLL_SECONDS = 0.5  # a person waits
 
 
 class CommunityUsage(Struct, frozen=True, kw_only=True):
-    """A community with its limits (0: none) and what it used of them today (UTC)."""
+    """A community with its limits (0: none) and their use today (UTC)."""
 
     community: RegisteredCommunity
     erased_at: datetime | None
@@ -94,7 +94,7 @@ class CommunityRegistry:
         return build_community_settings(build_community(await self._store.get(name)), self._settings)
 
     async def show(self, name: str) -> CommunityUsage:
-        """Return a community with its limits and what it used of them today."""
+        """Return a community with its limits and their use today."""
         known, problem, settings = await self._store.get(name), "", self._settings
         try:
             settings = build_community_settings(build_community(known), settings)
@@ -198,7 +198,9 @@ async def erase_left_communities(
     left = await store.list_departed(clock.now() - KEPT_FOR)
     due = [each for each in left if is_closed(each.name)]
     erased = await _erase_communities(settings, db, due, beside_leases=True)
-    if settings.moves:  # parts of what other processes erased: copies only, for the archive is in the database
+    if (
+        settings.moves
+    ):  # remains of communities that other processes erased: copies only, for the archive is in the database
         here = await run_sync(lambda: [*folder.glob("*")])
         known = {each.name for each in await store.all()}
         for each in here:
@@ -232,7 +234,7 @@ async def _erase_communities(
         await store.change(known.name, partial(replace, chosen={}, title=""))
         _log.warning("community_erased", community=known.name, rows=rows)
         erased.append(known)
-    if erased and not settings.data.url:  # on a server, this would lock all tables; it vacuums by itself
+    if erased and not settings.data.url:  # on a server, this would lock all tables; it vacuums automatically
         await db.scrub()
     for known in erased:
         if known.state == "suspended":

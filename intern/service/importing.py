@@ -182,7 +182,7 @@ async def _import_captures(
 
 
 async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> ImportPlan:
-    """Find what archiving the captures would add. Changes nothing. Raises KnowledgeError."""
+    """Find the additions that archiving the captures would make. Changes nothing. Raises KnowledgeError."""
     archive = await run_sync(lambda: open_archive(settings, open_read_only(settings)))
     await run_sync(archive.newest_time)  # reads it
     knowledge = await run_sync(lambda: KnowledgeStore(open_read_only(settings)))

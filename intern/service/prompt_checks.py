@@ -2,7 +2,7 @@
 
 Asks no model and writes nothing. A template that is broken can still be listed, read and compared.
 
-An example of what each prompt is given, made from its type: to see a template, and to try it without a model.
+An example input of each prompt, made from its type, shows a template and tries it without a model.
 
 A new field needs nothing here; a field of a name listed in `SAMPLES` reads like the real thing.
 """
@@ -114,7 +114,7 @@ def build_marked_example(prompt: Prompt[InT, Any]) -> InT:
 
 
 def mark(field: str) -> str:
-    """Return a text that no template contains by itself."""
+    """Return a text that no template contains."""
     return f"<the text of {field}>"
 
 
@@ -135,7 +135,7 @@ def _build_example(kind: inspect.Type, field: str, text: Callable[[str], str]) -
             return {each.encode_name: _build_example(each.type, each.name, text) for each in fields}
         case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
             return [_build_example(item, field, text)]
-        case inspect.UnionType(types=types):  # what may be a struct is for rules
+        case inspect.UnionType(types=types):  # a field that may be a struct is for rules
             plain = [each for each in types if not isinstance(each, inspect.NoneType | inspect.StructType)]
             return _build_example(plain[0], field, text) if plain else None
         case inspect.StrType():
@@ -170,7 +170,7 @@ _SUFFIX = ".md.j2"
 _BY_STEPS = {"fused": (DECIDE, CONFIRM), "separate": (GATE, SELECT, ANSWER, VERIFY)}
 """The prompts that are asked with one value of `ai.steps` only."""
 _MESSAGES = "messages"
-# All other texts come from strangers, or are made from what strangers wrote.
+# All other texts come from strangers, or are derived from strangers' texts.
 _OURS = regex(r"_(ids?|type)$")
 _FENCED = regex(r"^=== (?P<label>.+?) ===\n.*?\n=== end of (?P=label) ===$", re.DOTALL | re.MULTILINE)
 

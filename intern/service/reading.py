@@ -170,7 +170,7 @@ class ArchiveReader:
         return tuple(build_topic_line(name, self._knowledge, self._index) for name in self._knowledge.topic_names())
 
     def topic(self, label: str) -> TopicDetails:
-        """Return one topic, whatever the spelling of its name. Raises ConfigError if there is none of that name."""
+        """Return one topic by any spelling of its name. Raises ConfigError if there is none of that name."""
         name = parse_topic_name(label)
         blocks = self._knowledge.read_topic(name)
         removed = find_removed_pairs(name, self._knowledge, self._archive)
@@ -243,7 +243,7 @@ class ArchiveReader:
 
 
 def parse_topic_name(label: str) -> TopicName:
-    """Return a topic's name, whatever its spelling. Raises ConfigError for an impossible name."""
+    """Return a topic's name from any spelling. Raises ConfigError for an impossible name."""
     try:
         return make_topic_name(label)
     except ValueError as error:

@@ -83,7 +83,7 @@ class Recorder:
         """The number of forget requests, for `record`: a recording begun before may contain forgotten words."""
 
     def wrap_answerer(self, answerer: Answerer, model: str) -> Answerer | TapedAnswerer:
-        """Record what the answerer answers. `model` is the name of its model."""
+        """Record the answers of the answerer. `model` is the name of its model."""
         return TapedAnswerer(answerer, self, model) if self._options.enabled else answerer
 
     def wrap_model(self, model: Model, name: str) -> Model:

@@ -46,7 +46,7 @@ from intern.stores.sqlite.questions import Question
 from intern.stores.sqlite.traces import DailyCounts
 from intern.stores.sqlite.work import find_retry
 
-DAYS = 14  # whose costs are listed
+DAYS = 14  # days in the table of costs
 _FEW = 5  # on the front page
 _FEW_LEFT_OUT = 20
 _MOST_SHOWN = 50  # captures with all that was said

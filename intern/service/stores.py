@@ -180,7 +180,7 @@ class Stores:
 
 
 def _check_not_lost(paths: Paths, knowledge: KnowledgeStore, files: TextFiles) -> None:
-    """Check that no newer database wrote the text files, above all what it forgot.
+    """Check that no newer database wrote the text files, above all its forget requests.
 
     Otherwise a database was lost, or replaced by an older one. Raises KnowledgeError.
     """
@@ -293,7 +293,7 @@ def _check_room(source: Path, folder: Path) -> None:
 
 
 def _move_in_place(beside: Path, to: Path) -> None:
-    # Only the owner may read what the database holds.
+    # Only the owner may read the database.
     beside.chmod(0o600)
     with beside.open("rb+") as file:
         os.fsync(file.fileno())
