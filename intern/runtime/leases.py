@@ -166,9 +166,7 @@ class LeaseHolder:
                 held.ends.set()
             tasks.start_soon(self._serve_lease, held, name=f"lease on shard {lease.shard}")
         left = {*standing.free} - {lease.shard for lease in taken}
-        if (
-            self._only is None
-        ):  # the rest is handed over without a taker yet; missing shards are about to be handed over
+        if self._only is None:  # the rest has no taker yet; missing shards are about to be handed over
             soon = bool(left) or len(mine) + len(taken) < self._shards // max(1, standing.members)
         else:
             soon = bool(left & {*self._only})

@@ -198,9 +198,7 @@ async def erase_left_communities(
     left = await store.list_departed(clock.now() - KEPT_FOR)
     due = [each for each in left if is_closed(each.name)]
     erased = await _erase_communities(settings, db, due, beside_leases=True)
-    if (
-        settings.moves
-    ):  # remains of communities that other processes erased: copies only, for the archive is in the database
+    if settings.moves:  # remains of other processes' erasures: copies only, for the archive is in the database
         here = await run_sync(lambda: [*folder.glob("*")])
         known = {each.name for each in await store.all()}
         for each in here:
