@@ -103,7 +103,7 @@ class LeaseHolder:
         return tuple(shard for shard, held in self._held.items() if not held.is_lost.is_set() and now < held.until)
 
     async def run(self, *, stop: Event) -> None:
-        """Keep leases until `stop` is set, then hand all of them over. Call `LeaseStore.join` first.
+        """Keep leases until `stop` is set, then hand all of them over. Call `LeaseStore.register_process` first.
 
         An unavailable database ends the leases, but not this method: they are taken again when it is back.
         """
