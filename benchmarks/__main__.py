@@ -57,7 +57,7 @@ BENCHMARKS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 where all figures were measured and hold."""
+    """Return 0 if all figures were measured and hold."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; none: all, kept")
     parser.add_argument("--no-save", action="store_true", help="keep nothing")
@@ -88,7 +88,7 @@ def _all(names: Sequence[str], *, keep: bool) -> int:
 
 
 def measured(name: str, seconds: float) -> list[Figure]:
-    """Return the figures of one benchmark. Raises the SubprocessError family if it fails or takes longer."""
+    """Return the figures of one benchmark. Raises the SubprocessError family if it fails or takes too long."""
     command = [sys.executable, "-m", "benchmarks", name, "--bare"]
     ended = subprocess.run(command, check=True, timeout=seconds, stdout=subprocess.PIPE)
     said = [msgspec.json.decode(line, type=tuple[str, Measured]) for line in ended.stdout.splitlines()]
@@ -96,7 +96,7 @@ def measured(name: str, seconds: float) -> list[Figure]:
 
 
 def reason(error: Exception) -> str:
-    """Why a benchmark gave no figures, in a line."""
+    """Return the reason in a line why a benchmark gave no figures."""
     if isinstance(error, subprocess.TimeoutExpired):
         return f"it took longer than {error.timeout:g} s"
     if isinstance(error, subprocess.CalledProcessError):
@@ -105,7 +105,7 @@ def reason(error: Exception) -> str:
 
 
 def _bare(names: Sequence[str]) -> int:
-    # What is logged would cost time, and stand among the figures.
+    # Logging would cost time, and its lines would be among the figures.
     configure_logging(log_format="json", level="error")
     for name in names:
         figures: Iterator[Figure] = import_module(f"benchmarks.{name}").measure()

@@ -1,4 +1,4 @@
-"""What a question costs at 20, 200 and 2,000 sources, over an endpoint that takes 50 ms for each reply.
+"""The cost of a question at 20, 200 and 2,000 sources, over an endpoint that takes 50 ms for each reply.
 
 The endpoint is a process of its own where time and CPU are measured, so that only the bot's are.
 """
@@ -34,36 +34,36 @@ from tests.endpoint_double import Reply, Request, endpoint_double, prompt_of, te
 
 QUESTIONS = 20
 SLOW = 0.2
-"""Seconds for each reply where depth is told by when calls begin, on a busy machine, too."""
+"""Seconds for each reply if depth is measured by the start of calls, even on a busy machine."""
 SIZES = (20, 200, 2000)
 LEAST_CACHED = 4_096
-"""Endpoints keep what is the same from 1,024 tokens on: that many bytes at four to a token, as in English."""
+"""The bytes of 1,024 tokens at four to a token, as in English; endpoints cache equal prefixes from this length on."""
 WITH_VECTORS = 200
-"""Making the vectors of more documents would take most of the time."""
+"""The number of documents up to which vectors are made; for more, that would take most of the time."""
 
 
 class Cost(NamedTuple):
-    """What one question cost, on average."""
+    """The average cost of a question."""
 
     calls: float
     depth: float
-    """Model calls that wait for one another."""
+    """The number of model calls that wait for one another."""
     characters: float
     prefixes: Sequence[Prefix]
 
 
 class Prefix(NamedTuple):
-    """What is the same at the beginning of all calls of one prompt, so that an endpoint may keep it."""
+    """The common prefix of all calls of one prompt, which an endpoint may cache."""
 
     prompt: str
     bytes: int
     share: float
-    """Of the shortest of these calls, 0 to 1."""
+    """Its share of the shortest of these calls, 0 to 1."""
 
 
 Steps = Literal["separate", "fused"]
 
-# At most, of each way: calls, their depth, characters, and milliseconds of CPU at 200 sources.
+# The bars of each way: calls, their depth, characters, and milliseconds of CPU at 200 sources.
 BARS: dict[Steps, tuple[float, float, float, float]] = {
     "separate": (math.inf, 3, 45_000, 25),
     "fused": (2, 2, 14_000, 25),
@@ -158,7 +158,7 @@ def _again(folder: Path, size: int, steps: Steps) -> float:
 
 
 def prefixes(requests: Sequence[Request]) -> list[Prefix]:
-    """How the calls of each prompt begin. A prompt with a single call has nothing to be compared with."""
+    """Return the common prefix of the calls of each prompt. A prompt with a single call is left out."""
     said: dict[str, list[bytes]] = {}
     for each in requests:
         said.setdefault(each.prompt, []).append(_said(each.body).encode())
@@ -171,17 +171,17 @@ def prefixes(requests: Sequence[Request]) -> list[Prefix]:
 
 
 def _said(body: dict[str, Any]) -> str:
-    """All messages of a request, examples too."""
+    """Return all messages of a request, examples too."""
     return "\n".join(str(message["content"]) for message in body["messages"])
 
 
 class Times(NamedTuple):
-    """Seconds that a question took, of a bot that answered as many others before; medians."""
+    """Median seconds of a question, of a bot that answered as many others before."""
 
     cpu: float
     wall: float
     crowded: float
-    """CPU of each where all are asked at once."""
+    """CPU of each if all are asked at once."""
 
 
 def _times(folder: Path, size: int, *, embeddings: str = "none", steps: Steps) -> Times:
@@ -208,7 +208,7 @@ def _times(folder: Path, size: int, *, embeddings: str = "none", steps: Steps) -
 
 
 def _levels(begun: Sequence[float]) -> int:
-    """How many calls waited for another: whoever waits begins no sooner than the other's reply is sent."""
+    """Return the depth of calls: a waiting call begins no sooner than the other's reply is sent."""
     levels, last = 0, -math.inf
     for moment in sorted(begun):
         if moment - last > 0.95 * SLOW:
@@ -238,7 +238,7 @@ def _questions(size: int, seed: int = 0) -> list[Conversation]:
     return [Conversation((Message(role="user", text=text),)) for text in texts]
 
 
-# The endpoint's side.
+# The endpoint.
 
 
 def reply(body: dict[str, Any]) -> Reply:

@@ -1,4 +1,4 @@
-"""An archive of 100,000 pairs: what opening it and reading it through costs in time and memory."""
+"""The time and memory of opening and reading an archive of 100,000 pairs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BEGIN = datetime(2026, 2, 2, tzinfo=UTC)
 
 
 def measure() -> Iterator[Figure]:
-    """In a process of its own, so that only the archive's memory is counted: four messages and 700 letters a pair."""
+    """Measure in a process of its own, to count only the archive's memory: four messages and 700 letters a pair."""
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder))
         command = [sys.executable, "-m", "benchmarks.archive", folder]

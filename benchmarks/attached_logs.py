@@ -1,10 +1,10 @@
-"""Questions whose error stands in the attached log alone: how often the right source is among the first five.
+"""Questions whose error is only in the attached log: how often the right source is among the first five.
 
 The lines are what Debian's programs print, written down from memory, without words of the sections; the sources are
 sections of the Debian FAQ and of the Debian Reference (and what else is in that set), where these are at hand. Each
-error stands within 50 to 300 lines that say nothing of it. The rule of `intern.documents.digests` was fitted on logs
-about the sample; only its word "illegal" came from these. An earlier form of the lines had such words added to half of
-them, and found 38 (by words alone 32); these find 29 (23).
+error is among 50 to 300 unrelated lines. The rule of `intern.documents.digests` was fitted on logs about the sample;
+only its word "illegal" came from these. An earlier form of the lines had such words added to half of them, and found 38
+(by words alone 32); these find 29 (23).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tests.eval.chats import EVAL
 from tests.eval.retrieval import CASES, Shelf
 
 LEAST, LEAST_BY_WORDS = 27, 21
-"""Of 40 questions, those whose source is among the first five."""
+"""The right sources among the first five, of 40 questions."""
 MOST_MILLISECONDS = 30
-"""Of CPU for a file of 256 kB."""
+"""Milliseconds of CPU for a file of 256 kB."""
 
 
 class Case(NamedTuple):
@@ -245,7 +245,7 @@ _ORDINARY = (
 
 
 def log_with(error: str, seed: int) -> str:
-    """Return a log that holds an error once or twice, among lines that say nothing of it."""
+    """Return a log that contains an error once or twice, among unrelated lines."""
     chance = random.Random(seed)
     lines = [
         f"2026-11-02 10:{n // 60 % 60:02}:{n % 60:02},{chance.randrange(1000):03} "
@@ -258,14 +258,14 @@ def log_with(error: str, seed: int) -> str:
 
 
 def sought(message: str, log: str) -> str:
-    """Return what is searched for."""
+    """Return the query of the search."""
     file = Attachment(id="1", filename="app.log", url="", size=len(log), digest=digest_file(log.encode()))
     said = Message(role="user", text=message, author_id=UserId("1"), attachments=(file,))
     return prepare_question(Conversation((said,)), addressed=True).build_query()
 
 
 def measure() -> Iterator[Figure]:
-    """Measure the CPU of a file; and the questions, where the sections are at hand."""
+    """Measure the CPU of a file; and the questions, if the sections are available."""
     for name, line in (("INFO worker: request {} served", "a log"), ("ERROR {}: cannot open {}", "all errors")):
         data = "\n".join(name.format(n, n) for n in range(16_000))[: 256 * 1024].encode()
         digest_file(data)

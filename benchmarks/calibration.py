@@ -1,9 +1,9 @@
-"""Calibration: whether the least score keeps to its bound, how soon drift is noticed, and what real chat comes to.
+"""Calibration: whether the least score keeps to its bound, how soon drift is noticed, and the figures of real chat.
 
 Histories are simulated: scores are even, and the chance to be wrong falls with them, along one of three lines, or not
-at all. The truth is known there: of the answers that the bot would give, none where no score keeps to the bound, and
-all where too little is judged to tell. In the real history of IRC logs, rules answer, and an answer unlike the team's
-counts as wrong; the score is calibrated on the first half of the questions, and held against the second.
+at all. The truth is known there. The bot would give no answers if no score keeps to the bound, and all if there are too
+few judgements. In the real history of IRC logs, rules answer, and an answer unlike the team's counts as wrong; the
+score is calibrated on the first half of the questions, and held against the second.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _LINES: tuple[Callable[[float], float], ...] = (
 )
 """The chance to be wrong, by score."""
 _FLAT = 0.08
-"""The chance to be wrong at each score, where the score tells nothing."""
+"""The chance to be wrong at each score, if the score is meaningless."""
 
 
 def measure() -> Iterator[Figure]:
-    """Simulate, and replay the real history where it is at hand."""
+    """Simulate, and replay the real history if it is available."""
     yield from _without_drift()
     yield from _with_drift()
     if not EVAL.is_dir():
@@ -100,7 +100,7 @@ def _with_drift() -> Iterator[Figure]:
 
 
 def _real(folder: Path) -> Iterator[Figure]:
-    """Tell both shares for the later questions, as they are."""
+    """Return both shares for the later questions, as they are."""
     done = anyio.run(backtesting.measure, folder).done
     judged = [JudgedAnswer(each.score, each.wrong) for each in done.judgements]
     half = len(judged) // 2

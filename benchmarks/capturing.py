@@ -1,7 +1,7 @@
-"""What a captured pair costs the model: calls, characters and time, over an endpoint that takes 50 ms for each reply.
+"""The cost of a captured pair for the model: calls, characters and time, over an endpoint of 50 ms for each reply.
 
 The endpoint answers by the offline rules, so topics form and prompts have the size that they have in a community. A
-burst of pairs is told to the actors that learn, and counted until the last topic has its final description.
+burst of pairs goes to the learning actors, and counts until the last topic has its final description.
 """
 
 from __future__ import annotations
@@ -95,21 +95,21 @@ _QA_ID = re.compile(r"^id: (\S+)$", re.MULTILINE)
 
 
 class Cost(NamedTuple):
-    """What a burst cost."""
+    """The cost of a burst."""
 
     pairs: int
     requests: Sequence[Request]
     place: dict[str, int]
-    """Which pair, by its id."""
+    """The number of each pair, by its id."""
     seconds: float
 
     @property
     def calls_a_pair(self) -> float:
-        """All of them, those for descriptions included."""
+        """The calls for each pair, those for descriptions included."""
         return len(self.requests) / self.pairs
 
     def characters_a_pair(self, first: int, last: int) -> float:
-        """Of these pairs, counted from 1; descriptions are of no pair, and so a share of them is of each."""
+        """Return the characters for each of these pairs, counted from 1, with an equal share of the descriptions."""
         descriptions = sum(_size(each) for each in self.requests if each.prompt == SUMMARIZE_TOPIC.name)
         own = sum(_size(each) for each in self.requests if first <= self._pair_of(each) <= last)
         return own / (last - first + 1) + descriptions / self.pairs
@@ -121,7 +121,7 @@ class Cost(NamedTuple):
 
 
 def measure() -> Iterator[Figure]:
-    """Fifty pairs, two hundred, and a thread in a library that holds something already."""
+    """Measure fifty pairs, two hundred, and a thread in a library with earlier topics."""
     with endpoint_double(by_rules) as endpoint:
         for pairs in (50, 200):
             yield from _burst(endpoint, pairs)
@@ -131,7 +131,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _real() -> Iterator[Figure]:
-    """All calls that real exchanges take.
+    """Measure all calls for real exchanges.
 
     The model skips those that people labelled as not worth keeping. It files each other one under its most frequent
     distinctive word.
@@ -268,7 +268,7 @@ def _text(random: Random, subject: Sequence[str], sentences: Sequence[str], leng
     return text[:length].rpartition(" ")[0]
 
 
-# The endpoint's side.
+# The endpoint.
 
 
 def by_rules(body: dict[str, Any]) -> Reply:
@@ -290,7 +290,7 @@ class _Clusters:
         texts = [_words_of(each) for each in told]
         self._skipped = [_words_of(each) for each in skipped]
         counts = Counter(word for text in texts for word in text if word.isalpha() and len(word) > 3)
-        # What a tenth of the exchanges say tells no subject.
+        # A word in more than a tenth of the exchanges is no subject.
         self._subjects = dict([each for each in counts.most_common() if each[1] < len(texts) / 10][:_REAL_SUBJECTS])
 
     def __call__(self, body: dict[str, Any]) -> Reply:

@@ -1,9 +1,8 @@
-"""What a community costs a process that hosts many: to open one, to keep it open, and only to know it.
+"""The cost of a community for a process that hosts many: opening one, keeping it open, and only knowing it.
 
 The reference community has 1,000 pairs in 100 topics and 5,000 documents with vectors. It is made once, and its rows
-and files are copied for each of some communities; the first one warms the process up. Each is asked by a vector, which
-reads its vectors into the room that all share, and that holds those of two: the median is of communities whose vectors
-take the room of another's.
+and files are copied for each of some communities; the first one warms the process up. A query by vector makes each read
+its vectors into the shared memory, which holds those of two. So in the median, a community's vectors replace another's.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _WORDS = [
 
 
 def measure() -> Iterator[Figure]:
-    """Know a thousand, then open some of each kind."""
+    """Measure a thousand closed communities, then open some of each kind."""
     with tempfile.TemporaryDirectory() as folder:
         seconds, each = alone(known, Path(folder) / "known")
         yield Figure("1,000 known communities, CPU at the start", seconds, "s", 5)
@@ -85,7 +84,7 @@ def measure() -> Iterator[Figure]:
 
 
 def alone(work: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> T:
-    """Do it in a process of its own: memory that was freed before would be used again."""
+    """Run it in a process of its own: freed memory would be used again."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(_run, work, given).result()
 
@@ -180,11 +179,11 @@ async def opened(folder: Path, kind: str) -> tuple[float, float, float, float, f
                 began = process_time()
                 assert await store.search_vector(_VECTOR, ENGLISH.name, SearchFilter(), 10)
                 reading.append(1000 * (process_time() - began))
-            # Its actors look around once, which is no part of opening, but of the memory.
+            # The first round of its actors counts as memory, but not as opening.
             await anyio.sleep(3)
             memory.append(_held() - held)
         vectors = host.shared.room.held / 1e6
-        rest = 1000 * min([await _spent(5) for _ in range(3)]) / 5 / OPENED  # without what they still do at first
+        rest = 1000 * min([await _spent(5) for _ in range(3)]) / 5 / OPENED  # without the first work of the actors
         tg.cancel_scope.cancel()
     return median(cpu[1:]), median(memory[1:]), median(reading[1:] or [0.0]), vectors, rest
 
@@ -199,7 +198,7 @@ _VECTOR = np.eye(1, 384, dtype="<f4").tobytes()
 
 
 def _store(community: str) -> SqliteSearchStore:
-    """Return the search of an open community, which nothing hands out."""
+    """Return the search of an open community, which has no public access."""
     found = (each for each in gc.get_objects() if isinstance(each, SqliteSearchStore))
     return next(each for each in found if each.db.community == community)
 

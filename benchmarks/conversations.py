@@ -1,4 +1,4 @@
-"""What live capture keeps together of real chat: whole logs, each in a channel, with names written as mentions."""
+"""Live capture of real chat: the conversations kept together, each log in a channel, with names as mentions."""
 
 from __future__ import annotations
 

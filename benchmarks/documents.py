@@ -1,6 +1,6 @@
-"""Questions over other projects' real documentation, asked as a user does: `intern index`, `ask` and `search`, offline.
+"""Questions over other projects' real documentation, as a user asks: `intern index`, `ask` and `search`, offline.
 
-Nothing was fitted on these sets (`answering.nearest.SURE`). The bars are what is wanted, not what there is.
+Nothing was fitted on these sets (`answering.nearest.SURE`). The bars are goals, not the present figures.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.eval.chats import EVAL
 QUESTIONS = EVAL.parent / "questions"
 CACHE = Path(__file__).parent.parent / ".cache" / "documents"
 LEAST_RIGHT = {True: 24, False: 16}
-"""Of 48, with vectors and by words alone."""
+"""Right answers of 48, with vectors and by words alone."""
 MOST_WRONG = {True: 5, False: 4}
 MOST_ANSWERED = 1
-"""Of the 12 that no document covers."""
+"""Wrong answers of the 12 questions that no document covers."""
 LEAST_FOUND = {True: 44, False: 0}
-"""Of 48: the right file is among the first three results."""
+"""The right file among the first three results, of 48."""
 
 
 class Row(Struct):
@@ -35,11 +35,11 @@ class Row(Struct):
     id: str
     verdict: str
     file_found: bool | None = None
-    """None for a question that no document covers."""
+    """Whether the right file was found; None for a question that no document covers."""
 
 
 def measure() -> Iterator[Figure]:
-    """None where the questions or the embedder are not at hand."""
+    """Return the figures, or none without the questions or the embedder."""
     if not QUESTIONS.is_dir() or not is_english_installed():
         print(f"documents is not measured: it needs {QUESTIONS}, and the extra embeddings", file=sys.stderr)
         return

@@ -1,4 +1,4 @@
-"""The model endpoint as a process of its own, so that where CPU is measured only intern's is counted."""
+"""The model endpoint as a process of its own, so that only intern's CPU is counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from intern.settings.loading import Settings, load_settings
 from tests.endpoint_double import Answer, endpoint_double
 
 LATENCY = 0.05
-"""Seconds that it takes for each reply."""
+"""Seconds for each reply."""
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def endpoint_elsewhere(module: str) -> Generator[str]:
 
 
 def serve(reply: Answer) -> None:
-    """Be that process, until the standard input ends."""
+    """Run the endpoint until the standard input ends."""
     with endpoint_double(reply) as endpoint:
         print(endpoint.base_url, flush=True)
         sys.stdin.read()
@@ -41,7 +41,7 @@ def serve(reply: Answer) -> None:
 def settings_for(
     folder: Path, base_url: str, *, embeddings: str = "none", steps: Literal["separate", "fused"] = "separate"
 ) -> Settings:
-    """Those of a data folder whose model is that endpoint; what the embedding model costs is measured by itself."""
+    """Return the settings of a data folder with that endpoint; the embedding model has a benchmark of its own."""
     overrides = {
         "data": {"dir": str(folder)},
         "llm": {"base_url": base_url, "model": "mock"},

@@ -1,6 +1,6 @@
-"""The embedding models of this machine: what the first text costs, and what many do.
+"""The embedding models of this machine: the cost of the first text, and of many.
 
-In a process of its own, so that only the model's memory is counted, on top of what intern has imported by then.
+In a process of its own, so that only the model's memory is counted, on top of intern's imports by then.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ CHARACTERS = 1000
 
 
 MODELS = {"embedding model": (ENGLISH, 200), "multilingual embedding model": (MULTILINGUAL, 250)}
-"""By its name here: each model, and the megabytes that it may take."""
+"""Each model by its name, with its limit in megabytes."""
 
 
 def measure() -> Iterator[Figure]:
-    """Embed a question first, as in a bot that was just started; then the passages of a knowledge base."""
+    """Embed a question first, as in a new bot; then the passages of a knowledge base."""
     for model, (local, most) in MODELS.items():
         if not local.is_installed:
             print(f"the {model} is not measured: it needs the extra {local.extra}", file=sys.stderr)
@@ -49,7 +49,7 @@ def measure() -> Iterator[Figure]:
 
 
 async def _cost(model: LocalEmbeddingModel) -> dict[str, float]:
-    import_module("intern.service")  # whatever a command has loaded by then is not the model's
+    import_module("intern.service")  # earlier imports of a command are not the model's
     before, began = await run_sync(resident), perf_counter()
     embedder = LocalEmbedder(model)
     await embedder.compute_vectors([QUESTION], asked=True)

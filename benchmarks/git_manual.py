@@ -1,6 +1,6 @@
 """Indexing git's manual (Debian's `git-doc`: 533 pages as text and HTML), by the command as people run it.
 
-The package is downloaded by `apt-get` into a temporary folder. Nothing where that cannot be done.
+The package is downloaded by `apt-get` into a temporary folder. Without it, there are no figures.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ BEFORE = 578.0
 class _Cost(NamedTuple):
     cpu: float
     written: float
-    """Bytes, wherever they went."""
+    """Bytes written to any file."""
     said: str
     first: float
     """Seconds until the first line of progress."""
 
 
 def measure() -> Iterator[Figure]:
-    """Words first, then all vectors in a second run, which goes on where the first has stopped."""
+    """Measure words first, then all vectors in a second run, which continues the first."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         pages = _manual(folder)
@@ -53,7 +53,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _intern(folder: Path, pages: Path, *arguments: str) -> _Cost:
-    """Run the command in a process of its own, which reports at its end the bytes that it wrote."""
+    """Run the command in a process of its own, which reports its written bytes at its end."""
     code = "import atexit; from intern.frontends.cli import main; "
     code += (
         "atexit.register(lambda: print('wrote', open('/proc/self/io').read().split('wchar: ')[1].split()[0])); main()"

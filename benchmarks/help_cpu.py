@@ -1,4 +1,4 @@
-"""CPU time of `intern --help`: what every shell completion and every typo costs."""
+"""CPU time of `intern --help`, which every shell completion and every typo costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTERN = Path(sys.executable).parent / "intern"
 
 
 def measure() -> Iterator[Figure]:
-    """User and system time of the child, the median of several runs; the first, which may compile, is left out."""
+    """Measure user and system time of the child, the median of several runs; omit the first, which may compile."""
     yield Figure("intern --help, CPU", median([_cpu() for _ in range(RUNS + 1)][1:]), "s", 0.2)
 
 

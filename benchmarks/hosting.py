@@ -1,10 +1,10 @@
-"""What a cell holds: 10,000 servers and 50 million messages a day, simulated from costs that are measured first.
+"""The capacity of a cell: 10,000 servers and 50 million messages a day, simulated from measured costs.
 
-A cell is three processes of two cores, and one PostgreSQL. Each kind of message is sent to a bot by itself, a second
-apart, as in a server with little traffic. The model's own time is no part of it, nor are descriptions of documents.
+A cell is three processes of two cores, and one PostgreSQL. Each kind of message is sent to a bot separately, a second
+apart, as in a server with little traffic. The model's own time is not included, nor are descriptions of documents.
 
-Made up are the sizes of servers (lognormal, so that the largest has hundreds of times the median), the hours of the
-day in three regions, bursts of an hour, and the share of each kind of message; see `SHARES`.
+Made up are the sizes of servers (lognormal, so that the largest has hundreds of times the median), the hours of the day
+in three regions, bursts of an hour, and the share of each kind of message; see `SHARES`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ MEMORY = 8_000.0  # MB of a process
 DATABASE_CORES = 4
 REQUESTS = 50.0  # a second, of an application
 OPEN, ROOM = 4_000, 1_500  # hosting.open_communities, search.megabytes
-FULL = 0.8  # used so far at the busiest minute, a cell is full
+FULL = 0.8  # at this load of the busiest minute, a cell is full
 
 SHARES = {"heard": 0.3, "reply": 0.03, "chatter": 0.1, "answer": 0.01, "capture": 0.005}
-"""Of all messages. Those that are not heard are in channels that the bot may not hear. Chatter is looked up without a
-model; a reply is one member's to another; all others that are heard are remarks that ask nothing."""
+"""Shares of all messages. Unheard ones are in channels that the bot may not read. Chatter is looked up without a model;
+a reply is one member's to another; all other messages are remarks that ask nothing.
+"""
 REFERENCE = 5_225  # documents of the reference community
 _DOCUMENTS = (200.0, 1.5, 20_000)  # of a server: median, sigma, most
 _SIGMA = 1.8  # of the servers' sizes
@@ -71,20 +72,20 @@ _TAUGHT = capturing.invented(2 * _EACH)
 
 
 class Cost(NamedTuple):
-    """What one of a kind costs."""
+    """The cost of one message of a kind."""
 
     cpu: float
-    """Seconds."""
+    """Seconds of the bot's CPU."""
     writes: float
-    """Transactions."""
+    """Transactions of the database."""
     database: float
     """Seconds of the server's CPU."""
     requests: float
-    """To Discord."""
+    """Requests to Discord."""
 
 
 class Costs(NamedTuple):
-    """What everything costs."""
+    """All costs."""
 
     payload: float
     """Seconds to read a message from the gateway."""
@@ -96,7 +97,7 @@ class Costs(NamedTuple):
     opening: tuple[float, float]
     """Seconds to open an empty community, and the reference one."""
     vectors: float
-    """Seconds to read those of the reference community."""
+    """Seconds to read the vectors of the reference community."""
     memory: tuple[float, float, float]
     """MB of a community: known, open and empty, the reference one open."""
 
@@ -159,9 +160,9 @@ class Day:
         self.busiest = self.open_most = self.opened_most = self.calls_most = self.writes_most = 0.0
 
     def run(self) -> dict[str, float]:
-        """Return what is used of each thing at its busiest minute, as a share of what there is."""
+        """Return the use of each resource at its busiest minute, as a share of its capacity."""
         used: dict[str, float] = {}
-        for minute in range(-60, 24 * 60, _STEP):  # the first hour opens what a day begins with
+        for minute in range(-60, 24 * 60, _STEP):  # the first hour opens the communities of the start
             now = self._minute(minute)
             if minute >= 0:
                 used = {name: max(share, used.get(name, 0.0)) for name, share in now.items()}
@@ -200,7 +201,7 @@ class Day:
         asked = kinds["chatter"] + kinds["answer"]
         others = kinds["heard"] - asked - kinds["capture"] - kinds["reply"]
         by_kind = {**kinds, "remark": np.maximum(others, 0)}
-        # What is stored each second costs once, however many messages came in it.
+        # The storing of each second costs once, with any number of messages in it.
         seconds = 60 * _STEP * (1 - np.exp(-kinds["heard"] / 60 / _STEP))
         together = np.divide(seconds, kinds["heard"], out=np.ones(len(said)), where=kinds["heard"] > 0)
         cpu = said * costs.payload + self._open * 60 * _STEP * costs.idle
@@ -232,7 +233,7 @@ class Day:
         return {name: float(share) for name, share in used.items()}
 
     def taken_over(self) -> tuple[float, float, float]:
-        """Return how many communities the others open for a process that died, their CPU, and requests."""
+        """Return the number of communities that the others open for a dead process, their CPU, and requests."""
         lost = self._process == 0
         rates = self._rates * 2.5 * SHARES["heard"]
         missed = lost & (self._chance.poisson(rates * _AWAY / 60) > 0)
@@ -265,7 +266,7 @@ def _costs() -> Costs:
 
 
 async def _kinds(folder: Path, url: str, base_url: str, server: Schemas) -> dict[str, Cost]:
-    """Return what each kind of message costs."""
+    """Return the cost of each kind of message."""
     data = {"dir": str(folder), "url": url}
     await index(folder, 200, url=url)
     settings = load_settings(
@@ -333,7 +334,7 @@ def _without(rest: Cost, cost: Cost) -> Cost:
 
 
 def _requests(town: Sandbox) -> int:
-    """Count requests to Discord, which the adapter makes for all calls but that for a channel it knows."""
+    """Count requests to Discord, which the adapter makes for all calls except that for a known channel."""
     return sum(times for call, times in town.calls.items() if call != "channel")
 
 
@@ -407,7 +408,7 @@ async def _embedding() -> float:
     return (process_time() - began) / 20
 
 
-# The endpoint's side.
+# The endpoint.
 
 
 def reply(body: dict[str, Any]) -> Reply:

@@ -1,6 +1,6 @@
 """Resident memory of `intern run`, connected and idle: the process against the Discord double, on real sockets.
 
-As a plain installation has it: libraries load rich, trio and h2 wherever they are, and only development has them.
+The installation is a plain one: libraries load rich, trio and h2 if possible, and only development has them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.programs import program
 
 
 def measure() -> Iterator[Figure]:
-    """After the first heartbeat was answered, with an empty knowledge base and an endpoint that nobody asks."""
+    """Measure after the first heartbeat, with an empty knowledge base and an unused endpoint."""
     yield Figure("connected and idle, resident memory", asyncio.run(_resident_megabytes()), "MB", 85)
 
 

@@ -1,6 +1,6 @@
-"""What indexing costs: the event loop's longest stall at 5,000 files, calls and time for 200, bytes read for 20,000.
+"""The cost of indexing: the event loop's longest stall at 5,000 files, calls and time for 200, bytes read for 20,000.
 
-The calls go to an endpoint of 50 ms. Where the loop is watched, the model is one that answers at once.
+The calls go to an endpoint of 50 ms. The loop is measured with a model without latency.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class _Shelf(NamedTuple):
         return self.folder / "sources"
 
     async def forget(self) -> None:
-        """Let all documents be new."""
+        """Make all documents new."""
         await self.catalogue.change({}, drop=list(self.catalogue.sources()))
 
     def touch(self, mtime: int) -> None:
-        """Let all documents look changed."""
+        """Make all documents look changed."""
         for path in self.sources.iterdir():
             os.utime(path, ns=(mtime, mtime))
 
@@ -94,13 +94,13 @@ def measure() -> Iterator[Figure]:
 
 
 async def _stalls() -> list[Figure]:
-    # What a thread of the plainest Python costs the loop here and now: on a busy machine, more than the bar.
+    # The stall by a thread of the plainest Python here and now: on a busy machine, more than the bar.
     plain = await _longest_stall(lambda: anyio.to_thread.run_sync(_count))
     figures = [Figure("longest stall of the event loop beside a thread that only counts", plain * 1000, "ms", math.inf)]
     async with _shelf(MANY) as shelf:
         for name in ("new", "unchanged", "touched"):
             longest = seconds = math.inf
-            for n in range(3):  # whatever else the machine does can only make it slower
+            for n in range(3):  # other load of the machine only makes it slower
                 if name == "new":
                     await shelf.forget()
                 elif name == "touched":
@@ -122,7 +122,7 @@ def _count() -> None:
 
 
 async def _longest_stall(work: Callable[[], Awaitable[object]]) -> float:
-    """Seconds by which a task that wants to run every millisecond came too late at most, while `work` was done."""
+    """Return the longest delay in seconds of a task that wants to run every millisecond, during `work`."""
     longest = 0.0
 
     async def tick() -> None:
@@ -174,7 +174,7 @@ async def _wall_time(base_url: str) -> Figure:
 
 
 def _bytes_read(files: int) -> Figure:
-    """All that the process reads: its own code, the sources, both databases and their logs."""
+    """Return all bytes that the process reads: its own code, the sources, both databases and their logs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _fill(folder / "knowledge-base/sources", files)
@@ -208,7 +208,7 @@ def reply(_: object) -> Reply:
 
 @asynccontextmanager
 async def _shelf(size: int) -> AsyncGenerator[_Shelf]:
-    """Documents of some 3,000 characters, most in Markdown, some as pages and some as notebooks."""
+    """Make documents of some 3,000 characters, most in Markdown, some as pages and some as notebooks."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _fill(folder / "sources", size)

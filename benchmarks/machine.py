@@ -1,4 +1,4 @@
-"""On what it is measured: the machine, the versions, and the commit."""
+"""The conditions of a measurement: the machine, the versions, and the commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIBRARIES = ("anyio", "hikari", "aiohttp", "httpx", "msgspec", "numpy", "onnxru
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, memory and system."""
+    """Return processor, cores, memory and system."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "processor": _processor(),
@@ -27,7 +27,7 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of intern, Python, SQLite and the libraries that figures depend on."""
+    """Return the versions of intern, Python, SQLite and the libraries that figures depend on."""
     found = {"intern": __version__, "Python": platform.python_version(), "SQLite": apsw.sqlite_lib_version()}
     for name in _LIBRARIES:
         try:
@@ -41,7 +41,7 @@ def commit() -> str:
     """Return the commit that is checked out, with a `+` if files differ from it; `unknown` without git."""
     try:
         named = _git("rev-parse", "--short", "HEAD").strip()
-        # What is measured does not depend on the results of earlier runs.
+        # The figures do not depend on the results of earlier runs.
         return named + ("+" if _git("status", "--porcelain", "--", ".", ":!benchmarks/results").strip() else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

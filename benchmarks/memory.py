@@ -1,4 +1,4 @@
-"""How much memory a process has, in the megabytes of every bar: a million bytes each."""
+"""The memory of a process, in the megabytes of every bar: a million bytes each."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 KILOBYTE: Final = 1024 / 1_000_000
-"""What the kernel calls a kB, in megabytes."""
+"""The kernel's kB in megabytes."""
 
 
 def resident(pid: int | None = None) -> float:
-    """Of another process, or of this one, as it is now."""
+    """Return the present memory of another process, or of this one."""
     return _told(pid, "VmRSS")
 
 

@@ -1,4 +1,4 @@
-"""How often the right source is among the first five, in six languages, over the sample in English and in each of them.
+"""The right source among the first five, in six languages, over the sample in English and in each of them.
 
 The questions and the translations are in `languages`.
 """
@@ -37,7 +37,7 @@ class Asked(Struct):
 
 
 def measure() -> Iterator[Figure]:
-    """With each model that is installed, and by words alone."""
+    """Measure with each installed model, and by words alone."""
     with tempfile.TemporaryDirectory() as folder:
         yield from anyio.run(_measured, Path(folder))
 

@@ -32,11 +32,11 @@ KILOBYTES, MILLISECONDS = 60, 100
 _REASONS = ("no_sources", "", "", "timeout", "not_good_enough")
 _MORE = ("/?days=90", "/topics", "/topics?offset=100", "/facts", "/nuggets", "/sources", "/outdated", "/parked")
 _ONE = ("/topics", "/questions")
-"""The first entry of each of these lists is measured, too."""
+"""Lists whose first entry is measured, too."""
 
 
 def measure() -> Iterator[Figure]:
-    """Fill a folder, then look at each page twice."""
+    """Fill a folder, then measure each page twice."""
     with tempfile.TemporaryDirectory() as folder:
         yield from anyio.run(_measured, Path(folder))
 

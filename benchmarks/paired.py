@@ -62,7 +62,7 @@ def traced(tree: Path, url: str = "") -> tuple[float, float]:
 
 
 async def _measured(folder: Path) -> dict[str, float]:
-    # Of the checkout that is measured.
+    # These belong to the measured checkout.
     from benchmarks.filing import export  # noqa: PLC0415
     from intern.core.messages import Conversation, Message  # noqa: PLC0415
     from intern.service.importing import import_history  # noqa: PLC0415

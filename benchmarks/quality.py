@@ -1,4 +1,4 @@
-"""How good it is, on real chat: the figures of `make eval`, so that what changed is seen beside what it costs."""
+"""The quality on real chat: the figures of `make eval`, so that a change shows its quality beside its cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.eval.report import REPORTS
 
 
 def measure() -> Iterator[Figure]:
-    """All of them, each at least at its bar; none where no real chats are at hand."""
+    """Return all of them, each with its least value; none if no real chats are available."""
     if not EVAL.is_dir():
         print(f"quality is not measured: there are no real chats in {EVAL}", file=sys.stderr)
         return

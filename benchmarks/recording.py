@@ -1,4 +1,4 @@
-"""What the flight recorder costs an answer, and whether each of 1,000 recorded answers replays to the byte.
+"""The cost of the flight recorder for an answer, and whether each of 1,000 recorded answers replays to the byte.
 
 Each question has a history of four messages of its own. The endpoint is a process of its own.
 """
@@ -62,7 +62,7 @@ async def _measured(settings: Settings) -> list[Figure]:
 
 
 async def _recorded(intern: Intern, settings: Settings) -> tuple[float, float]:
-    """Return the CPU and the bytes that recording took, for each answer."""
+    """Return the CPU and the bytes of recording, for each answer."""
     recorder = (await intern.acquire_writer()).stores.recorder
     answerer: Answerer = cast("Any", intern)._answerer  # noqa: SLF001 as the bot has one
     answers = recorder.wrap_answerer(answerer, settings.llm.model)
@@ -92,7 +92,7 @@ def _asked(n: int) -> Conversation:
 
 
 def _bytes(settings: Settings) -> int:
-    """Return the size of the database, with all that stands in its log."""
+    """Return the size of the database, with all contents of its log."""
     db: Any = apsw.Connection(str(settings.paths.database))
     try:
         db.execute("pragma wal_checkpoint(truncate)").fetchall()

@@ -1,7 +1,7 @@
-"""What a regeneration costs: calls and wall time, one conversation at a time and eight, over an endpoint of 50 ms.
+"""The cost of a regeneration: calls and wall time, one conversation at a time and eight, over an endpoint of 50 ms.
 
-An archive of 200 captures of 125 conversations is rebuilt as `intern regenerate` does it, descriptions included. The
-files, the index and the decisions (but for their times) must be the same both times, and so must the calls.
+An archive of 200 captures of 125 conversations is rebuilt as `intern regenerate` does, descriptions included. The
+files, the index and the decisions (except for their times) must be the same both times, and so must the calls.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Run(NamedTuple):
 
     seconds: float
     calls: Counter[str]
-    """By what was asked."""
+    """The calls by prompt."""
     tally: DecisionCounts
     result: object
 
 
 def measure() -> Iterator[Figure]:
-    """Each in a folder of its own; the third within the endpoint's default limits, half of which are for answers."""
+    """Measure each in its own folder; the third within the endpoint's default limits, half of which are for answers."""
     name = f"{CONVERSATIONS + GREW} captures regenerated"
     with endpoint_double(by_rules) as endpoint:
         one, eight = (_best(endpoint, concurrency, in_flight=16) for concurrency in (1, CONCURRENCY))
@@ -65,7 +65,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _best(endpoint: EndpointDouble, concurrency: int, *, in_flight: int) -> Run:
-    # Whatever else the machine does can only make it slower.
+    # Other load of the machine only makes it slower.
     return min((_run(endpoint, concurrency, in_flight=in_flight) for _ in range(2)), key=lambda run: run.seconds)
 
 

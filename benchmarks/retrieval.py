@@ -1,6 +1,6 @@
-"""How well and how fast sources are found among few and many, beside plain FTS5 in the same run.
+"""The quality and speed of finding sources among few and many, beside plain FTS5 in the same run.
 
-The real questions and their documents stand among filler: documents that are made of real sentences. Vectors are made
+The real questions and their documents are among filler: documents that are made of real sentences. Vectors are made
 once and kept in `.cache`; a filler document's is the mean of its sentences'.
 """
 
@@ -23,17 +23,17 @@ from tests.eval.chats import EVAL
 from tests.eval.retrieval import CASES, LEAST_BY_WORDS, MOST_LOST, Remembering, Shelf
 
 SIZES = (0, 5_000, 50_000)
-"""Documents; with 0 those of each set by themselves, some 600 to 900."""
+"""Numbers of documents; with 0 those of each set separately, some 600 to 900."""
 BARS = {5_000: 30, 50_000: 60, 100_000: 60}
-"""Milliseconds that 95 of 100 questions may take that have no more words than this."""
+"""Milliseconds for 95 of 100 questions with at most `SHORT` words, by the number of documents."""
 SHORT = 30
 MOST_TO_PLAIN = 1.5
-"""Of plain FTS5, for longer ones; by the clock it tells more of what else the machine does."""
+"""The highest time relative to plain FTS5, for longer ones; by the clock it depends more on other load."""
 CACHE = Path(__file__).parent.parent / ".cache"
 
 
 def measure() -> Iterator[Figure]:
-    """None where the real questions or the embedder are not at hand."""
+    """Return the figures, or none without the real questions or the embedder."""
     if not EVAL.is_dir() or not is_english_installed():
         print(f"retrieval is not measured: it needs the questions in {EVAL}, and the extra embeddings", file=sys.stderr)
         return
@@ -71,7 +71,7 @@ def _quality(size: int, found: retrieval.Retrieved) -> Iterator[Figure]:
 
 
 async def _speed(size: int, shelf: Shelf) -> Iterator[Figure]:
-    """Each question is asked of plain FTS5 and of ours, one right after the other."""
+    """Ask each question of plain FTS5 and of ours, one right after the other."""
     case = next(each for each in CASES if each.name == "csse duplicates, title+body")
     await shelf.hold(case)
     bodies = [text for _, text in retrieval.questions(case)]

@@ -1,7 +1,7 @@
 """Search among 10,000 and 100,000 documents of 40 words, each with a vector of 256 numbers: time, memory, disk.
 
-Words are as common as words are (Zipf), and questions are whole sentences of them. Vectors are given: no model that
-makes them is loaded. Writing and asking each have a process of their own, so that no memory is counted twice.
+Words have natural frequencies (Zipf), and questions are whole sentences of them. Vectors are given: no model that makes
+them is loaded. Writing and asking each have a process of their own, so that no memory is counted twice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _VOCABULARY = 40_000
 
 
 class _Language:
-    """Words that are as common as words are, the commonest of them stop words."""
+    """Words with natural frequencies, the commonest of them stop words."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -55,7 +55,7 @@ class _Language:
         self._shares = list(accumulate(1 / (n + 3) for n in range(len(self._words))))
 
     def sentence(self, words: int) -> str:
-        """So many words."""
+        """Make a sentence of so many words."""
         return " ".join(self._words[self._drawn()] for _ in range(words))
 
     def _drawn(self) -> int:
@@ -63,7 +63,7 @@ class _Language:
 
 
 class _Given:
-    """Vectors that are there already."""
+    """Vectors that exist already."""
 
     model = MODEL
     dimensions = DIMENSIONS
@@ -83,7 +83,7 @@ class _Times(NamedTuple):
 
 
 def measure() -> Iterator[Figure]:
-    """Two processes a size."""
+    """Run two processes for each size."""
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
             written = _child("write", folder, size)

@@ -1,8 +1,8 @@
-"""What a message costs from the socket to its batch, beside a bare hikari listener; and what a flood of them does.
+"""The cost of a message from the socket to its batch, beside a bare hikari listener; and the effect of a flood of them.
 
-The double of Discord runs in this process and whoever listens in a child of its own, so CPU and memory are the child's
-alone. A child tells how far it is, and the double stays `AHEAD` of it at most: less than the stream of events holds,
-so that all messages take the same way.
+The double of Discord runs in this process and the listener in a child of its own, so CPU and memory are the child's
+alone. A child reports its progress, and the double is at most `AHEAD` of it: less than the stream of events holds, so
+that all messages take the same way.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ INTERN = Path(sys.executable).parent / "intern"
 
 
 class Cost(NamedTuple):
-    """What one run cost the child: seconds, and megabytes at its end."""
+    """The cost of one run for the child: seconds, and megabytes at its end."""
 
     cpu: float
     wall: float
@@ -84,12 +84,12 @@ class Cost(NamedTuple):
 
     @property
     def micros(self) -> float:
-        """CPU for each message."""
+        """The CPU for each message."""
         return self.cpu / MESSAGES * 1e6
 
 
 class Flood(NamedTuple):
-    """What a flood did to the bot."""
+    """The effect of a flood on the bot."""
 
     growth: float  # megabytes
     pause: float  # seconds, the longest between two heartbeats
@@ -99,7 +99,7 @@ class Flood(NamedTuple):
 
 
 def measure() -> Iterator[Figure]:
-    """Medians of runs that take turns, so that both sides meet the same machine; then one flood."""
+    """Return medians of runs that take turns, so that both sides meet the same machine; then one flood."""
     runs = [(asyncio.run(_cost("bare")), asyncio.run(_cost("intern"))) for _ in range(RUNS)]
     for side, name in enumerate(("bare hikari listener", "socket to batch")):
         yield Figure(f"{name}, messages a second", median(MESSAGES / run[side].wall for run in runs), "/s", math.inf)
@@ -115,7 +115,7 @@ def measure() -> Iterator[Figure]:
     yield Figure(f"flood of {MESSAGES}, team replies not archived", flood.untaught, "", 0)
 
 
-# The double's side.
+# The double.
 
 
 async def _cost(who: str) -> Cost:
@@ -140,7 +140,7 @@ async def _cost(who: str) -> Cost:
 
 
 def _texts(discord: DiscordDouble, *, told: int) -> list[str]:
-    """Messages as the socket takes them, all of one size; `told` events came before them."""
+    """Make messages as the socket takes them, all of one size; `told` events came before them."""
     texts: list[str] = []
     for n, message in enumerate(_said(discord), start=told + 1):
         message.content += "." * (SIZE - len(_frame(discord, message, n)))
@@ -154,7 +154,7 @@ def _frame(discord: DiscordDouble, message: Message, n: int) -> str:
 
 
 def _said(discord: DiscordDouble) -> Iterator[Message]:
-    """Questions of many members by turns, in two channels. Discord's history holds them; nobody was told yet."""
+    """Make questions of many members by turns, in two channels, which are in Discord's history without an event."""
     acts = Acts(discord.world, lambda _name, _data: None)
     members = [discord.world.new_member(f"member{n}") for n in range(AUTHORS)]
     for n in range(MESSAGES):
@@ -163,7 +163,7 @@ def _said(discord: DiscordDouble) -> Iterator[Message]:
 
 
 async def flooded(*, hourly: int | None = None) -> Flood:
-    """Let it come down on a bot whose model is stalled. `hourly` is what a member may ask, 0 being no limit."""
+    """Flood a bot whose model is stalled. `hourly` is the limit of questions for a member, 0 being none."""
     async with (
         asyncio.timeout(300),
         DiscordDouble(check=False) as discord,
@@ -172,7 +172,7 @@ async def flooded(*, hourly: int | None = None) -> Flood:
         discord.gateway.heartbeat_interval = BEAT
         async with _intern(discord, model.base_url, hourly=hourly) as bot:
             await discord.wait_ready()
-            # What is loaded late is no growth.
+            # Late imports are no growth.
             question = await discord.say(discord.alice, "Does it run on a Pi?")
             await discord.say(discord.tess, "Taught: 0.", reply_to=question)
             await _until(lambda: bot.taught() == 1 and bool(model.requests))
@@ -225,16 +225,16 @@ class Bot(NamedTuple):
     folder: Path
 
     def resident(self) -> float:
-        """Megabytes."""
+        """Return its memory in megabytes."""
         return resident(self.pid)
 
     def taught(self) -> int:
-        """How many of the team's answers are in the archive."""
+        """Return the number of the team's answers in the archive."""
         weeks = (self.folder / "data/team-knowledge/raw").glob("*.txt")
         return len({answer for week in weeks for answer in re.findall(rb"Taught: \d+\.", week.read_bytes())})
 
     def shed(self) -> int:
-        """How many questions found no room."""
+        """Return the number of dropped questions."""
         settings = Settings(data=DataSection(dir=self.folder / "data"))
         return read_status(settings, clock=SystemClock()).shed
 
@@ -253,7 +253,7 @@ async def _intern(discord: DiscordDouble, base_url: str, *, hourly: int | None) 
             "INTERN__DISCORD__MESSAGE_BATCH_WAIT_SECONDS": "1",
             "INTERN__LLM__BASE_URL": base_url,
             "INTERN__LLM__MODEL": "stalled",
-            # Each of the embedder's threads takes some 12 MB for a long question, which says nothing of streams.
+            # Each of the embedder's threads takes some 12 MB for a long question, which is unrelated to streams.
             "INTERN__EMBEDDINGS__PROVIDER": "none",
         }
         if hourly is not None:
@@ -268,22 +268,22 @@ async def _intern(discord: DiscordDouble, base_url: str, *, hourly: int | None) 
 
 
 async def _until(true: Callable[[], bool]) -> None:
-    while not true():  # noqa: ASYNC110 nobody tells us what happens in another process
+    while not true():  # noqa: ASYNC110 another process sets no events
         await asyncio.sleep(LOOK)
 
 
-# The child's side.
+# The child.
 
 
 class Meter:
-    """Counts messages, tells of it while they come, and says what they cost."""
+    """Counts messages, reports them meanwhile, and returns their cost."""
 
     def __init__(self) -> None:
         self.count = 0
         self._cpu = self._wall = 0.0
 
     async def run(self, waiting: Callable[[], int] = lambda: 0) -> None:
-        """Print now and then how many are through, until all are; `waiting` says how many lie on the way."""
+        """Print the progress now and then, until all are through; `waiting` returns the number of waiting messages."""
         gc.collect()
         self._cpu, self._wall = _cpu_seconds(), perf_counter()
         through = -1
@@ -293,7 +293,7 @@ class Meter:
             await asyncio.sleep(0.005)
 
     def report(self) -> None:
-        """Print what it cost since the beginning."""
+        """Print the cost since the beginning."""
         cost = Cost(_cpu_seconds() - self._cpu, perf_counter() - self._wall, resident())
         print(msgspec.json.encode(cost).decode(), flush=True)
 
@@ -328,7 +328,7 @@ async def _bare(rest_url: str, token: str) -> None:
 
 
 class _Counted:
-    """A gateway that counts what it tells."""
+    """A gateway that counts its events."""
 
     def __init__(self, gateway: HikariDiscord, meter: Meter) -> None:
         self._gateway = gateway
@@ -343,7 +343,7 @@ class _Counted:
 
 
 async def _ours(rest_url: str, token: str, guild_id: str) -> None:
-    """Gateway, listener and batcher as they are in `intern run`; somebody takes the batches and settles them."""
+    """Measure gateway, listener and batcher as in `intern run`; a task takes the batches and settles them."""
     options = DiscordOptions(token=Secret(token), rest_url=rest_url, guild_ids=(GuildId(guild_id),))
     checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
     events, to_batch = create_memory_object_stream[Heard](EVENTS.size)

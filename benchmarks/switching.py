@@ -1,4 +1,4 @@
-"""How late the event loop wakes up while eight threads compute, at Python's own switch interval and at intern's."""
+"""The delay of the event loop while eight threads compute, at Python's own switch interval and at intern's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TEXT = json.dumps([{"id": n, "text": str(n) * 20} for n in range(200)])
 
 
 def measure() -> Iterator[Figure]:
-    """Let the threads do what those of databases and models do: decode JSON, and compute in between."""
+    """Let the threads work like those of databases and models: decode JSON, and compute in between."""
     usual = sys.getswitchinterval()
     try:
         for name, seconds in (("Python's own", usual), ("intern's", SWITCH_SECONDS)):

@@ -44,10 +44,10 @@ from tests.eval.retrieval import Remembering, Shelf
 from tests.sample.cases import CASES as SAMPLE_CASES, SAMPLE
 
 MOST_CALLS = {"factoids": 0.6, "faq": 0.6, "sample": 0.1}
-"""For each batch, with vectors."""
+"""The bar for each batch, with vectors."""
 MOST_CALLS_BY_WORDS = {"factoids": 0.65, "faq": 0.65, "sample": 0.25}
 MOST_PASSED_OVER = 0.02
-"""Of the questions that a document answers. Of one set by itself, a half is too few to tell 2%."""
+"""The bar for questions that a document answers. In the half of one set, there are too few for 2%."""
 MOST_PASSED_OVER_BY_WORDS = 0.1
 CACHE = Path(__file__).parent.parent / ".cache"
 _CASES = {"factoids": "factoids all kinds, title+aliases+text", "faq": "faq"}
@@ -59,16 +59,16 @@ _WAYS = {"": True, _BY_WORDS: False}
 
 
 class _Said(NamedTuple):
-    """A text that is put to the bot."""
+    """A text for the bot."""
 
     text: str
     half: str
     known: tuple[str, ...] = ()
-    """The sources that answer it; none where nobody knows."""
+    """The sources that answer it; none if it has no known answer."""
 
 
 def measure() -> Iterator[Figure]:
-    """None where the real chats or the embedder are not at hand."""
+    """Return the figures, or none without the real chats or the embedder."""
     if not EVAL.is_dir() or not is_english_installed():
         print(f"triage is not measured: it needs the chats in {EVAL}, and the extra embeddings", file=sys.stderr)
         return
@@ -113,7 +113,7 @@ async def _measured(folder: Path) -> list[Figure]:
 async def _figures(
     name: str, bot: _Bot, said: Sequence[str], questions: Sequence[_Said], most: float
 ) -> tuple[list[Figure], list[int]]:
-    """They, and the calls of each question."""
+    """Return them, and the calls of each question."""
     calls = [await bot.calls(text) for text in said]
     asked = [await bot.calls(each.text) for each in questions]
     found = [count for each, count in zip(questions, asked, strict=True) if await bot.finds(each)]
@@ -130,7 +130,7 @@ def _share(asked: Sequence[int]) -> str:
 
 
 class _Bot(Known):
-    """Answers with what is known, and counts what it asks a model."""
+    """Answers with its documents, and counts its model calls."""
 
     def __init__(self, texts: Mapping[str, str], store: SqliteSearchStore, embedder: Embedder | None) -> None:
         super().__init__(texts)
@@ -144,14 +144,14 @@ class _Bot(Known):
         return await self._model.ask(prompt, given, images=images)
 
     async def calls(self, text: str, *, addressed: bool = False) -> int:
-        """How many a batch of this text costs."""
+        """Return the number of calls for a batch of this text."""
         self._asked.clear()
         said = Conversation((Message(role="user", text=text, author_id=UserId("1")),))
         await self._answerer.answer(said, RequestContext(), addressed=addressed)
         return len(self._asked)
 
     async def finds(self, question: _Said) -> bool:
-        """Whether a call would be shown a source that answers a question."""
+        """Return whether a call would show a source that answers the question."""
         await self.calls(question.text, addressed=True)
         decided = [given for given in self._asked if isinstance(given, DecideIn)]
         shown = {passage.source_id for given in decided for passage in given.passages}
@@ -162,7 +162,7 @@ class _Bot(Known):
 
 
 async def _put(shelf: Shelf, name: str) -> list[_Said]:
-    """Let the documents of a set stand on the shelf, and give its questions that they answer."""
+    """Put the documents of a set on the shelf, and return the questions that they answer."""
     if name == "sample":
         paths = sorted(SAMPLE.rglob("*.md"))
         await shelf.hold_texts({f"kb:{path.relative_to(SAMPLE)}": path.read_text(encoding="utf-8") for path in paths})

@@ -1,4 +1,4 @@
-"""The whole bot at work in a folder: real verbs, a Discord in memory, rules as a model; and a witness to wait with."""
+"""The whole bot at work in a folder: real verbs, a Discord in memory, rules as a model; and a witness for waiting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Watching(ActivityReporter):
-    """Keeps what it is told, and lets a test wait for it."""
+    """Records events, and lets a test wait for them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Watching(ActivityReporter):
         return [each for each in self.told if isinstance(each, kind)]
 
     async def one_of(self, kind: type[T], *, after: int = 0, where: Callable[[T], bool] = lambda _: True) -> T:
-        """The first of its kind, but for `after` of them, that is as wanted."""
+        """Return the first `wanted` event of its kind, except `after` of them."""
         while not (found := [each for each in self.all_of(kind)[after:] if where(each)]):
             await self._changed.wait()
         return found[0]
@@ -98,7 +98,7 @@ def settings_in(
 
 @asynccontextmanager
 async def at_work(folder: Path, sandbox: Sandbox, events: Watching, **discord: Any) -> AsyncGenerator[None]:
-    """The bot, once it has indexed what there is."""
+    """Run the bot, once it has indexed its sources."""
     with fail_after(20):
         async with open_sandbox(settings_in(folder, **discord), sandbox, events=events, clock=HandClock()):
             await events.one_of(RefreshReport)

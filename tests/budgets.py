@@ -1,4 +1,4 @@
-"""How large intern is, held against `budgets.toml`: `python -m tests.budgets`.
+"""The size of intern, compared with `budgets.toml`: `python -m tests.budgets`.
 
 A line of code holds a token that is no comment and no docstring. The largest module counts with its text.
 """
@@ -17,7 +17,7 @@ import tomli
 from msgspec import Struct
 
 TREE = Path(__file__).parents[1]
-APART = "lab"  # built on the service alone, and counted by itself
+APART = "lab"  # built on the service alone, and counted separately
 _SILENT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -68,7 +68,7 @@ def size_of(source: str) -> Size:
 
 
 def sizes(package: Path) -> dict[str, Size]:
-    """Measure a package by its rooms: the folders and modules directly below it."""
+    """Measure a package by its parts: the folders and modules directly below it."""
     rooms: dict[str, Size] = {}
     for path in sorted(package.rglob("*.py")):
         room = path.relative_to(package).parts[0].removesuffix(".py")
@@ -77,7 +77,7 @@ def sizes(package: Path) -> dict[str, Size]:
 
 
 def broken(rooms: dict[str, Size], budgets: dict[str, Any]) -> list[str]:
-    """List what is above its budget, a sentence each."""
+    """List all sizes above their budgets, a sentence each."""
     whole = _whole(rooms)
     held = [
         ("intern: lines", whole.lines, budgets["all"]["lines"]),
@@ -100,7 +100,7 @@ def read_budgets() -> dict[str, Any]:
 
 
 def table(rooms: dict[str, Size]) -> str:
-    """All sizes, for a terminal."""
+    """Return all sizes, for a terminal."""
     rows: list[tuple[str, ...]] = [("", "modules", "lines", "imports", "Protocols", "largest")]
     named = [*sorted(rooms.items(), key=lambda each: -each[1].lines), (f"all but {APART}", _whole(rooms))]
     rows += [(name, *(str(getattr(size, field)) for field in Size.__struct_fields__)) for name, size in named]

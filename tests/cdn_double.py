@@ -18,21 +18,21 @@ from intern.core.messages import Attachment
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What stands under a path, and what goes wrong with it."""
+    """The content of a path, and the faults of serving it."""
 
     body: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     endless: bool = False
-    """Go on for ever with zeros, without a length."""
+    """Send zeros without end, without a length."""
     stalls: bool = False
-    """Say nothing until the double closes."""
+    """Send nothing until the double closes."""
     breaks: bool = False
     """Break the connection in the middle of the body."""
 
 
 class CdnDouble:
-    """The host. What it serves may be changed, and what was asked for read, from any thread."""
+    """The host. Its content may be changed, and its requests read, from any thread."""
 
     def __init__(self) -> None:
         self.host = ""
@@ -40,14 +40,14 @@ class CdnDouble:
         self.asked: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.sent = 0
-        """Bytes of endless bodies."""
+        """The number of bytes of endless bodies."""
         self.was_asked = threading.Event()
         self.closing = asyncio.Event()
 
     def attachment(
         self, name: str, served: Served | bytes | None = None, *, content_type: str = "image/png", size: int = 1000
     ) -> Attachment:
-        """A file as a message names it; None leaves what stands there as it is."""
+        """Return a file as a message names it; None leaves the present content as it is."""
         if served is not None:
             self.files[f"/{name}"] = served if isinstance(served, Served) else Served(body=served)
         return Attachment(
@@ -90,7 +90,7 @@ class CdnDouble:
 
 @contextmanager
 def cdn_double() -> Generator[CdnDouble]:
-    """The double on a thread of its own, until the block ends."""
+    """Run the double on a thread of its own, until the block ends."""
     up = threading.Event()
     shared: list[tuple[CdnDouble, asyncio.AbstractEventLoop, asyncio.Event]] = []
 

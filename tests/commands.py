@@ -1,4 +1,4 @@
-"""Commands and buttons of the platform in memory: the answers are kept, to be looked at."""
+"""Commands and buttons of the platform in memory: the answers are recorded."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class Told(Struct, kw_only=True):
     update: bool
     """Acknowledged without a sign of waiting: the message that holds the button stays as it is."""
     reply: str | None = None
-    """In the place where the member saw us waiting; None while they still wait."""
+    """The reply in the place where the member saw us waiting; None while they still wait."""
     buttons: tuple[Button, ...] = ()
-    """Under what was said last."""
+    """The text under the last reply."""
     follow_ups: list[str] = []
 
     @property
     def texts(self) -> list[str]:
-        """All that was said, in order."""
+        """Return all replies, in order."""
         return [*([] if self.reply is None else [self.reply]), *self.follow_ups]
 
 
 class SandboxCommands:
-    """Answers interactions in memory, on asyncio and on trio, with Discord's rules for what may follow what."""
+    """Answers interactions in memory, on asyncio and on trio, with Discord's rules for the order of replies."""
 
     def __init__(self) -> None:
         self.told: dict[str, Told] = {}
-        """By the ticket's id."""
+        """The interactions by the ticket's id."""
 
     async def defer(self, ticket: InteractionTicket, *, update: bool = False) -> None:
         """Acknowledge; doing it again is harmless."""
@@ -50,7 +50,7 @@ class SandboxCommands:
         told.reply, told.buttons = text, tuple(buttons)
 
     async def follow_up(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
-        """Say more."""
+        """Send a further reply."""
         await checkpoint()
         told = self._told(ticket)
         told.follow_ups.append(text)

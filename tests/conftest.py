@@ -1,8 +1,8 @@
-"""Fixtures for every room, and which part of the tests is run.
+"""Fixtures for every package, and the choice of tests to run.
 
-`make test` runs `--part=test`: all on asyncio but what is marked `rest` or `process`, and what is in EDGES on trio,
-too. `make test-all` runs `--part=rest`, which is exactly what is left, and more examples of what is tested by examples.
-Without `--part`, all that is named is run.
+`make test` runs `--part=test`: all on asyncio except tests marked `rest` or `process`, and the tests in EDGES on trio,
+too. `make test-all` runs `--part=rest`, which is exactly the rest, with more examples of the tests by examples. Without
+`--part`, all named tests run.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ A test with several cases runs one of them on trio.
 """
 WAITING = ("platforms/",)
 HERE = Path(__file__).parent
-SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set others, and what they are unless set
+SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set others, and their default values
 FOR_THE_REST = ("rest", "process")  # marks
 MEMORY = Path("/dev/shm")
-ROOM = 2 * 2**30  # bytes, several times what a run leaves lying at once
+ROOM = 2 * 2**30  # bytes, several times a run's usual garbage
 
 structlog.configure(processors=PROCESSORS)  # so that structlog's capture_logs takes our events
 
@@ -63,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say with which seeds this run can be repeated; simulations have numbers, and tell those that fail."""
+    """Show the seeds that repeat this run; simulations have numbers, and report those that fail."""
     named = [f"{name}={os.environ.get(name, seed)}" for name, seed in SEEDS.items()]
     seeds = [f"--hypothesis-seed={config.getoption('--hypothesis-seed')}", *named]
     return f"part: {config.getoption('--part')}; seeds: {' '.join(seeds)}"
@@ -73,7 +73,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection(session: pytest.Session) -> None:
     """Import test modules, each worker beginning at another one, so that they share the work in a fresh clone.
 
-    pytest rewrites asserts at import and keeps what it made; workers in step would each rewrite every module.
+    pytest rewrites asserts at import and caches the result; workers in step would each rewrite every module.
     """
     gc.disable()  # until all are collected
     worker = getattr(session.config, "workerinput", None)
@@ -82,13 +82,13 @@ def pytest_collection(session: pytest.Session) -> None:
     paths = sorted(HERE.rglob("test_*.py"))
     first = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     for path in [*paths[first:], *paths[:first]]:
-        with suppress(Exception, pytest.skip.Exception):  # collecting it tells what is wrong
+        with suppress(Exception, pytest.skip.Exception):  # collecting it reports the error
             import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
-    """Make no cases that `--part=test` leaves out anyway: to make one takes as long as a short test."""
+    """Make no cases that `--part=test` omits anyway: making one takes as long as a short test."""
     yield
     if metafunc.config.getoption("--part") != "test":
         return
@@ -101,9 +101,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not of this part. What mostly waits begins first, for others compute meanwhile.
+    """Select the tests of this part. Tests that mostly wait begin first, for others compute meanwhile.
 
-    Then comes what may take longest: no run shall end with waiting for it.
+    The slowest follow: no run shall end with waiting for one of them.
     """
     items.sort(key=lambda item: (_is_in(item, WAITING), _patience(item)), reverse=True)
     part = config.getoption("--part")
@@ -124,14 +124,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector all that was collected: nine thousand tests, looked through again and again."""
+    """Exempt the collected tests from garbage collection: it would check nine thousand of them again and again."""
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 
 def _backend(item: pytest.Item) -> object:
-    """Which one it is for, if it asks for one."""
+    """Return the backend of the test, if it asks for one."""
     return _backend_of(item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {})
 
 
@@ -140,7 +140,7 @@ def _backend_of(params: Mapping[str, object]) -> object:
 
 
 def _patience(item: pytest.Item) -> float:
-    """The seconds that it asks for, where it asks for any."""
+    """Return the seconds that the test asks for, if any."""
     mark = item.get_closest_marker("timeout")
     return float(mark.args[0]) if mark and mark.args else 0.0
 
@@ -158,9 +158,9 @@ def _is_in(item: pytest.Item, places: tuple[str, ...]) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say how many examples there are, and let tests write to memory where there is room: they wait mostly for fsync.
+    """Report the number of examples, and let tests write to memory if there is room: they mostly wait for fsync.
 
-    A killed process loses as much there as on a disk: nothing that it had written. TMPDIR names another place.
+    A killed process loses as much there as on a disk: no written data. TMPDIR names another place.
     """
     examples.use(each_time=config.getoption("--part") == "test")
     if "TMPDIR" not in os.environ and _has_room(MEMORY):
@@ -170,7 +170,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Twice as many as there are cores, for many tests wait: for sockets, for processes, for hikari's pauses."""
+    """Return twice the number of cores, for many tests wait: for sockets, for processes, for hikari's pauses."""
     return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else 2 * (os.cpu_count() or 1)
 
 
@@ -188,7 +188,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True, scope="session")
 def words_alone() -> Generator[None]:
-    """Nobody loads the embedding model by the way: where no setting names one, it counts as not installed."""
+    """Avoid loading the embedding model by accident: unless a setting names one, it counts as not installed."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("intern.service.embedding.is_english_installed", lambda: False)
         yield
@@ -196,7 +196,7 @@ def words_alone() -> Generator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def templates_compiled_once() -> Generator[None]:
-    """Every bot that a test opens compiles the same prompts; what Jinja made of a text serves all of them."""
+    """Reuse compiled templates: every bot of a test compiles the same prompts."""
     compile_anew, compiled = Environment.compile, dict[object, CodeType]()
 
     def compile_once(self: Environment, source: str, name: str | None = None, filename: str | None = None) -> CodeType:
@@ -212,7 +212,7 @@ def templates_compiled_once() -> Generator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_authorities() -> Generator[None]:
-    """To read certificates takes 30 to 50 ms for each client, and no test speaks to a stranger."""
+    """Load no certificates: that takes 30 to 50 ms for each client, and no test contacts a stranger."""
     load, load_from, named = (
         ssl.SSLContext.load_default_certs,
         ssl.SSLContext.load_verify_locations,
@@ -235,7 +235,7 @@ def no_authorities() -> Generator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def tables_made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """Thousands of tests open a new database: one whose tables are made is copied, at a fifth of the cost."""
+    """Copy a database with existing tables: thousands of tests open a new one, and a copy costs a fifth."""
     opened, made, one_at_a_time = database._open_file, dict[str, bytes](), Lock()
     ours = {schema: schema.read_text(encoding="utf-8") for schema in database.SCHEMA.parent.glob("*.sql")}
     for schema in ours.values():
@@ -245,7 +245,7 @@ def tables_made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None
 
     def opened_from_copy(path: Path, schema: str | None) -> Any:
         copy = made.get(schema or ours[database.SCHEMA])
-        with one_at_a_time, suppress(OSError):  # what is wrong with the path, the code tells that is tested
+        with one_at_a_time, suppress(OSError):  # the tested code reports a wrong path
             if copy is not None and path.name != ":memory:" and not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(copy)
@@ -258,7 +258,7 @@ def tables_made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Generator[None]:
-    """What a command sets for its process must not outlive its test."""
+    """Restore the logging: a command's settings for its process must not outlive its test."""
     root, libraries = (
         logging.getLogger(),
         [logging.getLogger(name) for name in ("hikari", "httpx", "httpcore", "aiohttp", "asyncio")],
@@ -267,5 +267,5 @@ def logging_as_it_was() -> Generator[None]:
     yield
     root.handlers[:] = handlers
     for logger, level in zip((root, *libraries), levels, strict=True):
-        if logger.level != level:  # to set it empties what every logger has kept
+        if logger.level != level:  # setting it clears the caches of all loggers
             logger.setLevel(level)

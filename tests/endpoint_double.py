@@ -38,7 +38,7 @@ _STANDARD = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """One reply and what goes wrong with it. `content` None: what the double would say by itself."""
+    """One reply and its faults. `content` None: the double's own reply."""
 
     content: Any = None
     status: int = 200
@@ -80,7 +80,7 @@ def huge(size: int = 9 * 1024 * 1024) -> Reply:
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody asked. `prompt` is intern's name for it; empty in `json_object` mode, which sends no name."""
+    """A request. `prompt` is intern's name for it; empty in `json_object` mode, which sends no name."""
 
     prompt: str
     body: dict[str, Any]
@@ -106,14 +106,14 @@ class EndpointDouble:
         self._closing = asyncio.Event()
         self.base_url = ""
         self.pages: dict[str, Any] = {}
-        """What it tells about itself as JSON, by path."""
+        """The JSON about the endpoint, by path."""
         self.requests: list[Request] = []
         self.connections: set[Any] = set()
-        """The far ends of the connections over which requests came."""
+        """The far ends of the connections of requests."""
         self.embedded: list[str] = []
-        """The texts that it gave a vector for: each a direction by its length."""
+        """The embedded texts: each a direction by its length."""
         self.failures: list[Exception] = []
-        """What went wrong in an answer that the test wrote."""
+        """The errors in answers that the test wrote."""
 
     def next(self, *replies: Any, prompt: str | None = None) -> None:
         """Answer the next requests (of one prompt, or of any) with these, one each."""
@@ -206,7 +206,7 @@ class EndpointDouble:
 
 
 async def _in_pieces(http: web.Request, headers: Mapping[str, str], events: bytes) -> web.StreamResponse:
-    """A stream as servers send it: the last event, and after it the end of the response."""
+    """Yield a stream as servers send it: the last event, and after it the end of the response."""
     response = web.StreamResponse(headers=headers)
     with suppress(ConnectionResetError):  # the client was killed
         await response.prepare(http)
@@ -218,7 +218,7 @@ async def _in_pieces(http: web.Request, headers: Mapping[str, str], events: byte
 
 @contextmanager
 def retried_at_once() -> Generator[None]:
-    """A failed call is made again without a pause."""
+    """Retry a failed call without a pause."""
 
     def without_pause(_: Exception, __: int) -> float:
         return 0.0
@@ -230,7 +230,7 @@ def retried_at_once() -> Generator[None]:
 
 @contextmanager
 def endpoint_double(answer: Answer | None = None, *, api_key: str = "") -> Generator[EndpointDouble]:
-    """The double on a thread of its own, until the block ends."""
+    """Run the double on a thread of its own, until the block ends."""
     up = threading.Event()
     shared: list[tuple[EndpointDouble, asyncio.AbstractEventLoop, asyncio.Event]] = []
 
@@ -256,7 +256,7 @@ def endpoint_double(answer: Answer | None = None, *, api_key: str = "") -> Gener
 
 
 def completion(reply: Reply, asked: dict[str, Any]) -> bytes:
-    """A chat completion as the standard API has it."""
+    """Return a chat completion as in the standard API."""
     content = sensible(asked) if reply.content is None else reply.content
     text = content if isinstance(content, str) else json.dumps(content)
     message: dict[str, Any] = {"role": "assistant", "content": text}
@@ -277,7 +277,7 @@ def completion(reply: Reply, asked: dict[str, Any]) -> bytes:
 
 
 def streamed(completion: bytes) -> bytes:
-    """A chat completion as the events of a stream: the reply in pieces, its end, what it took, and the last word."""
+    """Yield a chat completion as the events of a stream: the reply in pieces, its end, its usage, and the last line."""
     whole: dict[str, Any] = json.loads(completion)
     choice: dict[str, Any] = whole["choices"][0]
     message: dict[str, Any] = choice["message"]
@@ -300,21 +300,21 @@ def streamed(completion: bytes) -> bytes:
 
 
 def prompt_of(body: Mapping[str, Any]) -> str:
-    """The prompt's name, which the client sends as the name of the schema or of the function."""
+    """Return the prompt's name, which the client sends as the name of the schema or of the function."""
     if body.get("tools"):
         return str(body["tools"][0]["function"]["name"])
     return str(body.get("response_format", {}).get("json_schema", {}).get("name", ""))
 
 
 def text_of(body: Mapping[str, Any], role: str) -> str:
-    """The text of a role's last message: those before it are examples."""
+    """Return the text of a role's last message: those before it are examples."""
     content: Any = next((each["content"] for each in reversed(body["messages"]) if each["role"] == role), "")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     return "\n".join(part["text"] for part in parts if part["type"] == "text")
 
 
 def schema_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema that a reply must fit; where it is said in words, it is read from the first message."""
+    """Return the schema that a reply must fit; in `json_object` mode, read it from the first message."""
     if body.get("tools"):
         return dict(body["tools"][0]["function"]["parameters"])
     schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
@@ -327,7 +327,7 @@ def schema_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def faults_of(body: Mapping[str, Any]) -> list[str]:
-    """What a strict endpoint would refuse in a request."""
+    """Return the reasons why a strict endpoint would refuse a request."""
     unknown = [f"unknown field {name}" for name in sorted(body.keys() - _STANDARD)]
     asked_strictly = bool(body.get("response_format", {}).get("json_schema", {}).get("strict"))
     return unknown + (_schema_faults(schema_of(body), "schema") if asked_strictly else [])
@@ -353,7 +353,7 @@ def _schema_faults(schema: Mapping[str, Any], where: str) -> list[str]:
     return faults
 
 
-# --- What it says by itself ---
+# --- The double's own replies ---
 
 _ID = re.compile(r"(?:kb|team|nugget):[^\s\"'`<>|,;)\]]+")
 _ALIAS = re.compile(r"S[1-8]: ")
@@ -382,7 +382,7 @@ _EVERYWHERE = frozenset(
 
 
 def sensible(body: dict[str, Any]) -> dict[str, Any]:
-    """A reply that fits the schema, and that means something for the fields of intern's prompts."""
+    """Return a reply that fits the schema, and that makes sense for the fields of intern's prompts."""
     user = text_of(body, "user")
     made: dict[str, Any] = _sample(schema_of(body))
     for name, meant in _MEANINGS.items():
@@ -407,20 +407,20 @@ def _words(text: str) -> set[str]:
 
 
 def _material(user: str) -> str:
-    """A prompt's text without what was asked and said, and without marker lines."""
+    """Return a prompt's text without the conversation, and without marker lines."""
     asked = {"question", "message", "history", "pair"}
     material = _FENCED.sub(lambda found: "" if found[1] in asked else found[0], user)
     return "\n".join(line for line in material.splitlines() if not line.startswith("==="))
 
 
 def _asked(user: str) -> str:
-    """The question, or the pair to file; else the last lines, since what changes comes last in a prompt."""
+    """Return the question, or the pair to file; else the last lines, since the changing part comes last in a prompt."""
     fences = {found[1]: found[2] for found in _FENCED.finditer(user)}
     return fences.get("question") or fences.get("message") or fences.get("pair") or "\n".join(user.splitlines()[-4:])
 
 
 def _by_fit(user: str) -> list[tuple[str, str]]:
-    """The ids in a prompt, each with the text that follows it; those that fit what was asked, best first."""
+    """Return the ids in a prompt, each with the text that follows it; the best matches of the question first."""
     material, wanted = _material(user), _words(_asked(user))
     marks = list(_ID.finditer(material))
     ends = [*(mark.start() for mark in marks[1:]), len(material)]
@@ -450,14 +450,14 @@ def _topic_name(user: str) -> str:
 
 
 def _newer_half(user: str) -> list[str]:
-    """Of the blocks of a topic that is to be split."""
+    """Return the newer half of the blocks of a topic that is to be split."""
     questions = next((found[2] for found in _FENCED.finditer(user) if found[1] == "questions"), "")
     ids = [line.partition(" ")[0] for line in questions.splitlines()]
     return ids[len(ids) // 2 :]
 
 
 def _shown(user: str) -> list[tuple[str, str]]:
-    """The passages `S1` and so on that fit a message, and the line of each that does so best; best first."""
+    """Return the passages `S1` and so on that match a message, and the best line of each; best first."""
     wanted = _words(_asked(user))
     passages = {found[1][:2]: found[2] for found in _FENCED.finditer(user) if _ALIAS.match(found[1])}
     fit = {alias: len(wanted & _words(text)) for alias, text in passages.items()}

@@ -26,13 +26,13 @@ Opening: TypeAlias = Callable[..., Awaitable[Database]]
 """Opens the database of a test, with `schema=` for other tables than ours; each time the same one."""
 
 ROLE = "intern_tests"
-"""It owns what it makes and is no superuser, so row-level security holds for it."""
+"""The role that owns its tables and is no superuser, so row-level security holds for it."""
 
 _numbers = count(1)
 
 
 class Rows(NamedTuple):
-    """What a schema holds: rows by table, and what its sequences have reached."""
+    """The contents of a schema: rows by table, and the values of its sequences."""
 
     tables: dict[str, bytes]
     numbers: dict[str, tuple[int, bool]]
@@ -72,7 +72,7 @@ class Schemas:
         self.run(f"select pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'")
 
     def until_ended(self, client: str) -> None:
-        """Wait until the server has noticed the end of a client, and has finished what that had sent. Blocks."""
+        """Wait until the server has noticed the end of a client, and has finished its requests. Blocks."""
         others = "select from pg_stat_activity where pid <> pg_backend_pid() and starts_with(application_name,"
         again = "perform pg_sleep(0.002), pg_stat_clear_snapshot()"
         self.run(f"do $$ begin while exists ({others} '{client} ')) loop {again}; end loop; end $$")
@@ -85,7 +85,7 @@ class Schemas:
 
     @contextmanager
     def emptied(self) -> Generator[str]:
-        """Take a schema that other tests may have used: to empty its tables takes a tenth of making them."""
+        """Take a schema that other tests may have used: emptying its tables takes a tenth of making them."""
         name = self._empty.pop() if self._empty else _new_name()
         self.run(f"create schema if not exists {name} authorization {ROLE}")
         yield name
@@ -139,7 +139,7 @@ class Schemas:
 
 
 class Server(Schemas):
-    """A server that is ours: it may be killed."""
+    """A server of our own: it may be killed."""
 
     def __init__(self, folder: Path, wheel: Any) -> None:
         self.running = wheel.get_server(folder, cleanup_mode="stop")
@@ -151,7 +151,7 @@ class Server(Schemas):
         self.run(cheap, f"create role {ROLE} login password 'hush'", f"grant create on database postgres to {ROLE}")
 
     def kill(self) -> None:
-        """Kill the server; its other processes end by themselves then."""
+        """Kill the server; its other processes then end."""
         import psutil  # noqa: PLC0415 comes with the wheel
 
         [pid, *_] = (self.running.pgdata / "postmaster.pid").read_text().split()
@@ -161,7 +161,7 @@ class Server(Schemas):
         psutil.wait_procs([postmaster, *rest], timeout=10)
 
     def take_away(self, how: str) -> Callable[[], object]:
-        """Kill, stop or pause the server; return what brings it back."""
+        """Kill, stop or pause the server; return the function that brings it back."""
         import psutil  # noqa: PLC0415 comes with the wheel
 
         if how == "killed":
@@ -201,9 +201,9 @@ def _new_name() -> str:
 
 @contextmanager
 def serving() -> Generator[Server]:
-    """Run a server from the wheel. Skips the test where that is not installed."""
+    """Run a server from the wheel. Skips the test if that is not installed."""
     pytest.importorskip("psycopg", reason="the extra postgres is not installed")
-    # Root's server runs as another user, for whom pytest's own folders are closed.
+    # Root's server runs as another user, who has no access to pytest's own folders.
     with TemporaryDirectory(prefix="intern-postgres-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -218,7 +218,7 @@ def serving() -> Generator[Server]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Generator[Server]:
-    """The server, started when the first test asks for it."""
+    """Return the server, started when the first test asks for it."""
     with serving() as server:
         with server.emptied() as schema:  # the first test need not wait for its tables
             server.make(schema)
@@ -229,14 +229,14 @@ ON_SQLITE = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 """Marks a test of the file itself, or of SQLite's own words."""
 
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.rest)]
-"""PostgreSQL's turn comes with `make test-all`."""
+"""The engines of a test; PostgreSQL's turn comes with `make test-all`."""
 
 _openings: list[Callable[[Path], Opening]] = []
 
 
 @pytest.fixture(params=ENGINES)
 def server(request: pytest.FixtureRequest) -> Schemas | None:
-    """Run a test of processes on each engine: on a server, or on files where there is none."""
+    """Run a test of processes on each engine: on a server, or on files if there is none."""
     found: Schemas | None = request.getfixturevalue("postgres") if request.param == "postgres" else None
     return found
 

@@ -1,4 +1,4 @@
-"""How many examples a test by Hypothesis thinks up: fewer in `make test` than in `make test-all`."""
+"""The number of Hypothesis's examples for each test: fewer in `make test` than in `make test-all`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 from hypothesis import settings
 
 USUAL = 100
-"""Examples of a test that says nothing of them, but in `make test`."""
+"""Examples of a test without a number of its own, outside of `make test`."""
 EACH_TIME = 10
 """Examples of such a test in `make test`."""
 
 
 def use(*, each_time: bool) -> None:
     """Set the number for all modules that are imported from now on."""
-    # Other tests want the processor, too, so a deadline would pass by itself; a test that hangs has its own timeout.
+    # Other tests want the processor, too, so a deadline would pass by itself; a hanging test has its own timeout.
     settings.register_profile("beside others", deadline=None, max_examples=EACH_TIME if each_time else USUAL)
     settings.load_profile("beside others")
     if each_time:  # Hypothesis also tries the constants of our code: to find them takes each worker three seconds

@@ -20,7 +20,7 @@ from intern.stores.files import FileLayer
 
 
 class HandClock:
-    """A clock that stands still until it is turned by hand."""
+    """A clock that only a test advances."""
 
     def __init__(self, now: datetime = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)) -> None:
         self._now = now
@@ -33,18 +33,18 @@ class HandClock:
 
 
 def calls_of(usage: UsageCounter, prompt: str, day: date | None = None) -> UsageMeter:
-    """What a usage without a store counted for a prompt."""
+    """Return the counts of a usage without a store for a prompt."""
     return usage._owed.get((day or usage.today(), prompt), UsageMeter())
 
 
 def mark_of(checkpoints: Checkpoints, channel_id: ChannelId, guild_id: GuildId | None = None) -> MessageId:
-    """Where a channel stands; one without recent messages stands where its server does."""
+    """Return the checkpoint of a channel; one without recent messages has that of its server."""
     channel = checkpoints._channels.get(channel_id)
     return (channel.mark if channel else checkpoints._open_guild(guild_id).until).id
 
 
 class ScriptedModel:
-    """Answers each prompt with what was laid out for it; a prompt without an answer fails the test.
+    """Answers each prompt with the prepared answers; a prompt without an answer fails the test.
 
     An answer is a reply, an exception to raise, or a function of the input that gives either (it may be async).
     """
@@ -64,7 +64,7 @@ class ScriptedModel:
         self._always[prompt.name] = reply
 
     def calls(self, prompt: Prompt[InT, Any]) -> list[InT]:
-        """The inputs that this prompt was asked with, oldest first."""
+        """Return the inputs of this prompt, oldest first."""
         return [given for name, given in self.asked if name == prompt.name]
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
@@ -107,11 +107,11 @@ UNCOUNTED = Uncounted()
 
 
 class KilledError(BaseException):
-    """The process is gone: nothing cleans up after it."""
+    """The process is gone: no code cleans up after it."""
 
 
 class MortalDisk(FileLayer):
-    """A disk that looks around before each of its steps, and after some of them ends the process."""
+    """A disk that runs a check before each of its steps, and after some of them ends the process."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class MortalDisk(FileLayer):
         look: Callable[[], None] = lambda: None,
         error: Callable[[], BaseException] = KilledError,
     ) -> None:
-        """`steps`: how many there are before the end; less than none: there is no end."""
+        """`steps`: the number of steps before the end; if negative, there is no end."""
         self.left = steps
         self._look = look
         self._error = error

@@ -1,7 +1,7 @@
-"""Promise 1 of the design, checked on a data folder: what was acknowledged is kept, once, and integrated once.
+"""Promise 1 of the design, checked on a data folder: acknowledged messages are stored once and integrated once.
 
-`Told` is what the team said, as a test told it; the functions below compare it with what lies on disk, and say what is
-amiss in sentences, for they also run outside of pytest.
+`Told` holds the team's messages of a test; the functions below compare it with the disk, and report faults in
+sentences, for they also run outside of pytest.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Taught(NamedTuple):
     conversation: ConversationId
     messages: tuple[tuple[MessageId, Turn], ...]
     imported: bool = False
-    """Not told live: a command brings it, in a job."""
+    """Whether a command brings it in a job, instead of a live event."""
 
     def capture(self) -> Capture:
-        """As a command brings it."""
+        """Return the capture as a command brings it."""
         return Capture(
             conversation_id=self.conversation,
             turns=tuple(turn for _, turn in self.messages),
@@ -67,7 +67,7 @@ class Taught(NamedTuple):
         )
 
     def request(self) -> CaptureRequest:
-        """As the router hands it on."""
+        """Return the request as the router sends it."""
         return CaptureRequest(
             conversation_id=self.conversation,
             guild_id=GuildId(GUILD),
@@ -94,14 +94,14 @@ class Deleted(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """Messages that somebody wants nothing kept of; with `erase`, not in the archive either."""
+    """Messages to forget; with `erase`, in the archive, too."""
 
     message_ids: tuple[MessageId, ...]
     erase: bool = False
 
 
 class Asked(NamedTuple):
-    """A job that a command asked for; nobody waits for it."""
+    """A job of a command; no process waits for it."""
 
     kind: str
 
@@ -109,22 +109,22 @@ class Asked(NamedTuple):
 Act = Taught | Deleted | Forgotten | Asked
 Messages = dict[MessageId, Turn]
 Version = tuple[ConversationId | None, tuple[Turn, ...]]
-"""What a pair or a block says of a conversation."""
+"""The text of a pair or a block about a conversation."""
 
 
 @dataclass
 class Told:
-    """What the archive and the topics owe us."""
+    """The required contents of archive and topics."""
 
     messages: dict[ConversationId, Messages] = field(default_factory=dict[ConversationId, Messages])
     deleted: set[MessageId] = field(default_factory=set[MessageId])
     captures: Counter[Version] = field(default_factory=Counter[Version])
-    """What the archive holds of each conversation, version by version."""
+    """The archive's contents of each conversation, version by version."""
     written: defaultdict[MessageId, set[Turn]] = field(default_factory=lambda: defaultdict[MessageId, set[Turn]](set))
-    """All that a message ever said."""
+    """All texts that a message ever had."""
 
     def hear(self, act: Act) -> None:
-        """The act was acknowledged."""
+        """Record an acknowledged act."""
         match act:
             case Taught(conversation=conversation, messages=messages):
                 before = self.block(conversation)
@@ -151,13 +151,13 @@ class Told:
         self.captures = left
 
     def block(self, conversation: ConversationId) -> tuple[Turn, ...]:
-        """What a topic holds of a conversation in the end: nothing without a question or without an answer."""
+        """Return a topic's final content about a conversation: none without a question or without an answer."""
         known = self.messages.get(conversation, {})
         turns = tuple(known[each] for each in sorted(known, key=parse_position) if each not in self.deleted)
         return turns if {turn.speaker for turn in turns} == {"User", "Team"} else ()
 
     def also(self, act: Act | None) -> Told:
-        """The same, had this been acknowledged, too."""
+        """Return the same, with this act acknowledged, too."""
         other = deepcopy(self)
         if act is not None:
             other.hear(act)
@@ -165,7 +165,7 @@ class Told:
 
 
 class Community:
-    """Thinks up what happens on Discord, by a seed: new answers mostly, fuller ones, edits, deletions; and jobs."""
+    """Invents events on Discord, by a seed: new answers mostly, fuller ones, edits, deletions; and jobs."""
 
     def __init__(self, random: Random, jobs: Sequence[str] = ()) -> None:
         self._random = random
@@ -173,7 +173,7 @@ class Community:
         self._said = 0
 
     def acts_after(self, told: Told, count: int) -> list[Act]:
-        """What may happen next."""
+        """Yield the possible next acts."""
         future, acts = deepcopy(told), list[Act]()
         while len(acts) < count:
             act = self._act(future)
@@ -202,7 +202,7 @@ class Community:
         return Deleted((message_id,)) if kind == "delete" else Forgotten((message_id,))
 
     def _turn(self, speaker: Speaker) -> tuple[MessageId, Turn]:
-        """Unlike all others, so that rules take no two for the same; about one of a few things, so that topics fill."""
+        """Make a unique text, so that rules take no two for equal, about one of a few subjects, so that topics fill."""
         self._said += 1
         random = self._random
         text = f"{random.choice(_SUBJECTS)}: {' '.join(random.choices(_WORDS, k=random.randint(10, 40)))}."
@@ -220,7 +220,7 @@ _WORDS = [
 
 
 def faults(settings: Settings, told: Told, maybe: Act | None = None) -> list[str]:
-    """What is amiss at any moment, be nobody at work: something lost, doubled or half written.
+    """Return the faults of any moment, with or without a running bot: lost, doubled or half written data.
 
     `maybe` was not acknowledged, and may have been done or not.
     """
@@ -244,7 +244,7 @@ def faults(settings: Settings, told: Told, maybe: Act | None = None) -> list[str
 
 
 def faults_in_the_end(settings: Settings, told: Told) -> list[str]:
-    """What is amiss once somebody has caught up with everything: besides, what is missing or stands twice."""
+    """Return the faults after all work is done: also missing or doubled blocks."""
     found = faults(settings, told)
     archive, knowledge = Archive(settings.paths.raw), KnowledgeStore(open_read_only(settings))
     blocks = [(name, block) for name in knowledge.topic_names() for block in knowledge.read_topic(name)]
@@ -264,7 +264,7 @@ def faults_in_the_end(settings: Settings, told: Told) -> list[str]:
 
 
 def _damaged(paths: Paths) -> Iterator[str]:
-    """Name the text files that hold anything but whole records. A torn line of decisions was never acknowledged."""
+    """Name the text files that hold incomplete records. A torn line of decisions was never acknowledged."""
     for path in paths.topics.glob("[!.]*.txt"):
         yield from map(str, parse_topic_file(path.read_bytes(), file=path.name).warnings)
     for path, kind in ((paths.team_index_cache, IndexCache), (paths.state, dict)):
@@ -277,7 +277,7 @@ def _damaged(paths: Paths) -> Iterator[str]:
 
 
 def _outdated(paths: Paths, knowledge: KnowledgeStore) -> Iterator[Path]:
-    """List the text files that are not what the database says."""
+    """List the text files that differ from the database."""
     names, entries = knowledge.topic_names(), Catalogue(knowledge, "team").entries().values()
     wanted = {paths.topics / f"{name}.txt": knowledge.read_topic_file(name) for name in names}
     wanted[paths.decisions] = b"".join(map(encode_decision, knowledge.read_decisions()))
@@ -309,9 +309,7 @@ def _brief(turns: Sequence[Turn]) -> str:
 def _in_database(paths: Paths) -> list[str]:
     if not paths.database.exists():
         return []
-    db: Any = apsw.Connection(
-        str(paths.database), flags=apsw.SQLITE_OPEN_READWRITE
-    )  # to be checked, an index is written to
+    db: Any = apsw.Connection(str(paths.database), flags=apsw.SQLITE_OPEN_READWRITE)  # a check writes to an index
     try:
         said = str(db.pragma("integrity_check"))
     finally:

@@ -1,4 +1,4 @@
-"""Time that leaps when a test says so, on both backends. In between it runs as ever, so threads and files keep up."""
+"""Time that leaps on a test's request, on both backends. Otherwise it runs as usual, so threads and files keep up."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class LeapingLoop(asyncio.SelectorEventLoop):
 
 
 def leaping(backend: str) -> tuple[str, dict[str, Any]]:
-    """The backend for `anyio_backend`, with a clock that can `leap`."""
+    """Return the backend for `anyio_backend`, with a clock that can `leap`."""
     return (backend, {"loop_factory": LeapingLoop} if backend == "asyncio" else {"clock": MockClock(rate=1.0)})
 
 
 async def leap(seconds: float) -> None:
-    """Now it is so much later, and whoever waited for that is awake."""
+    """Advance the time by this much, and wake all tasks that waited for that."""
     if current_async_library() == "asyncio":
         loop = asyncio.get_running_loop()
         assert isinstance(loop, LeapingLoop)
@@ -37,7 +37,7 @@ async def leap(seconds: float) -> None:
         clock = trio.lowlevel.current_clock()
         assert isinstance(clock, MockClock)
         clock.jump(seconds)
-    for _ in range(3):  # the loop looks at its clock, and wakes who is due, between two steps of ours
+    for _ in range(3):  # the loop checks its clock, and wakes due tasks, between two steps of ours
         await checkpoint()
 
 
@@ -45,6 +45,6 @@ async def all_quiet(*threads: CapacityLimiter) -> None:
     """Wait until each task waits for another one, or for a time, and no thread of any of these limiters works."""
     limiters = (current_default_thread_limiter(), *threads)
     quiet = 0
-    while quiet < 2:  # a thread that ends has a task that goes on
+    while quiet < 2:  # an ending thread has a task that goes on
         await wait_all_tasks_blocked()
         quiet = quiet + 1 if not any(each.borrowed_tokens for each in limiters) else 0

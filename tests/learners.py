@@ -1,6 +1,6 @@
-"""Those who learn, at work in a folder without Discord: capturer, classifier, integrator, indexer and clerk.
+"""The learning actors in a folder without Discord: capturer, classifier, integrator, indexer and clerk.
 
-Real actors over real streams and a real folder; only what they hear is told by hand.
+Real actors over real streams and a real folder; only their events come from the test.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Nudges = MemoryObjectSendStream
 
 @dataclass(frozen=True)
 class Learners:
-    """Where they are told what happens on Discord, and what they work on."""
+    """The events that the actors receive, and their stores."""
 
     writer: Writer
     captures: MemoryObjectSendStream[CaptureRequest]
@@ -45,7 +45,7 @@ class Learners:
 
 
 class NoPictures:
-    """Nobody writes with images here."""
+    """Finds no images."""
 
     async def known(self, request: CaptureRequest, /) -> AttachmentTexts:
         assert not any(message.attachments for message in request.messages)
@@ -53,7 +53,7 @@ class NoPictures:
 
 
 class Settled:
-    """Tells of each batch that is settled."""
+    """Reports each settled batch."""
 
     def __init__(self, tell: Callable[[Sequence[MessageId]], None]) -> None:
         self._tell = tell
@@ -72,7 +72,7 @@ async def learners(
     clock: Clock | None = None,
     files: FileLayer | None = None,
 ) -> AsyncGenerator[Learners]:
-    """At work until the block ends; then all that was told and asked for is done to its end."""
+    """Run the actors until the block ends; then finish all their work."""
     events = events or ActivityReporter()
     with FolderLock(settings.data.dir):
         async with await open_database(settings) as db:

@@ -30,17 +30,17 @@ from tests.endpoint_double import EndpointDouble
 
 TREE = Path(__file__).parents[1]
 PATIENCE = {"make": 600.0}
-"""Seconds that a command may take, by its first word; else 120. `make demo` may have to download everything."""
+"""The maximum seconds of a command, by its first word; else 120. `make demo` may have to download everything."""
 TYPED = {"try": "alice: How do I change the colour of the lamp?\n/topics\n/why\n/quit\n"}
-"""What people type once the program has started."""
+"""The input to a program once it has started."""
 SHOWN = {"demo": r"`team:", "try": r"`kb:lamp\.md`", "index": r"\b1 described"}
-"""What stands in the output of a command that did its job: an answer with its source, what was indexed."""
+"""Text in the output of a successful command: an answer with its source, the indexed documents."""
 FOLDER = "path/to/documents"
 LAMP = "# The lamp\n\nTo change the colour of the lamp, run `lamp colour`.\n"
 
 
 class Step(NamedTuple):
-    """One line to type, and where it stands."""
+    """One line to type, and its place."""
 
     command: str
     line: int
@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """Where the commands run, and what stands in for the world."""
+    """The place where the commands run, with the doubles of the outside."""
 
     clone: Path
     discord: DiscordDouble
@@ -56,11 +56,11 @@ class Stand(NamedTuple):
 
 
 class FailedError(Exception):
-    """What a newcomer would have met."""
+    """The failure that a newcomer would have met."""
 
 
 def steps(text: str, page: str = "README.md") -> Iterator[Step]:
-    """What a page tells people to type, in its order. A comment is nothing to type."""
+    """Return the commands of a page, in its order. Comments are no commands."""
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip().startswith("```"):
@@ -70,7 +70,7 @@ def steps(text: str, page: str = "README.md") -> Iterator[Step]:
 
 
 def variable(command: str, stand: Stand) -> tuple[str, str] | None:
-    """What `export` sets, with what stands in for a newcomer's own; None for other commands."""
+    """Return the variable that `export` sets, with a substitute for a newcomer's own value; None for other commands."""
     found = re.fullmatch(r"export (\w+)=(.*)", command)
     if found is None:
         return None
@@ -88,7 +88,7 @@ def variable(command: str, stand: Stand) -> tuple[str, str] | None:
 
 
 def main() -> int:
-    """0 where all of it worked."""
+    """Return 0 if all of it worked."""
     began = monotonic()
     try:
         asyncio.run(_followed((TREE / "README.md").read_text(encoding="utf-8")))
@@ -114,7 +114,7 @@ async def _followed(readme: str) -> None:
 
 
 def _invited(discord: DiscordDouble) -> None:
-    """The link that `doctor` prints was followed: the bot's own role may do what it asks for."""
+    """Follow the link that `doctor` prints: the bot's own role gets its permissions."""
     [role] = (role for role in discord.guild.roles.values() if role.managed_by == discord.bot_id)
     role.permissions = WANTED
 
@@ -134,7 +134,7 @@ async def _typed(readme: str, stand: Stand) -> None:
 
 
 async def _run(step: Step, stand: Stand, environment: Mapping[str, str]) -> str:
-    """Type it, and return what it shows. Raises FailedError."""
+    """Run the command, and return its output. Raises FailedError."""
     words = shlex.split(step.command)
     stays = words[-1] == "run" and words[0].endswith("intern")
     process = await asyncio.create_subprocess_shell(
@@ -166,7 +166,7 @@ async def _run(step: Step, stand: Stand, environment: Mapping[str, str]) -> str:
 
 
 async def _met(discord: DiscordDouble, told: asyncio.Task[tuple[bytes, bytes]]) -> None:
-    """Wait until the bot that was just started is there, or has ended by itself."""
+    """Wait until the started bot is ready, or has ended."""
     ready = asyncio.create_task(discord.wait_ready())
     await asyncio.wait({ready, told}, return_when=asyncio.FIRST_COMPLETED)
     if ready.done():
@@ -176,7 +176,7 @@ async def _met(discord: DiscordDouble, told: asyncio.Task[tuple[bytes, bytes]]) 
 
 
 def cloned(clone: Path) -> None:
-    """A clean clone of what is checked out, with what was changed or added since and nothing that git ignores."""
+    """Make a clean clone of the checked out tree, with later changes and additions except those that git ignores."""
     _git("clone", "--quiet", "--no-hardlinks", str(TREE), str(clone))
     for name in _git("ls-files", "-z", "--deleted").split("\0"):
         if name:

@@ -1,4 +1,4 @@
-"""Image files as small as they can be while they still tell their kind and size; nothing but the header is real."""
+"""The smallest image files that contain their kind and size; only the header is real."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Secrets as people paste them, and what only looks like one.
+"""Secrets as people paste them, and harmless lookalikes.
 
-No secret stands here in one piece, so no scanner takes this file for a leak.
+No secret is here in one piece, so no scanner takes this file for a leak.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MIXED = "aZ3kQ9xV7mB2nL5pR8tW4yC6dF1gH0jS"
 
 
 class Planted(Struct, frozen=True):
-    """A text with a secret, and the parts of it that must stand nowhere."""
+    """A text with a secret, and the parts of it that must not occur anywhere."""
 
     text: str
     secret: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""intern as a process of this source tree, with what a plain installation brings."""
+"""intern as a process of this source tree, with the packages of a plain installation."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 
 _STRANGE = ("greenlet", "h2", "pygments", "rich", "trio")
 PLAIN = f"import sys; sys.modules.update(dict.fromkeys({_STRANGE}))"
-"""Hides what development alone has. Libraries load it wherever it is: 7 MB and a quarter of the CPU of a start."""
+"""Hides the packages of development. Libraries load them if possible: 7 MB and a quarter of the CPU of a start."""
 MAIN = f"{PLAIN}; from intern.frontends.cli import main; main()"
 
 
 def program(*arguments: str) -> list[str]:
-    """Return what starts intern with these arguments."""
+    """Return the command that starts intern with these arguments."""
     return [sys.executable, "-c", MAIN, *arguments]

@@ -1,4 +1,4 @@
-"""Values that tests start from; each call gives a plausible one, and names what matters to the test."""
+"""Sample values for tests; each call gives a plausible one, and takes the values that matter to the test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def message(
     channel: str = CHANNEL,
     reply_to: str | None = None,
 ) -> ChatMessage:
-    """The `n`th message: ids and times grow with `n`, a second each."""
+    """Return the `n`th message: ids and times grow with `n`, a second each."""
     at = START + timedelta(seconds=n)
     return ChatMessage(
         id=position_at(at).id,
@@ -75,7 +75,7 @@ def answer_request(*messages: ChatMessage, addressed: bool = False) -> AnswerReq
 def reply(
     question: MessageId, place: ChannelId, target: ReplyTarget, *, covers: Sequence[MessageId] = (), **fields: Any
 ) -> Reply:
-    """A reply to a question that also is for the messages in `covers`."""
+    """Return a reply to a question that also is for the messages in `covers`."""
     asked = structs.replace(message(), id=question, channel_id=place)
     return Reply(question=asked, target=target, text="", settles=tuple(covers), **fields)
 
@@ -88,7 +88,7 @@ def capture_request(*messages: ChatMessage, conversation: str = "reply_1") -> Ca
 
 
 def capture(question: str = "How?", answer: str = "Like this.", *, n: int = 1, conversation: str = "") -> Capture:
-    """The `n`th capture: two messages, ids and times growing with `n`."""
+    """Return the `n`th capture: two messages, ids and times growing with `n`."""
     at = START + timedelta(minutes=n)
     return Capture(
         conversation_id=ConversationId(conversation or f"reply_{n}"),
@@ -101,7 +101,7 @@ def capture(question: str = "How?", answer: str = "Like this.", *, n: int = 1, c
 
 
 def pair(question: str = "How?", answer: str = "Like this.", *, n: int = 1, conversation: str = "") -> CapturedPair:
-    """The `n`th archived pair, a minute after the one before."""
+    """Return the `n`th archived pair, a minute after the one before."""
     made = capture(question, answer, n=n, conversation=conversation)
     return CapturedPair(
         conversation_id=made.conversation_id,

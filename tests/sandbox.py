@@ -1,4 +1,4 @@
-"""The platform in memory with all that can happen on Discord: outages, deletions, private places, calls that fail."""
+"""The platform in memory with all possible events of Discord: outages, deletions, private places, failing calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SHOWING: frozenset[Call] = frozenset({"message", "look_up", "before", "after", 
 
 
 class Sandbox(memory.Sandbox):
-    """What the bot asks for is counted in `calls`. While it is offline, what happens is history."""
+    """A chat that counts the bot's requests in `calls`. While it is offline, events become history."""
 
     def __init__(self, clock: Clock, team: Collection[str] = ()) -> None:
         self._missed: list[GatewayEvent] | None = None
@@ -47,10 +47,10 @@ class Sandbox(memory.Sandbox):
         self._failures: dict[Call, deque[tuple[ChatError, bool]]] = {}
         self.calls: Counter[Call] = Counter()
         self.listed: set[ChannelId] = set()
-        """Channels where the bot works though they are private."""
+        """The private channels where the bot works."""
         super().__init__(clock, team)
 
-    # What people do.
+    # Acts of people.
 
     def add_direct(self) -> ChannelId:
         """Add a channel for private messages, on no server."""
@@ -59,7 +59,7 @@ class Sandbox(memory.Sandbox):
         return channel_id
 
     def set_private(self, channel_id: ChannelId, private: bool = True) -> None:  # noqa: FBT001, FBT002 - it is the point
-        """From now on not everybody can read there, or everybody can again; its threads are as private as it is."""
+        """Make the channel private or public; its threads follow."""
         (self._private.add if private else self._private.discard)(channel_id)
         if self._missed is None:
             self._told_private = frozenset(self._private)
@@ -101,11 +101,11 @@ class Sandbox(memory.Sandbox):
         """Use a command or press a button."""
         self._deliver_event(interaction)
 
-    # What the connection does.
+    # Acts of the connection.
 
     @asynccontextmanager
     async def offline(self, *, resumes: bool = False) -> AsyncGenerator[None]:
-        """Close the gateway for the time of the block, but not REST. What is read there waits for its end.
+        """Close the gateway for the time of the block, but not REST. Messages read there wait for its end.
 
         Then a new session starts, and the events of the block are history. If it `resumes`, they are delivered instead.
         """
@@ -116,7 +116,7 @@ class Sandbox(memory.Sandbox):
         finally:
             missed, self._missed, self._told_private = self._missed, None, frozenset(self._private)
             for deliver in tuple(self._listeners):
-                # Only who was there before has anything to resume.
+                # Only earlier listeners can resume.
                 for event in missed if deliver in connected else (self._build_session_start(),):
                     deliver(event)
             self._notify_waiters()
@@ -127,7 +127,7 @@ class Sandbox(memory.Sandbox):
             deliver(self._build_session_start())
         self._notify_waiters()
 
-    # What there is to see.
+    # The visible results.
 
     async def posted(
         self, wanted: Callable[[ChatMessage], bool] = lambda _: True, *, within: float = 5.0
@@ -144,24 +144,24 @@ class Sandbox(memory.Sandbox):
         """Let the next call of that name raise `error`; with `done`, after its work was done."""
         self._failures.setdefault(call, deque()).append((error, done))
 
-    # Instead of what it is without all that.
+    # Replacements for the platform's own methods.
 
     def admits(self, channel: Channel) -> bool:
-        """Whether everybody can read there, or it is listed."""
+        """Return whether everyone can read there, or it is listed."""
         places = {channel.id, channel.parent_id}
         if channel.id in self.listed or (channel.parent_id in self.listed and not channel.private):
             return True
         return super().admits(channel) and self._told_private.isdisjoint(places)
 
     async def wait_for_permissions(self, guild_id: GuildId | None) -> None:
-        """Wait until the gateway is open. Raises ChatUnavailableError where nobody listens."""
+        """Wait until the gateway is open. Raises ChatUnavailableError without a listener."""
         while guild_id is not None and self._missed is not None:
             if not self._listeners:
                 raise ChatUnavailableError("Discord has not told yet who may read")
             await self._changed.wait()
 
     async def listen(self, deliver: Deliver) -> None:
-        """Listen; afterwards, nobody waits for the gateway."""
+        """Listen; afterwards, no caller waits for the gateway."""
         try:
             await super().listen(deliver)
         finally:

@@ -1,4 +1,4 @@
-"""Web sites on a real socket, for tests: all names lead to it, and it serves what it is told to."""
+"""Web sites on a real socket, for tests: all names lead to it, and it serves the pages of the test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def redirect(to: str, status: int = 302) -> Served:
 
 
 class SiteDouble:
-    """The sites. Pages may be laid, and records read, from any thread. Keys are `path` or `host/path`."""
+    """The sites. Pages may be added, and records read, from any thread. Keys are `path` or `host/path`."""
 
     def __init__(self) -> None:
         self.pages: dict[str, Served] = {}
@@ -57,7 +57,7 @@ class SiteDouble:
 
     @property
     def asked(self) -> list[str]:
-        """Paths, without robots.txt."""
+        """Return the requested paths, without robots.txt."""
         return [request.path for request in self.requests if request.path != "/robots.txt"]
 
     @property
@@ -100,7 +100,7 @@ class SiteDouble:
 
 @contextmanager
 def site_double() -> Generator[SiteDouble]:
-    """The double on a thread of its own, until the block ends."""
+    """Run the double on a thread of its own, until the block ends."""
     double = SiteDouble()
     up = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []

@@ -1,4 +1,4 @@
-"""Benchmarks: what is kept of a run, how two are compared, and what becomes of one that breaks."""
+"""Benchmarks: the stored data of a run, the comparison of two, and the handling of one that fails."""
 
 from __future__ import annotations
 

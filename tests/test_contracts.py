@@ -1,4 +1,4 @@
-"""What `pyproject.toml`'s import contract cannot say: which names stand where."""
+"""The rules about names that `pyproject.toml`'s import contract cannot express."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IMPORT_THE_ADAPTER = frozenset(
 
 
 def names_in(tree: ast.AST) -> Iterator[str]:
-    """All identifiers and imported modules."""
+    """Return all identifiers and imported modules."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):

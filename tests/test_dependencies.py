@@ -1,4 +1,4 @@
-"""What `pip install discord-intern` brings along is what the program uses, and no more."""
+"""`pip install discord-intern` installs the packages that the program uses, and no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people read is true: README, docs, CHANGELOG, and the heads of the prompts."""
+"""The documents for people are true: README, docs, CHANGELOG, and the heads of the prompts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _command(name: str) -> click.Command:
 
 
 def _parameters(command: click.Command) -> list[click.Parameter]:
-    """Its own, and those of the commands below it."""
+    """Return the parameters of a command, and of the commands below it."""
     below = command.commands.values() if isinstance(command, click.Group) else ()
     return [*command.params, *(parameter for each in below for parameter in each.params)]
 
@@ -80,7 +80,7 @@ def _prose(page: Path) -> str:
 
 
 def _codes(page: Path) -> list[str]:
-    """What stands between single ticks."""
+    """Return the texts between single backticks."""
     return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", _prose(page))]
 
 
@@ -203,7 +203,7 @@ def _load(setting: str) -> None:
 
 
 def _install(words: list[str]) -> None:
-    """What is there or will be made, to where the unit looks for it."""
+    """Return all present or future files, in the places where the unit expects them."""
     match words:
         case [*_, "/dev/stdin", target, "<<<", setting]:
             _load(setting)
@@ -217,7 +217,7 @@ def _install(words: list[str]) -> None:
 
 
 def _run_in_docker(options: list[str], image: str) -> None:
-    """The image that `make docker` makes, with volumes where it looks for them and settings that exist."""
+    """Check the image of `make docker`: its volumes are in the expected places, and its settings exist."""
     assert f" -t {image} ." in (SOURCE_TREE / "Makefile").read_text(encoding="utf-8"), image
     dockerfile = (PACKAGING / "Dockerfile").read_text(encoding="utf-8")
     for option, value in pairwise(options):
@@ -231,12 +231,12 @@ def _run_in_docker(options: list[str], image: str) -> None:
 @every_page
 def test_every_block_is_of_a_kind_that_is_looked_at(page: Path) -> None:
     kinds = re.findall(r"(?m)^ *```(\w+)$", page.read_text(encoding="utf-8"))
-    assert set(kinds) <= {"sh", "toml", "json", "python", "text"}  # text is what a program shows
+    assert set(kinds) <= {"sh", "toml", "json", "python", "text"}  # text is a program's output
 
 
 def _parse(command: click.Command, words: list[str]) -> None:
-    """Raises UsageError where no such command would be taken; what its options and arguments hold is not looked at."""
-    # As in the program: a command remembers which options ask for help, for all tests that come after.
+    """Parse a command line. Raises UsageError for an invalid one; values of options and arguments are not checked."""
+    # As in the program: a command remembers its help options, for all later tests.
     with click.Context(command, info_name="intern", **cli.context_settings) as ctx:
         _, rest, _ = command.make_parser(ctx).parse_args(list(words))
         if isinstance(command, click.Group) and rest:
@@ -328,7 +328,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def _anchors(page: Path) -> Iterator[str]:
-    """As GitHub makes them of headings, and those that are written down."""
+    """Return the anchors that GitHub makes of headings, and the written ones."""
     text = _prose(page)
     for heading in re.findall(r"(?m)^#+ (.*)$", text):
         yield re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-")

@@ -1,4 +1,4 @@
-"""The figures of docs/engines.md are those that `make bench` holds us to."""
+"""The figures of docs/engines.md are the bars of `make bench`."""
 
 from __future__ import annotations
 

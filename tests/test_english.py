@@ -42,7 +42,8 @@ RIDDLES = (
     "be had",
 )
 _RIDDLE = re.compile(rf"\b(?:{'|'.join(RIDDLES)})\b".replace(" ", r"[\s#]+"), re.IGNORECASE)
-# The same, with what may part two words of one text in a source: to parse those without any would take seconds.
+# The same, with the characters that may separate two words of one text in a source: to parse those without any would
+# take seconds.
 _PERHAPS = re.compile(rf"\b(?:{'|'.join(RIDDLES)})\b".replace(" ", r"[\s#\"'()\\fr]+"), re.IGNORECASE)
 # A sentence that has a clause for its subject: "What is found is summarised."
 _CLAUSE = re.compile(r"(?:What|Who|Whose|Whom) [^?]*\.")

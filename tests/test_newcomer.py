@@ -1,4 +1,4 @@
-"""The newcomer's check types what the README says, and fails where a command does."""
+"""The newcomer's check types the commands of the README, and fails if a command does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: where each value comes from, and what is said of a wrong one."""
+"""Settings: the sources of each value, and the errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CANARY = "cAnArY-MTE5ODYyMjQ4MzQ3MTkyNTI0OA.Gx7-secret"
 
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, and an environment that sets nothing."""
+    """Use an empty working folder, and an environment that sets nothing."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("INTERN"):
@@ -42,14 +42,14 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def loaded(text: str = "", /, **environ: str) -> Settings:
-    """What a file with this text and these variables give."""
+    """Return the settings of a file with this text and these variables."""
     path = Path("given.toml")
     path.write_text(text, encoding="utf-8")
     return load_settings(path, environ=environ)
 
 
 def refused(text: str = "", /, **environ: str) -> str:
-    """Why these are refused, on one line that never shows a value."""
+    """Return the reason why these are refused, on one line that never shows a value."""
     with pytest.raises(ConfigError) as error:
         loaded(text, **environ)
     assert CANARY not in str(error.value)
@@ -59,7 +59,7 @@ def refused(text: str = "", /, **environ: str) -> str:
     return str(error.value)
 
 
-# Where values come from.
+# Sources of values.
 
 
 def test_without_a_file_everything_has_its_default() -> None:
@@ -383,7 +383,7 @@ def test_a_setting_that_the_chosen_steps_do_not_read_is_warned_of() -> None:
 
 
 async def has_room_for_learning(llm: LlmOptions) -> bool:
-    """Whether the least that capture may ask for fits into a new day."""
+    """Return whether the smallest budget of capture fits into a new day."""
     limits = EndpointLimits(llm, UsageCounter())
     try:
         async with limits.background().reserve(1, reply_tokens=llm.max_tokens, what="classify"):
@@ -447,7 +447,7 @@ def test_a_variable_may_hold_channels_and_a_single_id() -> None:
     assert (settings.discord.handoff_role_id, settings.discord.default_mode) == ("8", "capture_only")
 
 
-# What is said of a wrong one.
+# Errors about wrong values.
 
 
 @pytest.mark.parametrize(
@@ -729,7 +729,7 @@ def test_every_secret_is_listed_for_the_log_to_scrub() -> None:
     assert Settings().secrets == ()
 
 
-# What `intern run` needs.
+# Requirements of `intern run`.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the docs tell people to type works, in the order of each page, with doubles for Discord and for the endpoint."""
+"""The commands of the docs work, in the order of each page, with doubles for Discord and for the endpoint."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def anyio_backend() -> str:
 
 
 def _documents(folder: Path) -> None:
-    """A folder of somebody's documents, and an export of their server's history."""
+    """Make a folder of documents, and an export of a server's history."""
     (folder / FOLDER).mkdir(parents=True)
     (folder / FOLDER / "lamp.md").write_text("# The lamp\n\nTo change the colour of the lamp, run `lamp colour`.\n")
     text = export(folder).read_text().replace('"21"', '"123456789012345678"').replace('"77"', '"234567890123456789"')
@@ -48,7 +48,7 @@ def _documents(folder: Path) -> None:
 
 
 def _server(folder: Path) -> None:
-    """The same, where the page says that documents go."""
+    """Make the same, with the documents in the page's place."""
     _documents(folder)
     sources = folder / "data" / "knowledge-base" / "sources"
     sources.mkdir(parents=True)
@@ -56,7 +56,7 @@ def _server(folder: Path) -> None:
 
 
 def _asked(folder: Path) -> None:
-    """The same, with a file of questions."""
+    """Make the same, with a file of questions."""
     _server(folder)
     (folder / "questions.jsonl").write_text(
         '{"question": "How do I change the colour of the lamp?", "expected_sources": ["kb:lamp.md"]}\n'
@@ -85,7 +85,7 @@ def _hosted(folder: Path) -> None:
 
 
 def _captured(folder: Path) -> None:
-    """What the page's examples name."""
+    """Make the captures that the page's examples name."""
     archive = Archive(folder / "data" / "team-knowledge" / "raw", clock=HandClock())
     for message, text in (("1458745245675032709", "How?"), ("1458745245675032710", "How, then?")):
         archive.append(
@@ -141,7 +141,7 @@ PAGES: Mapping[str, tuple[Callable[[Path], None], Mapping[str, str]]] = {
         },
     ),
 }
-"""Each with what a reader has by then, and what some commands must show."""
+"""The pages, each with the reader's earlier files, and the required outputs of some commands."""
 
 
 SET_BEFORE: Mapping[str, Sequence[str]] = {
@@ -156,7 +156,7 @@ SET_BEFORE: Mapping[str, Sequence[str]] = {
     "scaling.md": ("DISCORD__TOKEN", "DISCORD__GUILD_IDS"),
     "server.md": ("DISCORD__GUILD_IDS", "DISCORD__TEAM_ROLE_IDS", "LLM__BASE_URL", "LLM__MODEL"),
 }
-"""What the page says that `intern.toml` should hold."""
+"""The page's contents of `intern.toml`."""
 
 
 @pytest.mark.rest
@@ -207,7 +207,7 @@ def _set(command: str, stand: Stand) -> tuple[str, str]:
 
 
 def _installed(folder: Path) -> Path:
-    """Where `intern` stands, as after an installation."""
+    """Return the place of `intern`, as after an installation."""
     binary = folder / ".venv" / "bin" / "intern"
     binary.parent.mkdir(parents=True)
     binary.write_text(f"#!/bin/sh\nPYTHONPATH='{TREE}' exec '{sys.executable}' -c {shlex.quote(MAIN)} \"$@\"\n")

@@ -10,7 +10,7 @@ from time import process_time
 def cpu_seconds(work: Callable[[], object]) -> float:
     """Return the CPU seconds of the quickest of three runs, without garbage collection.
 
-    A collection of what other tests left takes a third of a second, and comes at any time.
+    A collection of other tests' garbage takes a third of a second, and comes at any time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

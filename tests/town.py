@@ -11,7 +11,7 @@ from tests.sandbox import Sandbox
 
 
 class Town(Sandbox):
-    """Its first server is none of those that were added by name: each of these has one channel to begin with."""
+    """A chat whose first server is separate from those added by name: each of these has one channel to begin with."""
 
     def add_server(self, *channels: str) -> tuple[GuildId, ChannelId]:
         """Add a server with these channels, or with one; return it and its first channel."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """All files below a folder by their names, without the database and the lock."""
+    """Return all files below a folder by their names, without the database and the lock."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()

@@ -1,7 +1,7 @@
-"""Backtest: a community's own history, asked again question by question, each knowing only what was known before it.
+"""Backtest: a community's own history, asked again question by question, each with only the knowledge before it.
 
-All work is done in a temporary folder. Of the operator's own folder the documents are read, with their descriptions;
-what the bot has learned there is not. Nothing is posted.
+All work is done in a temporary folder. The backtest reads the documents of the operator's own folder, with their
+descriptions, but not the lessons of the bot there. Nothing is posted.
 """
 
 from __future__ import annotations
@@ -70,24 +70,24 @@ from intern.service.writer import Writer
 _log = get_logger(__name__)
 
 _AWAY = frozenset({"model_unavailable", "over_budget"})
-"""Reasons that say nothing of the question: asked later, it may find an answer."""
+"""Reasons that are independent of the question: asked later, it may find an answer."""
 _MOST_CHARS = 2000  # of each text in the report
 
 
 PAUSES: Final = (5.0, 10.0, 20.0, 40.0, 60.0)
-"""Seconds between two attempts; an endpoint that is started anew is back by then."""
+"""Seconds between two attempts; a restarted endpoint is back by then."""
 
 
 class Patience:
-    """Waits for a model that is away, a pause after each attempt; without pauses, it neither waits nor gives up."""
+    """Waits for an unavailable model, a pause after each attempt; without pauses, it neither waits nor gives up."""
 
     def __init__(self, pauses: Sequence[float], say: Callable[[str], None]) -> None:
         self._pauses = pauses
         self._say = say
         self.last: ModelUnavailableError | None = None
-        """Why a model could not be asked last."""
+        """The latest reason why a model could not be asked."""
         self.gave_up = ""
-        """Why it did; empty where it did not."""
+        """The reason why it gave up; empty if it did not."""
 
     def wrap_models(self, models: Models) -> Models:
         """Wrap the models to hear their errors: an answer does not say whether waiting helps."""
@@ -96,11 +96,11 @@ class Patience:
         )
 
     async def retry_until(self, succeeds: Callable[[], Awaitable[bool]]) -> bool:
-        """Whether one of the attempts did; what they raise is raised."""
+        """Try until one attempt succeeds, and return whether one did. Errors of attempts are raised."""
         for pause in (*self._pauses, None):
             if await succeeds():
                 return True
-            # Waiting mends neither a key nor a day's budget.
+            # Waiting fixes neither a wrong key nor a spent budget.
             if pause is None or isinstance(self.last, ModelAccessError | ModelBudgetError):
                 break
             self._say(f"waiting {pause:g} s for the model: {self.last}")
@@ -124,15 +124,15 @@ class _PatientModel:
 
 
 class BacktestRequest(Import, frozen=True, kw_only=True):
-    """What to replay. Questions before `since` are not asked; answers before it count."""
+    """The options of a replay. Questions before `since` are not asked; answers before it count."""
 
     until: datetime | None = None
     limit: int | None = None
-    """So many questions at most, spread evenly."""
+    """The maximum number of questions, spread evenly."""
     documents: bool = True
     """Whether answers may draw on the documents of the settings' folder."""
     concurrency: int = 1
-    """Questions at a time, between which nothing was learned."""
+    """The number of questions at a time, between which nothing is learned."""
 
 
 class PreparedBacktest(Struct, frozen=True, kw_only=True):
@@ -150,16 +150,16 @@ class ReplayClock:
         self._now = now
 
     def now(self) -> datetime:
-        """Return the moment that the replay has come to."""
+        """Return the current moment of the replay."""
         return self._now
 
     def advance(self, moment: datetime) -> None:
-        """Go on to a moment, if it lies ahead."""
+        """Advance to a moment, unless it is in the past."""
         self._now = max(self._now, moment)
 
 
 async def prepare_backtest(settings: Settings, wanted: BacktestRequest) -> PreparedBacktest:
-    """Read the exports and put them in order. Asks no model. Raises ConfigError for what cannot be replayed."""
+    """Read the exports and put them in order. Asks no model. Raises ConfigError if it cannot be replayed."""
     exports = await run_sync(read_exports, wanted.files, resolve_team(settings, wanted))
     timeline = await build_timeline(exports, settings, since=wanted.since, until=wanted.until)
     if not timeline.asked:
@@ -171,7 +171,7 @@ async def prepare_backtest(settings: Settings, wanted: BacktestRequest) -> Prepa
 
 
 class BacktestRun:
-    """A history that is being replayed; `report` can be asked for at any time."""
+    """A replay of a history; `report` can be called at any time."""
 
     def __init__(
         self,
@@ -183,9 +183,9 @@ class BacktestRun:
         say: Callable[[str], None] = lambda _: None,
         pauses: Sequence[float] = (),
     ) -> None:
-        """`tell` hears of each question; `watch` may stand between the models and those who ask them.
+        """Report each question to `tell`; `watch` may wrap the models of the replay.
 
-        A model that is away is waited for, for so many `pauses`, and then the replay gives up; without any, it goes on.
+        The replay waits for an unavailable model for these `pauses`, and then gives up; without pauses, it goes on.
         """
         self._settings = settings
         self._prepared = prepared
@@ -210,8 +210,8 @@ class BacktestRun:
             settings = await run_sync(
                 _build_replay_settings, self._settings, Path(folder), self._prepared.wanted.documents
             )
-            # On real time: budgets are of real days and real money. Each replay has whole ones: to count with the bot's
-            # would mean to write into the operator's folder.
+            # In real time: budgets are of real days and real money. Each replay has budgets of its own: to share the
+            # bot's, it would have to write into the operator's folder.
             real = SystemClock()
             async with (
                 open_models(settings, None, real) as models,
@@ -284,7 +284,7 @@ class BacktestRun:
             if isinstance(step, TeachingStep):
                 self._pending.append(step)
                 continue
-            # Earlier questions must not know what is learned now.
+            # Earlier questions must not know the lessons that follow.
             if self._pending or len(together) >= self._prepared.wanted.concurrency:
                 await self._answer_all(together, intern, embedder)
                 together = []
@@ -299,7 +299,7 @@ class BacktestRun:
     # Learning.
 
     async def _learn(self, writer: Writer) -> None:
-        """Learn what was taught since the last question, as the running bot does it."""
+        """Learn the lessons since the last question, as the running bot does."""
         with measure_usage() as meter:
             for taught, captures in _select_fullest_captures(self._pending):
                 self._clock.advance(taught.moment.at)
@@ -309,14 +309,14 @@ class BacktestRun:
                         self._known.add(pair.conversation_id)
             self._pending.clear()
             if not await self._patience.retry_until(partial(self._try_learning, writer)):
-                # What is archived is safe, and is taken up before the next question that something was learned for.
+                # The archived captures are safe, and are learned before the next question with new lessons.
                 self._delayed += 1
             await writer.indexing.make_vectors()
         self._learning.add_counts(meter)
         self._topics = len(writer.stores.knowledge.topic_names())
 
     async def _try_learning(self, writer: Writer) -> bool:
-        """Whether all that is archived could be learned."""
+        """Try to learn all archived captures, and return whether that worked."""
         try:
             await writer.learning.catch_up()
             await writer.indexing.refresh()
@@ -331,7 +331,7 @@ class BacktestRun:
     # Answering.
 
     async def _answer_all(self, asked: Sequence[QuestionStep], intern: Intern, embedder: Embedder | None) -> None:
-        """Answer them, all at once; whom no model looked at is asked for again, while there is patience."""
+        """Answer them all at once; while patience lasts, repeat those that no model answered."""
         failed: dict[MessageId, tuple[QuestionStep, BacktestOutcome]] = {}
 
         async def answer(each: QuestionStep) -> None:
@@ -349,7 +349,7 @@ class BacktestRun:
 
         async def succeeds() -> bool:
             if failed:
-                # Who comes back is tried with a single call; all others would be turned away meanwhile.
+                # The first retry is a single call: all others would be refused while the model is unavailable.
                 first, *rest = [each for each, _ in failed.values()]
                 await answer_each([first])
                 if first.request.batch.last.id not in failed:
@@ -374,7 +374,7 @@ class BacktestRun:
                 request = asked.request
                 result = await intern.answer(request.conversation, request.context, addressed=request.addressed)
             outcome = await self._judge(_add_result(outcome, result), embedder)
-            # Attempts in vain were paid, too.
+            # Failed attempts cost tokens, too.
             spent = self._spent.setdefault(outcome.message_id, UsageMeter())
             spent.add_counts(meter)
             outcome = replace(outcome, calls=spent.calls, tokens=spent.tokens, cost=spent.cost)
@@ -437,7 +437,7 @@ def _add_result(outcome: BacktestOutcome, result: AnswerResult) -> BacktestOutco
 
 
 def _select_fullest_captures(pending: Sequence[TeachingStep]) -> Iterable[tuple[TeachingStep, Sequence[Capture]]]:
-    """Drop captures that a later one of the same conversation holds: no question came in between."""
+    """Drop captures that a later one of the same conversation contains: no question came in between."""
     held: dict[str, set[MessageId]] = {}
     kept: list[tuple[TeachingStep, list[Capture]]] = []
     for taught in reversed(pending):
@@ -451,7 +451,7 @@ def _select_fullest_captures(pending: Sequence[TeachingStep]) -> Iterable[tuple[
 
 
 def _build_replay_settings(settings: Settings, folder: Path, documents: bool) -> Settings:  # noqa: FBT001 - run in a thread
-    """Point the settings at a folder of its own, with the documents where they are and copies of their descriptions.
+    """Point the settings at a temporary folder, with the original documents and copies of their descriptions.
 
     Blocks. Raises KnowledgeError.
     """
@@ -465,7 +465,7 @@ def _build_replay_settings(settings: Settings, folder: Path, documents: bool) ->
         data=DataSection(dir=folder),
         search=replace(settings.search, vectors="local"),
         kb=replace(settings.kb, review=False, **own),
-        # What discovery found stands in the operator's own database.
+        # Discovered files are in the operator's own database.
         discovery=replace(settings.discovery, answer=False),
     )
     theirs = moved.paths

@@ -21,23 +21,24 @@ _PROMPTS = {prompt.name: prompt for prompt in PROMPTS}
 
 
 class EstimateRange(Struct, frozen=True, kw_only=True):
-    """Between these two."""
+    """A range with its two ends."""
 
     least: float
     most: float
 
 
 class BacktestEstimate(Struct, frozen=True, kw_only=True):
-    """What there is to do, and about what it takes: least where hardly anything is answered, most where all is.
+    """The work of a backtest and its estimated cost: least if hardly any question is answered, most if all are.
 
-    With `ai.steps = "fused"`, a question that nothing known fits costs no call; its first call is counted all the same.
+    With `ai.steps = "fused"`, a question without matching knowledge costs no call; its first call is counted all the
+    same.
     """
 
     questions: int
     team_answered: int
-    """Of these, those that the team answered."""
+    """Of these, the questions that the team answered."""
     conversations: int
-    """To be learned on the way."""
+    """The captures to learn on the way."""
     left_out: dict[str, int]
     calls: EstimateRange
     tokens: EstimateRange
@@ -77,7 +78,7 @@ def estimate_backtest(settings: Settings, timeline: Timeline) -> BacktestEstimat
 
 
 class _UsageSum:
-    """Adds up calls, tokens and cost, at least and at most; nothing where rules answer."""
+    """Adds up calls, tokens and cost, at least and at most; all are 0 if rules answer."""
 
     def __init__(self, settings: Settings, options: LlmOptions, least: UsageMeter, most: UsageMeter) -> None:
         self._tokens_of = build_token_counter(settings, options)
@@ -88,7 +89,7 @@ class _UsageSum:
         self._own = cache(self._measure_template)
 
     def add(self, prompt: str, tokens: int, *, reply: int = _REPLY, least: int | None = None) -> None:
-        """Count a call with at most so many tokens beside its template's own. `least`: those of one that is sure."""
+        """Count a call with at most so many tokens besides its template's own; `least`: those of a certain call."""
         if not self._asks:
             return
         self._most.add_counts(self._call(prompt, tokens, reply))

@@ -1,6 +1,6 @@
-"""How well a file of questions is answered: asked at the same door as everybody, judged by what the file expects.
+"""Evaluation: a file of questions, answered as for members, and judged by the file's expectations.
 
-So a change of prompts, documents or model can be measured rather than guessed at. Nothing is learned from it.
+It measures the effect of a change of prompts, documents or model. Nothing is learned from it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from intern.service.intern import list_steps, tokens_by_prompt
 Verdict = Literal[
     "right_source", "wrong_source", "answered", "unwanted", "silent_right", "silent_wrong", "silent", "could_not_look"
 ]
-"""`answered` and `silent`: the file does not say what would be right. `unwanted`: silence would have been right."""
+"""`answered` and `silent`: the file does not give the right result. `unwanted`: silence would have been right."""
 
 VERDICTS: Mapping[Verdict, str] = {
     "right_source": "right source",
@@ -36,28 +36,28 @@ VERDICTS: Mapping[Verdict, str] = {
     "silent": "silent",
     "could_not_look": "could not look",
 }
-"""In words, best first."""
+"""The verdicts in words, best first."""
 
 _RANK: Mapping[Verdict, int] = {"right_source": 2, "silent_right": 2, "answered": 1, "silent": 1}
-"""What is better than what; all others are alike."""
+"""The order of verdicts; all others rank equally."""
 
-_MOST_FAULTS = 10  # told at once; a file with more of them is most likely not meant for us
+_MOST_FAULTS = 10  # reported at once; a file with more of them is probably not meant for intern
 _KINDS = ("kb:", "team:")
 
 
 class EvaluationQuestion(Struct, frozen=True, kw_only=True):
-    """What is asked, and what would be right, as far as the file says."""
+    """A question and, as far as the file gives it, the right result."""
 
     id: str
-    """The file's own, else the question itself: what a comparison knows it by."""
+    """The file's own id, else the question itself: a comparison matches questions by it."""
     question: str
     expected_sources: tuple[str, ...] = ()
-    """Ids or beginnings of ids; one that is cited is enough."""
+    """Ids or beginnings of ids; citing one of them is enough."""
     should_reply: bool | None = None
 
 
 class EvaluationOutcome(Struct, frozen=True, kw_only=True):
-    """What became of a question."""
+    """The outcome of a question."""
 
     id: str
     question: str
@@ -66,67 +66,67 @@ class EvaluationOutcome(Struct, frozen=True, kw_only=True):
     reason: SilenceReason = ""
     citations: tuple[str, ...] = ()
     selected: tuple[str, ...] = ()
-    """The sources that were shown to the model: where a right one is missing, the answer had no chance."""
+    """The sources shown to the model: if a right one is missing, the answer had no chance."""
     reply_text: str | None = None
     seconds: float = 0.0
     tokens: int = 0
     tokens_by_prompt: dict[str, int] = {}
     cached_tokens: int = 0
-    """Of the prompts', those that the endpoint says it had in its cache."""
+    """The prompt tokens that the endpoint reports as cached."""
     error: str = ""
-    """Why it could not be looked up."""
+    """The reason why the search or the model failed."""
 
 
 class EvaluationTotals(Struct, frozen=True, kw_only=True):
-    """The sum of it."""
+    """The totals of an evaluation."""
 
     questions: int
     verdicts: dict[str, int]
-    """How many of each; those that did not occur are left out."""
+    """The number of outcomes by verdict, without zeros."""
     tokens: int
     tokens_by_prompt: dict[str, int]
     seconds: float
-    """Of all questions one after the other."""
+    """The sum over all questions."""
     median_seconds: float
     longest_seconds: float
     cached_tokens: int = 0
 
 
 class EvaluationChange(Struct, frozen=True, kw_only=True):
-    """A question that went differently."""
+    """A question with a different result."""
 
     id: str
     before: str
-    """A verdict, for silence and failure with its reason, for answers with the sources."""
+    """The verdict, with the reason for silence and failure, or the sources of an answer."""
     after: str
     way: Literal["better", "worse", "other"]
 
 
 class EvaluationComparison(Struct, frozen=True, kw_only=True):
-    """What is different from an older evaluation."""
+    """The differences from an older evaluation."""
 
     changes: tuple[EvaluationChange, ...]
-    """Worse ones first."""
+    """Changes for the worse first."""
     added: tuple[str, ...]
-    """Questions that the older one does not have."""
+    """Questions that the older one lacks."""
     missing: tuple[str, ...]
     """Questions that only the older one has."""
     totals: EvaluationTotals
-    """Of the older one, of the questions that both have."""
+    """The totals of the older one, for the common questions."""
     totals_now: EvaluationTotals
-    """Of this one, of the same questions."""
+    """The totals of this one, for the common questions."""
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
-    """The whole result: what `--json` writes and `--compare` reads."""
+    """The complete result, which `--json` writes and `--compare` reads."""
 
     at: datetime
     model: str
-    """Its name, or "offline"."""
+    """The name of the model, or "offline"."""
     outcomes: tuple[EvaluationOutcome, ...]
     totals: EvaluationTotals
     unknown_sources: tuple[str, ...] = ()
-    """Expected sources that no index lists: most likely misspelt."""
+    """Expected sources that no index lists: probably misspelt."""
     comparison: EvaluationComparison | None = None
 
 
@@ -209,7 +209,7 @@ def _decode_row(line: str) -> _QuestionRow:
     try:
         return msgspec.json.decode(line, type=_QuestionRow)
     except msgspec.ValidationError as error:
-        # An object of JSON's is a line to people, and `$` nothing at all.
+        # People write lines, and do not know JSON's objects and `$`.
         what = str(error).replace("Object ", "the line ").replace(" - at `$.", " at `")
         raise ConfigError(what[:1].lower() + what[1:]) from error
     except msgspec.DecodeError as error:
@@ -226,7 +226,7 @@ async def ask_questions(
     concurrency: int,
     tell: Callable[[EvaluationOutcome], None] = lambda _: None,
 ) -> tuple[EvaluationOutcome, ...]:
-    """Ask them all, at most `concurrency` at a time; in their own order. `tell` hears of each as it ends."""
+    """Ask all questions, at most `concurrency` at a time; keep their order. `tell` gets each as it ends."""
 
     async def ask(question: EvaluationQuestion) -> EvaluationOutcome:
         conversation = Conversation((Message(role="user", text=question.question),))
@@ -261,7 +261,7 @@ def judge_result(question: EvaluationQuestion, result: AnswerResult) -> Evaluati
 
 
 def find_verdict(question: EvaluationQuestion, result: AnswerResult) -> Verdict:
-    """Whether that was right, as far as the file says what would be."""
+    """Return the verdict, as far as the file gives the right result."""
     if result.reason in COULD_NOT_LOOK:
         return "could_not_look"
     if not result.should_reply:
@@ -277,7 +277,7 @@ def find_verdict(question: EvaluationQuestion, result: AnswerResult) -> Verdict:
 
 
 def find_unknown_sources(questions: Iterable[EvaluationQuestion], entries: Iterable[IndexEntry]) -> tuple[str, ...]:
-    """Return expected sources that no listed id begins with; of a team answer, only its topic counts."""
+    """Return expected sources that match no listed id by prefix; of a team answer, only its topic counts."""
     listed = [str(entry.source_id) for entry in entries]
     expected = dict.fromkeys(source for question in questions for source in question.expected_sources)
 
@@ -289,7 +289,7 @@ def find_unknown_sources(questions: Iterable[EvaluationQuestion], entries: Itera
 
 
 def sum_outcomes(outcomes: Sequence[EvaluationOutcome]) -> EvaluationTotals:
-    """Add them up."""
+    """Add up the outcomes."""
     verdicts = Counter(outcome.verdict for outcome in outcomes)
     tokens: Counter[str] = Counter()
     for outcome in outcomes:
@@ -326,7 +326,7 @@ def compare_outcomes(before: Sequence[EvaluationOutcome], after: Sequence[Evalua
 
 
 def find_change(before: EvaluationOutcome, after: EvaluationOutcome) -> EvaluationChange | None:
-    """How a question went differently; None where verdict, reason and sources are the same."""
+    """Return the change of a question's result; None if verdict, reason and sources are the same."""
     one, other = format_outcome(before), format_outcome(after)
     if one == other:
         return None

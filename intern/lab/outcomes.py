@@ -1,6 +1,6 @@
 """The outcome of each question of a backtest, compared with the team's answer by words and by vectors, and the totals.
 
-Similarity is not truth: "yes, do that" and "no, never do that" are similar. It sorts what is worth reading.
+Similarity is not truth: "yes, do that" and "no, never do that" are similar. It sorts the examples for reading.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from intern.service.models import UsageMeter
 
 
 class AgreementThresholds(Struct, frozen=True, kw_only=True):
-    """How alike two answers are at least that count as agreeing; either is enough.
+    """The least similarity of two answers that counts as agreement; either value is enough.
 
-    Measured on 228 answers of support channels' teams, each beside eight that were given to other questions: of 1,817
-    such pairs, 12 share that many words, and 2 have vectors that much alike. Of 77 updates of the same entry, 74 share
-    that many words, and all have vectors that much alike.
+    Measured on 228 answers of support channels' teams, each compared with eight answers to other questions: of 1,817
+    such pairs, 12 share this many words, and 2 have vectors this similar. Of 77 updates of the same entry, 74 share
+    this many words, and all have vectors this similar.
     """
 
     words: float = 0.4
@@ -34,34 +34,34 @@ class AgreementThresholds(Struct, frozen=True, kw_only=True):
 
 
 class AnswerSimilarity(Struct, frozen=True, kw_only=True):
-    """How alike two answers are."""
+    """The similarity of two answers."""
 
     words: float | None
-    """The share of the shorter one's words that the other has; None where it has none that say anything."""
+    """The share of the shorter one's words that the other has; None if it has no meaningful words."""
     vectors: float | None = None
-    """The cosine of their vectors; None where nothing makes vectors."""
+    """The cosine of their vectors; None without an embedder."""
 
     @property
     def best(self) -> float:
-        """For putting examples in order."""
+        """The larger value, for sorting examples."""
         return max(self.words or 0.0, self.vectors or 0.0)
 
     def agrees(self, bars: AgreementThresholds) -> bool | None:
-        """Whether that counts as agreeing; None where it cannot be told."""
+        """Whether that counts as agreement; None if it is unknown."""
         if self.words is None and self.vectors is None:
             return None
         return (self.words or 0.0) >= bars.words or (self.vectors or 0.0) >= bars.vectors
 
 
 def measure_shared_words(one: str, other: str) -> float | None:
-    """From 0 to 1; None where one of the texts says nothing but small talk."""
+    """Return the share of common words, from 0 to 1; None if one of the texts is only small talk."""
     first, second = stem_set(one), stem_set(other)
     fewer = min(len(first), len(second))
     return round(len(first & second) / fewer, 4) if fewer else None
 
 
 def cosine(one: bytes, other: bytes) -> float:
-    """Of two unit vectors of float32."""
+    """Return the cosine of two unit vectors of float32."""
     return round(fsum(a * b for a, b in zip(_unpack_vector(one), _unpack_vector(other), strict=True)), 4)
 
 
@@ -70,7 +70,7 @@ def _unpack_vector(vector: bytes) -> Sequence[float]:
 
 
 VERSION = 1
-"""Of the report's format: a reader of one version may not know the fields of the next."""
+"""The version of the report's format: a reader of one version may not know the fields of the next."""
 
 Verdict = Literal["agreed", "differed", "not_comparable", "team_silent", "silent", "could_not_look"]
 
@@ -82,10 +82,10 @@ VERDICTS: dict[Verdict, str] = {
     "silent": "stayed silent",
     "could_not_look": "could not look",
 }
-"""In words."""
+"""The verdicts in words."""
 
 TEAM_ANSWERED = "team_answered"
-"""The reason where there was nothing left to ask: the team had answered by then."""
+"""The reason if no message was left to ask: the team had answered by then."""
 
 NOTES: tuple[str, ...] = (
     "Documents have no history: answers draw on them as they are now, also for old questions.",
@@ -104,11 +104,11 @@ NOTES: tuple[str, ...] = (
     ),
     "Whether two answers agree is judged by likeness, not by truth: read the examples.",
 )
-"""What a backtest cannot know."""
+"""The limits of a backtest."""
 
 
 class BacktestOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What would have become of a question."""
+    """The outcome that a question would have had."""
 
     message_id: MessageId
     link: str
@@ -116,24 +116,24 @@ class BacktestOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     question: str
     verdict: Verdict
     reason: str = ""
-    """Of a silence, or of a failure to look."""
+    """The reason for a silence or a failure."""
     error: str = ""
     reply: str | None = None
     citations: tuple[str, ...] = ()
     team: str | None = None
-    """What the team said; None where it never answered."""
+    """The team's answer; None if it never answered."""
     team_link: str | None = None
     team_after_seconds: float | None = None
     team_was_first: bool = False
-    """The team had answered before the asker's pause was over: the bot would not have posted what it had to say."""
+    """Whether the team had answered before the asker's pause was over: the bot would not have posted its reply."""
     score: float | None = None
-    """How sure the answer was; None where there was none, or nothing to tell it by."""
+    """The confidence of the answer; None without an answer, or without data for a score."""
     setup: str = ""
-    """What the score belongs to."""
+    """The setup that the score belongs to."""
     likeness_words: float | None = None
     likeness_vectors: float | None = None
     knew: int = 0
-    """Conversations that were learned by then."""
+    """The number of conversations learned by then."""
     calls: int = 0
     tokens: int = 0
     tokens_by_prompt: dict[str, int] = {}
@@ -142,7 +142,7 @@ class BacktestOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def likeness(self) -> AnswerSimilarity:
-        """How like the team's answer."""
+        """The similarity to the team's answer."""
         return AnswerSimilarity(words=self.likeness_words, vectors=self.likeness_vectors)
 
 
@@ -152,11 +152,11 @@ class SilenceCount(Struct, frozen=True, kw_only=True):
     reason: str
     questions: int
     team_answered: int
-    """Of these, those that the team answered."""
+    """Of these, the questions that the team answered."""
 
 
 class BacktestUsage(Struct, frozen=True, kw_only=True):
-    """What models took."""
+    """The usage of models."""
 
     calls: int
     tokens: int
@@ -164,41 +164,41 @@ class BacktestUsage(Struct, frozen=True, kw_only=True):
 
 
 class BacktestTotals(Struct, frozen=True, kw_only=True):
-    """The sum of it."""
+    """The totals of a backtest."""
 
     questions: int
     verdicts: dict[str, int]
     silences: tuple[SilenceCount, ...]
     could_not_look: dict[str, int]
     team_answered: int
-    """Questions that the team answered."""
+    """The number of questions that the team answered."""
     team_was_first: int
-    """Answers that the bot would have kept to itself, since the team was quicker."""
+    """Answers that the bot would not have posted, since the team was quicker."""
     answering: BacktestUsage
     learning: BacktestUsage
     tokens_by_prompt: dict[str, int]
-    """Of answering."""
+    """The usage of answering."""
 
 
 class BacktestLearning(Struct, frozen=True, kw_only=True):
-    """What was taught on the way."""
+    """The lessons of a backtest."""
 
     conversations: int
     topics: int
     delayed: int
-    """How often a model could not be asked, so that learning waited for the next question."""
+    """The number of delays, when no model was available and learning waited for the next question."""
     untold: int
-    """Captures that came after the last question, and were not learned."""
+    """Captures after the last question, which were not learned."""
 
 
 class BacktestReport(Struct, frozen=True, kw_only=True):
-    """The whole report."""
+    """The complete report."""
 
     version: int
     finished: bool
-    """False where it was stopped before its end: what is there is true of the questions that it has."""
+    """False if it was stopped early: then the report covers only the questions asked so far."""
     stopped: str = ""
-    """Why it gave up before its end; empty where it did not, or a person stopped it."""
+    """The reason why it gave up early; empty if it did not, or a person stopped it."""
     made_at: datetime
     seconds: float
     model: str
@@ -206,7 +206,7 @@ class BacktestReport(Struct, frozen=True, kw_only=True):
     embeddings: str | None
     currency: str
     priced: bool
-    """Whether the settings tell what the models take."""
+    """Whether the settings contain prices."""
     files: tuple[str, ...]
     refused: tuple[str, ...]
     """Files that were left out, each with the reason."""
@@ -216,9 +216,9 @@ class BacktestReport(Struct, frozen=True, kw_only=True):
     since: datetime | None
     until: datetime | None
     documents: int | None
-    """How many were there; None where answers were not to draw on them."""
+    """The number of documents; None if answers were not to use them."""
     questions: int
-    """How many there were to ask; `totals` tells how many were asked."""
+    """The number of questions to ask; `totals` has the number of questions asked."""
     left_out: dict[str, int]
     bars: AgreementThresholds
     notes: tuple[str, ...]
@@ -230,7 +230,7 @@ class BacktestReport(Struct, frozen=True, kw_only=True):
 
     @property
     def judgements(self) -> tuple[Judgement, ...]:
-        """Whether each answer was wrong: where it could be compared, and had a score."""
+        """The judgement of each answer that has a score and could be compared."""
         return tuple(
             make_backtest_judgement(each.message_id, setup=each.setup, score=each.score, wrong=wrong, at=self.made_at)
             for each in self.outcomes
@@ -242,7 +242,7 @@ _WRONG: Mapping[Verdict, bool] = {"agreed": False, "differed": True}
 
 
 def sum_backtest_outcomes(outcomes: Sequence[BacktestOutcome], learning: UsageMeter) -> BacktestTotals:
-    """Add them up."""
+    """Add up the outcomes."""
     verdicts = Counter(outcome.verdict for outcome in outcomes)
     silent = [outcome for outcome in outcomes if outcome.verdict == "silent"]
     prompts: Counter[str] = Counter()

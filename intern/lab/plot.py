@@ -1,4 +1,4 @@
-"""The calibration curve as a picture: for the status page and the report of a backtest. It runs and loads nothing."""
+"""The calibration curve as a picture without scripts and links, for the status page and the report of a backtest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intern.service.calibration import ThresholdPoint
 
 _WIDTH, _HEIGHT = 480, 260
 _LEFT, _RIGHT, _TOP, _FLOOR = 44.0, _WIDTH - 20.0, 20.0, _HEIGHT - 40.0
-_LEAST_TOP = 0.1  # of the wrong share: a curve along the floor looks like one
+_LEAST_TOP = 0.1  # of the wrong share: with less, a low curve looks like the axis
 
 
 def draw_curve(
@@ -27,7 +27,7 @@ def draw_curve(
     if not curve:
         return Markup()
     most = max(_LEAST_TOP, max_wrong * 1.5, *(point.wrong for point in curve))
-    top = math.ceil(most * 25) / 25  # so that each quarter of it is a whole number
+    top = math.ceil(most * 25) / 25  # so that each quarter is a whole number
     now = next((point for point in reversed(curve) if score is None or point.score >= score), curve[0])
     now = ThresholdPoint(score=1, answered=0, wrong=0) if gives_none else now
     shares = f"{100 * now.answered:.0f}% answered, {100 * now.wrong:.1f}% of these wrong"

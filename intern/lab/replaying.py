@@ -1,6 +1,6 @@
 """Whether replayed answers got better or worse, by the team's answers and by votes.
 
-Likeness is not truth (see `intern.lab.outcomes`): it sorts what is worth reading.
+Similarity is not truth (see `intern.lab.outcomes`): it sorts the examples for reading.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ VERDICTS: Mapping[Verdict, str] = {
     "prompt_changed": "a prompt is another one by now; without --offline, the model is asked",
     "left_out": "could not be replayed",
 }
-"""In words."""
+"""The judgements in words."""
 
 
 class ReplayJudgement(Struct, frozen=True, kw_only=True):
-    """A replayed answer and what became of it."""
+    """A replayed answer with its judgement."""
 
     again: ReplayedRecording
     verdict: Verdict
     by: Literal["", "team", "votes"] = ""
-    """What tells better from worse."""
+    """The reason for better or worse."""
 
 
 class ReplayComparison(Struct, frozen=True, kw_only=True):
-    """All that were replayed."""
+    """All replayed recordings."""
 
     answers: tuple[ReplayJudgement, ...]
     verdicts: Mapping[str, int]
     calls: int
-    """Made anew."""
+    """The number of new calls."""
 
 
 def compare_replays(replayed: Sequence[ReplayedRecording]) -> ReplayComparison:
-    """Judge each answer, and count."""
+    """Judge each answer, and count the judgements."""
     judged = tuple(map(judge_replay, replayed))
     counts = Counter(each.verdict for each in judged)
     return ReplayComparison(
@@ -57,7 +57,7 @@ def compare_replays(replayed: Sequence[ReplayedRecording]) -> ReplayComparison:
 
 
 def judge_replay(again: ReplayedRecording) -> ReplayJudgement:
-    """Compare an answer with the one that was recorded; what the team answered tells more than votes do."""
+    """Compare an answer with the recorded one; the team's answer counts more than votes."""
     if again.unfit:
         return ReplayJudgement(again=again, verdict="left_out")
     if not again.now:
@@ -72,7 +72,7 @@ def judge_replay(again: ReplayedRecording) -> ReplayJudgement:
 
 
 def _compare_with_team(again: ReplayedRecording) -> int:
-    """Return 1 where only the new answer agrees with the team's, -1 where only the old one did, else 0."""
+    """Return 1 if only the new answer agrees with the team's, -1 if only the old one did, else 0."""
     if again.team is None:
         return 0
     then = again.answered_then and _agree(again.then, again.team)
@@ -81,7 +81,7 @@ def _compare_with_team(again: ReplayedRecording) -> int:
 
 
 def _compare_by_votes(again: ReplayedRecording) -> int:
-    """Return -1 where an answer that was found helpful is gone, 1 where that happened to one that was not, else 0."""
+    """Return -1 if a helpful answer is gone, 1 if an unhelpful one is gone, else 0."""
     liked = again.votes.up - again.votes.down
     gone = again.answered_then and not (again.answered_now and _agree(again.now, again.then))
     if not gone or not liked:

@@ -1,4 +1,4 @@
-"""A backtest as a page to be read, and as a short table. All texts in it are strangers', so all of them are escaped."""
+"""A backtest as an HTML page, and as a short table. All texts in it come from strangers, so all are escaped."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _EXAMPLES = 10  # of each kind: few people read more
 
 
 class ExampleGroup(Struct, frozen=True, kw_only=True):
-    """Some of the questions, to be read."""
+    """A group of example questions."""
 
     title: str
     about: str
     outcomes: tuple[BacktestOutcome, ...]
     of: int
-    """How many there are in all."""
+    """The total number of questions in the group."""
 
 
 def summary_rows(done: BacktestReport) -> Iterator[tuple[str, int, str]]:
-    """Yield the rows of the summary: what, how many, and a remark."""
+    """Yield the rows of the summary: label, number, and a remark."""
     totals = done.totals
     yield "questions asked", totals.questions, f"the team answered {totals.team_answered} of them"
     remarks = {"agreed": f"words {done.bars.words:g} or vectors {done.bars.vectors:g} and above count as alike"}
@@ -61,7 +61,7 @@ def format_table(done: BacktestReport) -> str:
 
 
 def choose_examples(done: BacktestReport) -> tuple[ExampleGroup, ...]:
-    """Choose what to read first: the best, the worst, and missed questions."""
+    """Choose the first examples to read: the best, the worst, and missed questions."""
 
     def build_group(title: str, about: str, outcomes: Sequence[BacktestOutcome]) -> ExampleGroup:
         return ExampleGroup(title=title, about=about, outcomes=tuple(outcomes[:_EXAMPLES]), of=len(outcomes))
@@ -87,7 +87,7 @@ def choose_examples(done: BacktestReport) -> tuple[ExampleGroup, ...]:
 
 
 def render_page(done: BacktestReport) -> bytes:
-    """Render the report as one HTML file that loads nothing and runs nothing."""
+    """Render the report as one HTML file that loads nothing and runs no script."""
     folder = files("intern.lab") / "templates"
     texts = {name: (folder / name).read_text(encoding="utf-8") for name in ("backtest.html", "backtest.css")}
     made = Environment(
@@ -108,11 +108,11 @@ def render_page(done: BacktestReport) -> bytes:
         missing=stands.missing,
         verdicts=VERDICTS,
         style=style,
-        # The one style sheet, known by its hash; else nothing at all.
+        # Allow only the style sheet, by its hash.
         policy=f"default-src 'none'; style-src 'sha256-{b64encode(sha256(style.encode()).digest()).decode()}';"
         " base-uri 'none'; form-action 'none'",
     )
-    return page.encode("utf-8", "replace")  # a message may hold half a character
+    return page.encode("utf-8", "replace")  # a message may contain half a surrogate pair
 
 
 def _format_cost(done: BacktestReport, cost: float) -> str:

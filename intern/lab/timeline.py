@@ -1,9 +1,9 @@
-"""Exports read as they stood at a moment of theirs: what was written or edited later is not there.
+"""Exports as they were at a past moment: later messages and edits are missing.
 
-A community's history as the bot would have met it: what the team taught, and what was asked, in order of time.
+A community's history as the bot would have met it: the team's lessons and the questions, in order of time.
 
-Each thing is made from what was known by then. The whole history serves one purpose besides: to tell what the team
-answered to a question, which only the judge gets.
+Each step uses only the knowledge of its time. The whole history serves one further purpose: to find the team's answer
+to a question, which only the judge gets.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Moment(NamedTuple):
 
 
 def find_known_moment(message: ChatMessage) -> Moment:
-    """Return when a message was first known as the export has it.
+    """Return the time when the exported text of a message was first known.
 
     An export holds the last text alone. The text before an edit is lost, and the edit must not be known before it was
     made.
@@ -62,10 +62,10 @@ class HistoryUntil:
         self._until = until
         self.channel = whole.channel
         self.edited_later: set[Moment] = set()
-        """When messages become known that were skipped although they were written by then."""
+        """The times when skipped messages become known, although they were written before."""
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """Return a message, or None if there was none yet."""
+        """Return a message, or None if it did not exist yet."""
         found = await self._whole.message(channel_id, message_id)
         return found if found and self._shows(found) else None
 
@@ -105,10 +105,10 @@ NOT_SAMPLED = "questions that --limit leaves out"
 
 
 class TeamReply(Struct, frozen=True, kw_only=True):
-    """What the team said in one go."""
+    """The consecutive messages of the team in one reply."""
 
     moment: Moment
-    """Of its first message."""
+    """The time of its first message."""
     by: UserId
     text: str
     link: str
@@ -116,24 +116,24 @@ class TeamReply(Struct, frozen=True, kw_only=True):
 
 
 class TeachingStep(Struct, frozen=True, kw_only=True):
-    """Team answers, from the moment on at which they were known."""
+    """Team answers, from the moment when they were known."""
 
     moment: Moment
     captures: tuple[Capture, ...]
 
 
 class QuestionStep(Struct, frozen=True, kw_only=True):
-    """A message that the bot would have looked at as a question."""
+    """A message that the bot would have considered as a question."""
 
     moment: Moment
     """Later messages must not be visible to the answering model."""
     request: AnswerRequest
     team: tuple[TeamReply, ...]
-    """What the team answered; for the judge alone."""
+    """The team's answer, for the judge alone."""
     was_first: bool
-    """The team had answered before the asker's pause was over, so the bot would have said nothing."""
+    """Whether the team had answered before the asker's pause was over, so the bot would have stayed silent."""
     known: bool
-    """The team had answered even before the last message of the question."""
+    """Whether the team had answered even before the last message of the question."""
 
     @property
     def link(self) -> str:
@@ -142,11 +142,11 @@ class QuestionStep(Struct, frozen=True, kw_only=True):
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
-    """All of it, oldest first."""
+    """All steps, oldest first."""
 
     steps: tuple[TeachingStep | QuestionStep, ...]
     left_out: dict[str, int]
-    """Questions and messages that were passed over, by reason."""
+    """The number of skipped questions and messages, by reason."""
     team_replies: int
 
     @property
@@ -158,7 +158,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
 async def build_timeline(
     exports: Exports, settings: Settings, *, since: datetime | None = None, until: datetime | None = None
 ) -> Timeline:
-    """Return the history, with the questions of `since` to `until`. Earlier lessons count, later ones do not.
+    """Return the history, with the questions from `since` to `until`. Earlier lessons count, later ones do not.
 
     Raises ConfigError for the export of a server that is not served.
     """
@@ -173,11 +173,11 @@ async def build_timeline(
 
 
 def sample_questions(timeline: Timeline, limit: int | None) -> Timeline:
-    """At most `limit` of its questions, spread evenly over all of them: the first ones know the least."""
+    """Choose at most `limit` of its questions, spread evenly over all of them: the first ones know the least."""
     asked = timeline.asked
     if limit is None or len(asked) <= limit:
         return timeline
-    # Towards the end of each stretch, so that the newest question is among them.
+    # Towards the end of each stretch, so that the newest question is included.
     kept = {asked[(n + 1) * len(asked) // limit - 1].moment for n in range(limit)}
     return replace(
         timeline,
@@ -205,7 +205,7 @@ class _TimelineBuilder:
         self._team_replies = 0
 
     async def add_channel(self, place: ExportedChannel) -> None:
-        """One channel or thread more."""
+        """Add a channel or thread."""
         for batch in form_batches(place, self._options.message_batch_wait_seconds):
             match batch.author.type:
                 case "team_member":
@@ -216,8 +216,8 @@ class _TimelineBuilder:
                     pass
 
     def build(self) -> Timeline:
-        """All of it, in order; who answered what is known only now."""
-        # Of one moment the question comes first: it cannot know what is learned then.
+        """Return all steps, in order, with the answers to each question, which are known only now."""
+        # At the same moment the question comes first: it cannot know lessons of that moment.
         steps: list[TeachingStep | QuestionStep] = [*starmap(self._build_question, self._asked), *self._taught]
         steps.sort(key=lambda step: (step.moment, isinstance(step, TeachingStep)))
         return Timeline(
@@ -226,7 +226,7 @@ class _TimelineBuilder:
             team_replies=self._team_replies,
         )
 
-    # What the team says.
+    # Team messages.
 
     async def _add_team_batch(self, batch: Batch, channel: Channel) -> None:
         reply = _build_team_reply(batch)
@@ -241,9 +241,9 @@ class _TimelineBuilder:
             await self._add_captures(batch, channel)
 
     async def _add_captures(self, batch: Batch, channel: Channel) -> None:
-        """Add what the bot would have captured: at once, and again whenever a message of it was edited.
+        """Add the captures that the bot would have made: at once, and again whenever a message was edited.
 
-        What a message said before an edit is lost, so until then it is not there at all.
+        The text of a message before an edit is lost, so until the edit the message is missing.
         """
         first = _find_moment(batch, self._wait)
         waiting = {first, *filter(first.__le__, map(find_known_moment, batch.messages))}
@@ -260,7 +260,7 @@ class _TimelineBuilder:
                 self._taught.append(TeachingStep(moment=moment, captures=tuple(captures)))
                 before = captures
 
-    # What members say.
+    # Member messages.
 
     async def _add_member_batch(self, batch: Batch, channel: Channel) -> None:
         moment = _find_moment(batch, self._wait)
@@ -289,7 +289,7 @@ class _TimelineBuilder:
         )
 
     def _find_answers(self, batch: Batch, channel: Channel) -> tuple[TeamReply, ...]:
-        """Return the replies to the question, else what the team said next in its conversation or thread."""
+        """Return the replies to the question, else the team's next message in its conversation or thread."""
         own = frozenset(message.id for message in batch.messages)
         opened = find_known_moment(batch.messages[0])
         said = {reply.moment: reply for each in own for reply in self._replies.get(each, ())}
@@ -303,7 +303,7 @@ class _TimelineBuilder:
 
 
 def _find_moment(batch: Batch, wait: timedelta) -> Moment:
-    """When a batch was all there: its last message, or what was mended of it before its author's pause was over."""
+    """Return the moment when a batch was complete: its last message, or its last edit before its pause ended."""
     settles = max(message.at for message in batch.messages) + wait
     written = [Moment(message.at, parse_position(message.id)) for message in batch.messages]
     mended = [known for message in batch.messages if (known := find_known_moment(message)).at <= settles]
@@ -327,7 +327,7 @@ def _build_team_reply(batch: Batch) -> TeamReply:
 
 
 def _link(message: ChatMessage) -> str:
-    """Discord's own address of a message; its ids were checked when it was read."""
+    """Return Discord's own address of a message; its ids were checked when it was read."""
     return f"https://discord.com/channels/{message.guild_id or '@me'}/{message.channel_id}/{message.id}"
 
 

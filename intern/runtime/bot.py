@@ -1,4 +1,4 @@
-"""The bot on Discord until a signal ends it, or on a chat in memory (`intern try`, tests); the page without a bot."""
+"""The bot on Discord until a signal, or on a chat in memory (`intern try`, tests); and the page without a bot."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = ["ActivityReporter", "Sandbox", "open_sandbox"]
 
 
 async def run_on_discord(settings: Settings, *, stop: Event, beside: FrontEndHooks | None = None) -> None:
-    """Run the bot on real Discord until `stop` is set. asyncio only, for hikari is."""
+    """Run the bot on real Discord until `stop` is set. asyncio only, because hikari needs it."""
     async with open_discord_parts(settings, events=ActivityReporter(), clock=SystemClock(), beside=beside) as parts:
         with freeze_garbage_collector():
             await run_pipeline(parts, stop=stop)
@@ -85,19 +85,20 @@ async def open_discord_parts(
 
 
 def run(settings: Settings, beside: FrontEndHooks | None = None) -> None:
-    """`intern run`: until SIGINT or SIGTERM. Raises ConfigError, KnowledgeError or ChatError, maybe in a group."""
+    """Run `intern run` until SIGINT or SIGTERM. Raises ConfigError, KnowledgeError or ChatError, maybe in a group."""
     work = run_hosted if settings.hosting.enabled else run_on_discord
     anyio.run(_run_until_signal, partial(work, settings, beside=beside))
 
 
 def show_page(settings: Settings, serving: Serving) -> None:
-    """`intern page`: until SIGINT or SIGTERM. Raises ConfigError or KnowledgeError, maybe in a group."""
+    """Run `intern page` until SIGINT or SIGTERM. Raises ConfigError or KnowledgeError, maybe in a group."""
     anyio.run(_run_until_signal, partial(run_page, settings, serving))
 
 
 SWITCH_SECONDS: Final = 0.001
-"""After this long, a thread that computes lets others go on. With eight of those the event loop waits for 8 ms in the
-median and 89 at worst; at Python's own 5 ms, for 54 and 333 (benchmarks/switching.py)."""
+"""Seconds after which a computing thread yields to others. With eight such threads the event loop waits 8 ms in the
+median and 89 ms at worst; with Python's default of 5 ms, 54 and 333 ms (benchmarks/switching.py).
+"""
 
 
 async def _run_until_signal(work: Callable[..., Awaitable[None]]) -> None:
@@ -125,7 +126,7 @@ _NO_BOT = HealthCheck(
 async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None:
     """Serve the page of a data folder, and do its jobs while no other process holds the folder.
 
-    Where it hosts many communities and none is named, it is the list of these.
+    If it hosts many communities and none is named, the page lists them.
     """
     clock = SystemClock()
     async with await open_database(settings) as db, open_task_group() as tg:
@@ -161,7 +162,7 @@ class _UnlockedBotState(LiveBotState):
 
 
 class _OnDemandAnswerer:
-    """Answers as `intern ask` does, with what is known at the time of the question."""
+    """Answers as `intern ask` does, with the knowledge at the time of the question."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -187,7 +188,7 @@ def _build_posted_answers(stores: Stores) -> PostedAnswers:
 
 
 async def _do_jobs(settings: Settings, jobs: JobQueue) -> None:
-    """Do jobs until cancelled. The folder is held only meanwhile, so that a bot can be started."""
+    """Do jobs until cancelled. The folder is locked only meanwhile, so that a bot can be started."""
     while True:
         with surviving("page"):
             if await jobs.count_waiting() and not (await run_sync(find_lock_holder, settings.home))[1]:
@@ -210,7 +211,7 @@ class _LocalFiles:
 
 
 class _NoCommands:
-    """Commands and buttons of a Discord in memory: it has none."""
+    """The commands and buttons of a Discord in memory, which has none."""
 
     async def _never(self, *_: Any, **__: Any) -> None: ...
 

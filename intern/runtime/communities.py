@@ -1,11 +1,11 @@
-"""Many communities in one process: which are known, and which of them are at work right now.
+"""Many communities in one process: the known ones, and the open ones.
 
-What must be known of all is here, and small: servers with their channels, where each channel stands, and when a
-community is to be opened next. Stores, indices and actors are opened by the first event that needs them, and closed
-when nothing came for a while and nothing is left to do. A community that is closed has no task and no timer.
+The small state of all communities is here: servers with their channels, the checkpoint of each channel, and the time of
+the next opening. The first event that needs stores, indices and actors opens them. They are closed when no event came
+for a while and no work is left. A closed community has no task and no timer.
 
-Events that come while one opens wait for it, up to a bound. Beyond that they are in Discord's history, which is the
-inbox anyway: a community that finds a channel further than it stands reads on over REST.
+Events that come during opening wait, up to a bound. Later ones are in Discord's history, which is the inbox anyway: a
+community that finds a channel ahead of its checkpoint reads on over REST.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from intern.stores.sqlite.chat import StoredCheckpoints
 _log = get_logger(__name__)
 
 IDLE_SECONDS: Final = 600.0
-"""Without an event and without work, a community is closed after so long."""
+"""Seconds without events and work after which a community is closed."""
 UPKEEP_SECONDS: Final = 6 * 3600.0
-"""A closed community is opened so often for what no event announces: pages that changed, work that failed."""
-_LOOK_EVERY = 5.0  # seconds between two looks whether a community that had no event still has work
+"""Seconds between openings of a closed community for work without events: changed pages, failed work."""
+_LOOK_EVERY = 5.0  # seconds between two checks whether a community without events still has work
 _OPENING_AT_ONCE = 4
-_FIRST_RETRY, _LAST_RETRY = 60.0, 3600.0  # seconds after which one that could not be opened is tried again
+_FIRST_RETRY, _LAST_RETRY = 60.0, 3600.0  # seconds until a community that could not be opened is tried again
 
 Open = Callable[[Community, ChatPlatform], AbstractAsyncContextManager[PipelineParts]]
 """Opens the stores and puts the actors of a community together, around its own part of the platform."""
 Stand = Callable[[Sequence[Community]], Awaitable[Sequence[StoredCheckpoints]]]
-"""Reads how far the channels of communities are settled, without opening them. Raises KnowledgeError."""
+"""Reads the checkpoints of communities' channels, without opening the communities. Raises KnowledgeError."""
 
 
 class Communities:
@@ -64,9 +64,9 @@ class Communities:
         idle_seconds: float = IDLE_SECONDS,
         upkeep_seconds: float = UPKEEP_SECONDS,
     ) -> None:
-        """Give `elsewhere` the events that belong to no community, and servers that are joined or left.
+        """Pass events without a community, and joined or left servers, to `elsewhere`.
 
-        Beyond `most_open`, those that had no event for longest are closed as soon as they have no work.
+        Beyond `most_open`, the communities without events for longest are closed as soon as they have no work.
         """
         self._chat, self._opens, self._stands, self._elsewhere = chat, opens, stands, elsewhere
         self._most_open, self._idle, self._upkeep = most_open, idle_seconds, upkeep_seconds
@@ -80,7 +80,7 @@ class Communities:
         self._opened = Event()
 
     async def add(self, *communities: Community) -> None:
-        """Know these from now on. Raises KnowledgeError, and ValueError for a server that another one has."""
+        """Add communities. Raises KnowledgeError, and ValueError for a server that belongs to another one."""
         for community in communities:
             if leaving := self._leaving.get(community.name):
                 await leaving.closed.wait()
@@ -90,12 +90,12 @@ class Communities:
                 raise ValueError(f"server {taken[0]} belongs to {self._of[taken[0]].community.name} already")
             self._known[community.name] = known
             self._of.update(dict.fromkeys(community.guild_ids, known))
-            # Spread, so that those of one start are not all opened in the same minute.
+            # Spread, so that communities added together are not all opened in the same minute.
             known.due_at = current_time() + self._upkeep * (0.5 + crc32(community.name.encode()) / 2**33)
         self._due.set()
 
     def change(self, community: Community) -> None:
-        """Give a community other settings. If it is open, it is closed calmly, and opened with them."""
+        """Change the settings of a community. If it is open, it is closed calmly, and opened with them."""
         known = self._known[community.name]
         known.community = community
         if known.is_open:
@@ -118,7 +118,7 @@ class Communities:
             self._due.set()
 
     async def remove(self, name: str, *, at_once: bool = False) -> None:
-        """Forget a community, and return when it is closed: calmly, or by giving up its work `at_once`."""
+        """Remove a community, and return when it is closed: calmly, or by cancelling its work `at_once`."""
         if known := self._known.pop(name, None):
             known.is_removed = True
             for guild_id in known.community.guild_ids:
@@ -139,20 +139,20 @@ class Communities:
 
     @property
     def names(self) -> AbstractSet[str]:
-        """The names of all."""
+        """The names of all communities."""
         return self._known.keys()
 
     def is_done(self, name: str) -> bool:
-        """Whether a community that closes has nothing left to do: else it was removed, or all are being closed."""
+        """Whether a closing community has no work left: else it was removed, or all are being closed."""
         return name in self._known and not self._stop.is_set()
 
     def describe_states(self) -> Mapping[str, str]:
-        """Return what each community does: `open`, `closed`, or why it fails."""
+        """Return the state of each community: `open`, `closed`, or the reason of its failure."""
         return {name: known.failure or ("open" if known.is_open else "closed") for name, known in self._known.items()}
 
     @property
     def open(self) -> tuple[str, ...]:
-        """The names of those that are open, or being opened or closed."""
+        """The names of the communities that are open, or being opened or closed."""
         return tuple(name for name, known in self._known.items() if known.is_open)
 
     async def run(self, *, stop: Event) -> None:
@@ -173,7 +173,7 @@ class Communities:
         stop.set()
 
     def receive(self, event: flow.GatewayEvent) -> None:
-        """Hand an event to its community. Never waits."""
+        """Pass an event to its community. Never waits."""
         known = self._of.get(event_guild_id(event) or GuildId(""))
         if known is None or isinstance(event, flow.GuildJoined | flow.GuildLeft):
             self._elsewhere(event)
@@ -208,7 +208,7 @@ class Communities:
                 await self._due.wait()
 
     async def _keep_open(self, known: CommunityState) -> None:
-        """Keep a community open for as long as there is something to do."""
+        """Keep a community open while it has work."""
         with structlog.contextvars.bound_contextvars(community=known.community.name), CancelScope() as known.scope:
             again = True
             while again:
@@ -220,7 +220,7 @@ class Communities:
         self._due.set()
 
     async def _open_once(self, known: CommunityState) -> bool:
-        """Open a community until it is closed; return False where it failed."""
+        """Open a community until it is closed; return False if it failed."""
         try:
             await self._run_community(known)
             [known.stands] = await self._stands((known.community,))
@@ -271,7 +271,7 @@ class Communities:
         stop.set()
 
     def _note_failure(self, known: CommunityState, errors: BaseExceptionGroup[InternError]) -> None:
-        """Leave alone for a while what could not be opened. What it missed is in Discord's history."""
+        """Delay a community that could not be opened. The missed messages are in Discord's history."""
         error = _find_first_error(errors)
         known.retries = known.retries or exponential_backoff(_FIRST_RETRY, _LAST_RETRY)
         pause, known.failure = next(known.retries), str(error)
@@ -283,7 +283,7 @@ class Communities:
     def _note_roles(self) -> None:
         """Give each open community the roles that were learned on its servers."""
         for each in self._chat.take_new_roles():
-            # A closed one would keep those of all who write where it may not listen.
+            # A closed one would store the roles of all authors, even in channels that it ignores.
             if (known := self._of.get(each.guild_id)) and known.is_open:
                 known.noted[each.guild_id, each.user_id] = each
 

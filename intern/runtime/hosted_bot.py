@@ -40,8 +40,8 @@ except ModuleNotFoundError:  # pragma: no cover - not on Windows
     resource: Any = None  # type: ignore[no-redef]
 
 FILES_EACH: Final = 15
-"""Files of an open community: 11, and a margin for those that are closing while others open."""
-_FILES: Final = 256  # of the process: connections, its own database, what Python loads
+"""Files of an open community: 11, and a margin for communities that are closing meanwhile."""
+_FILES: Final = 256  # of the process: connections, its own database, Python's libraries
 
 
 def allow_files(communities: int, limits: Any = resource) -> None:
@@ -65,7 +65,7 @@ def allow_files(communities: int, limits: Any = resource) -> None:
 async def open_hosting_on_discord(
     settings: Settings, *, clock: Clock, first_pause: float = 1.0, beside: FrontEndHooks | None = None
 ) -> AsyncGenerator[Hosting]:
-    """Open what all communities share, with real Discord; wait `first_pause` seconds before its second session."""
+    """Open the shared resources, with real Discord; wait `first_pause` seconds before its second session."""
     from intern.platforms.discord.commands import HikariCommands, HostedCommands  # noqa: PLC0415 as below
     from intern.platforms.discord.gateway import HikariDiscord  # noqa: PLC0415 it costs a second of CPU, and commands need none
     from intern.platforms.discord.sessions import no_turn  # noqa: PLC0415 as above
@@ -128,7 +128,7 @@ async def open_hosting_on_discord(
 
 
 async def _join_sharding(store: LeaseStore, settings: Settings, bot: HikariDiscord, host: ProcessResources) -> Sharding:
-    """Join the processes that share the shards. Raises ConfigError where they count other shards."""
+    """Join the processes that share the shards. Raises ConfigError if they use another shard count."""
     chosen, shards = settings.discord.shards, await bot.shards.fetch_shard_count()
     agreed = await store.register_process(shards)
     if agreed != shards and isinstance(chosen, ShardChoice):
@@ -147,7 +147,7 @@ async def _join_sharding(store: LeaseStore, settings: Settings, bot: HikariDisco
 
 
 def _build_community_hooks(beside: FrontEndHooks, view: HostingState) -> FrontEndHooks:
-    """Return the counters for each community; it has no page of its own, but the process's knows that it is open."""
+    """Return the counters for each community, which has no own page; the page of the process lists it as open."""
 
     @asynccontextmanager
     async def track_open(running: LiveBotState | HostingState) -> AsyncGenerator[None]:
@@ -163,7 +163,7 @@ def _build_community_hooks(beside: FrontEndHooks, view: HostingState) -> FrontEn
 
 
 async def run_hosted(settings: Settings, *, stop: Event, beside: FrontEndHooks | None = None) -> None:
-    """Host all communities of the registry on real Discord until `stop` is set. asyncio only, for hikari is."""
+    """Host all communities of the registry on real Discord until `stop` is set. asyncio only: hikari needs it."""
     async with open_hosting_on_discord(settings, clock=SystemClock(), beside=beside) as hosting:
         with freeze_garbage_collector():
             await hosting.run(stop=stop)

@@ -1,7 +1,7 @@
-"""One process that hosts many communities: each server that has the bot is one, as the registry lists them.
+"""One process that hosts many communities: one for each server that has the bot, as in the registry.
 
-Discord says which servers were joined and left, and commands change the registry: both are followed here, with one
-look at the database for all communities.
+Discord reports joined and left servers, and commands change the registry. The process follows both, with one query of
+the database for all communities.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from intern.stores.sqlite.communities import REGISTRY, CommunityStore, Registere
 _log = get_logger(__name__)
 
 LEAVE_SECONDS: Final = 5.0
-"""For the communities of a shard that is handed over to end what they do."""
+"""Seconds for the communities of a shard that is handed over to finish their work."""
 _GIVE_UP_SECONDS: Final = 1.0
-"""For the others to give up."""
+"""Seconds for the others to cancel theirs."""
 LOOK_SECONDS: Final = 2.0
-"""Between two looks at the registry and at jobs. A person waits at the other end."""
+"""Seconds between two reads of the registry and of jobs. A person waits for them."""
 ERASE_SECONDS: Final = 3600.0
-"""Between two looks for communities to erase, unless the registry changes."""
+"""Seconds between two searches for communities to erase, unless the registry changes."""
 _MOST_WAITING = 1000  # events of a server that is about to become a community
 _JOINING: Final = timedelta(minutes=1)
-"""What members write while the registry learns of their server is answered."""
+"""Seconds; messages that members write while the registry learns of their server are answered."""
 _MOST_PRIVATE = 100  # private messages to be answered; a further one gets no notice
 
 Serve = Callable[[GuildId, Settings | None], object]
-"""Tells the platform which settings a server has; None: it is served no more."""
+"""Passes the settings of a server to the platform; None: it is no longer served."""
 OpenParts = Callable[..., AbstractAsyncContextManager[PipelineParts]]
-"""Puts a community together, as `parts_of` does."""
+"""Puts a community together, as `open_community_parts` does."""
 
 
 def build_communities(
@@ -76,7 +76,7 @@ def build_communities(
     parts: OpenParts = open_community_parts,
     reading: Database | None = None,
 ) -> Communities:
-    """Return the communities of a process, still empty. `reading`: the database through which checkpoints are read."""
+    """Build the communities of a process, still empty. `reading`: the database from which checkpoints are read."""
 
     @asynccontextmanager
     async def open_parts(community: Community, own: ChatPlatform) -> AsyncGenerator[PipelineParts]:
@@ -102,7 +102,7 @@ def build_communities(
         found = await run_sync(lambda: [db.read_blocking(read_checkpoints) for db in databases])
         for n, (host, community) in enumerate(zip(hosts, communities, strict=True)):
             if not found[n].attended.keys() >= set(community.guild_ids):
-                # A server is attended from the moment it is known, and not from that when its first message opens it.
+                # Listen to a server as soon as it is known, and not only when its first message opens it.
                 since = host.clock.now() - timedelta(seconds=defaults.discord.first_lookback) - _JOINING
                 opened = CheckpointStore(host.db.for_community(community.name)).load_or_create(
                     community.guild_ids, position_at(since).id
@@ -121,11 +121,11 @@ def build_communities(
 
 
 class Sharding(NamedTuple):
-    """How several processes share a bot's shards."""
+    """The shards of a bot that several processes share."""
 
     store: LeaseStore
     shards: int
-    """How many there are in all."""
+    """The total number of shards."""
     only: Collection[int] | None
     """The shards that this process serves; None: an even share."""
     hold: Callable[[int], object]
@@ -134,13 +134,13 @@ class Sharding(NamedTuple):
     welcomed: Callable[[], Collection[int]]
     """Returns the shards that Discord has welcomed."""
     share: Callable[[float], object]
-    """Takes this process's part of all shards, whenever it changes."""
+    """Takes this process's share of all shards, whenever it changes."""
 
 
 class Hosting:
-    """The communities of a process, kept as the registry has them.
+    """The communities of a process, in agreement with the registry.
 
-    With `share_out`, they are those whose shards it has a lease on; their databases are fenced by it.
+    With `share_out`, they are those on the shards of its leases, which fence their databases.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Hosting:
         parts: OpenParts = open_community_parts,
     ) -> None:
         """`register` makes our commands known on all servers; `share_out` joins the processes that share the shards."""
-        apart = host.db.with_own_limits()  # a shard that was taken waits for what is read here
+        apart = host.db.with_own_limits()  # a taken shard waits for this
         self.registry = CommunityStore(apart, clock=host.clock)
         self._host, self._settings, self._serve = host, settings, serve
         self._register = register
@@ -166,26 +166,26 @@ class Hosting:
         self._share_out = share_out
         self._sharding: Sharding | None = None
         self._fenced: dict[int, Database] = {}
-        self._leaving: dict[int, list[str]] = {}  # shards that are handed over, with what is closed for that
+        self._leaving: dict[int, list[str]] = {}  # shards that are handed over, with the closing of their communities
         self._ours: frozenset[str] = frozenset()
-        self._refused: dict[str, str] = {}  # why the settings of a community do not work
+        self._refused: dict[str, str] = {}  # the reasons why settings of communities do not work
         self._revision: object = None
         self._erases_at = 0.0
         self._chat = platform.chat
         self._changing = Lock()
         self._news: dict[GuildId, flow.GuildJoined | flow.GuildLeft] = {}
         self._came = Event()
-        # Of servers that are no community: the session, and what comes while one becomes a community.
+        # For servers without a community: the session, and the events until one exists.
         self._sessions: dict[GuildId, flow.SessionStarted] = {}
         self._waiting: dict[GuildId, list[flow.GatewayEvent]] = {}
         self._written, self._private = create_memory_object_stream[ChatMessage](_MOST_PRIVATE)
 
     def describe_states(self) -> Mapping[str, str]:
-        """Return what each community does: `open`, `closed`, or why it fails or is refused."""
+        """Return the state of each community: `open`, `closed`, or the reason of its failure or refusal."""
         return {**self.communities.describe_states(), **self._refused}
 
     async def begin(self) -> None:
-        """Know all communities that are active. Raises KnowledgeError."""
+        """Add all active communities. Raises KnowledgeError."""
         await self._check_registry()
 
     async def run(self, *, stop: Event) -> None:
@@ -231,7 +231,7 @@ class Hosting:
         return self._sharding
 
     async def _serve_shard(self, lease: Lease) -> None:
-        """Serve the communities of a shard. Its events come once all of them are known."""
+        """Serve the communities of a shard. Its events come when all of them are known."""
         assert self._sharding is not None
         self._fenced[lease.shard] = self._sharding.store.fence_database(lease)
         delayed = make_delay_logger(_log, "shard_delayed", shard=str(lease.shard))
@@ -241,14 +241,14 @@ class Hosting:
             self._sharding.share(len(self._fenced) / self._sharding.shards)
 
     async def _leave_shard(self, shard: int) -> None:
-        """Close the communities of a shard calmly, for another process will take it."""
+        """Close the communities of a shard calmly, since another process will take it."""
         assert self._sharding is not None
         self._leaving[shard] = self._list_on_shard(shard)
-        # Nothing is heard of the shard meanwhile. What is given up is done by the process that takes it.
+        # Meanwhile no events of the shard arrive. The process that takes it does the cancelled work.
         if await self._sharding.release(shard):
             with move_on_after(LEAVE_SECONDS):
                 await self._drop_communities(*self._leaving[shard])
-        # What ends later writes nothing any more.
+        # Later work can no longer write.
         with move_on_after(_GIVE_UP_SECONDS):
             await self._drop_communities(*self._leaving[shard], at_once=True)
         self._fenced.pop(shard, None)
@@ -256,12 +256,12 @@ class Hosting:
         self._sharding.share(len(self._fenced) / self._sharding.shards)
 
     async def _abandon_shard(self, shard: int) -> None:
-        """Give up all work on a shard at once: another process may be at it."""
+        """Cancel all work on a shard at once: another process may be serving it."""
         assert self._sharding is not None
         self._fenced.pop(shard, None)
         async with open_task_group() as tg:
             tg.start_soon(self._sharding.release, shard)
-            # One that is about to be known is dropped by the code that adds it.
+            # The code that adds a new community drops it again.
             leaving = self._leaving.get(shard, ())
             tg.start_soon(partial(self._drop_communities, *self._list_on_shard(shard), *leaving, at_once=True))
         self._sharding.share(len(self._fenced) / self._sharding.shards)
@@ -291,7 +291,7 @@ class Hosting:
             raise LeaseLostError(self._host.db.place, shard)
         return self._fenced[shard]
 
-    # What Discord tells.
+    # Events of Discord.
 
     def _receive_unowned(self, event: flow.GatewayEvent) -> None:
         guild_id = event_guild_id(event)
@@ -317,7 +317,7 @@ class Hosting:
             _log.warning("private_message_shed", message_id=message.id)
 
     async def _answer_private_messages(self) -> None:
-        """Tell members who write in private to ask on their server, each once. No community learns of it."""
+        """Reply once to each member who writes in private: ask on your server. No community learns of it."""
         async for message in self._private:
             with surviving("hosting", message_id=message.id):
                 batch = flow.Batch(channel_id=message.channel_id, author=message.author, messages=(message,))
@@ -341,11 +341,11 @@ class Hosting:
                     self._waiting.pop(guild_id, None)
 
     async def _apply_server_change(self, event: flow.GuildJoined | flow.GuildLeft) -> None:
-        if not self._is_ours((event.guild_id,)):  # a pause ended: the process with the lease knows better
+        if not self._is_ours((event.guild_id,)):  # after a pause: the process with the lease knows better
             return
         registry = CommunityStore(self._find_database((event.guild_id,)), clock=self._host.clock)
         if isinstance(event, flow.GuildJoined) and not await registry.has_server(event.guild_id):
-            # First, so that no death in between costs the greeting. Discord takes its nonce once.
+            # First, so that a crash in between does not cost the greeting. Discord accepts its nonce once.
             await greet_server(event, self._chat, self._host.shared.wordings(self._settings))
         async with self._changing:
             if isinstance(event, flow.GuildLeft):
@@ -359,7 +359,7 @@ class Hosting:
             if known.state == "active":
                 await self._serve_communities(known)
 
-    # What the registry says.
+    # Changes of the registry.
 
     async def _poll_registry(self) -> None:
         while True:
@@ -376,13 +376,13 @@ class Hosting:
             await self._sync_with_registry()
 
     async def _read_communities(self) -> tuple[RegisteredCommunity, ...]:
-        """Read the communities that may be ours."""
+        """Read the communities that may belong to us."""
         if self._sharding is None:
             return await self.registry.all()
         return await self.registry.list_on_shards(tuple(self._fenced), self._sharding.shards)
 
     async def _sync_with_registry(self) -> None:
-        """Serve the communities that are active in the registry and on our shards, as they are there."""
+        """Serve the communities that are active in the registry and on our shards, with its settings."""
         async with self._changing:
             revision = await self.registry.revision()
             ours = [each for each in await self._read_communities() if self._is_ours(each.guild_ids)]
@@ -391,17 +391,17 @@ class Hosting:
             await self._drop_communities(*(self.communities.names - active.keys()))
             before, self._refused = set(self.communities.names), {}
             await self._serve_communities(*active.values())
-            for each in ours:  # suspended, or with bad settings: that it removed the bot must be seen, too
+            for each in ours:  # suspended, or with bad settings: the removal of the bot must be noticed, too
                 if each.left_at is None and each.name not in self.communities:
                     self._serve(each.guild_ids[0], self._settings)
-            # Those that a process left in the middle of their work, such as this one's last life.
+            # Communities whose process stopped during their work, such as this one's previous run.
             if added := self.communities.names - before:
                 for name in added & set(await self.registry.list_open()):
                     self.communities.open_now(name)
             self._revision, self._erases_at = revision, 0.0
 
     async def _erase_left(self) -> None:
-        """Erase what servers left behind that removed the bot a week ago. Most often, there is none."""
+        """Erase the data of servers that removed the bot a week ago. Most often, there is none."""
         self._erases_at = current_time() + ERASE_SECONDS
         host = self._host
 
@@ -412,7 +412,7 @@ class Hosting:
             await erase_left_communities(self._settings, host.db, host.clock, is_closed=is_closed)
 
     async def _serve_communities(self, *registered: RegisteredCommunity) -> None:
-        """Serve communities from now on, or with their new settings."""
+        """Start to serve communities, or change their settings."""
         new: list[Community] = []
         for each in registered:
             known, community = self.communities.get(each.name), build_community(each)
@@ -440,7 +440,7 @@ class Hosting:
             self._deliver_waiting(community)
 
     def _deliver_waiting(self, community: Community) -> None:
-        """Hand a community what came before it was known, or while it changed."""
+        """Deliver the events that came before a community was known, or while it changed."""
         for guild_id in community.guild_ids:
             if session := self._sessions.pop(guild_id, None):
                 self.communities.receive(session)
@@ -448,14 +448,14 @@ class Hosting:
                 self.communities.receive(event)
 
     async def _drop_communities(self, *names: str, at_once: bool = False) -> None:
-        """Serve communities no more, and wait until they are closed."""
+        """Stop serving communities, and wait until they are closed."""
         with ExitStack() as closed:
             for known in filter(None, map(self.communities.get, names)):
                 for guild_id in known.guild_ids:
                     closed.callback(self._serve, guild_id, None)
             if at_once:
                 closed.close()
-            # One that closes calmly reads on meanwhile, and has to know who is of the team.
+            # A calmly closing community reads on meanwhile, and has to know the team members.
             async with open_task_group() as tg:
                 for name in names:
                     tg.start_soon(partial(self.communities.remove, name, at_once=at_once))

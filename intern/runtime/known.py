@@ -1,4 +1,4 @@
-"""What a process knows of each community at all times, and the part of a platform that one community may see."""
+"""The state of each community that a process always has, and the part of a platform that one community may see."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _MOST_WAITING: Final = 1000  # events for a community that is being opened
 
 @dataclass(eq=False)
 class CommunityState:
-    """What the process knows of a community at all times."""
+    """The state of a community that the process always has."""
 
     community: Community
     stands: StoredCheckpoints
     sessions: dict[GuildId, flow.SessionStarted] = field(default_factory=dict[GuildId, flow.SessionStarted])
     newest: dict[ChannelId, MessageId] = field(default_factory=dict[ChannelId, MessageId])
-    """Messages that came after their server's session began, in channels that it told of."""
+    """The newest message after the start of its server's session, for each channel of the session."""
     waiting: list[flow.GatewayEvent] = field(default_factory=list[flow.GatewayEvent])
-    """Events that came before the community could take them."""
+    """Events that the community could not take yet."""
     noted: dict[tuple[GuildId, str], MemberRoles] = field(default_factory=dict[tuple[GuildId, str], MemberRoles])
     deliver: Deliver | None = None
     is_open: bool = False
-    """It is open, or being opened or closed."""
+    """Whether it is open, or being opened or closed."""
     continues: bool = False
-    """It was closed calmly, and no session has begun since."""
+    """Whether it was closed calmly, and no session has begun since."""
     heard_at: float = 0.0
     due_at: float = inf
     failure: str = ""
@@ -59,22 +59,22 @@ class CommunityState:
     """Ends it at once, if it is open."""
     closed: Event = field(default_factory=Event)
     look: Event = field(default_factory=Event)
-    """Has it look whether it can be closed."""
+    """Makes it check whether it can be closed."""
     hurries: bool = False
-    """It gives its place to another one, and is closed as soon as it has no work."""
+    """Whether it gives its place to another one, and is closed as soon as it has no work."""
     jobs_came: Wakeup = field(default_factory=Wakeup)
-    """Of its job worker, if it is open."""
+    """The wakeup of its job worker, if it is open."""
     reopens: bool = False
-    """It was closed for other settings only."""
+    """Whether it was closed only to change its settings."""
     is_removed: bool = False
 
     @property
     def has_more(self) -> bool:
-        """It is to be opened again as soon as it is closed."""
+        """Whether it has to be opened again as soon as it is closed."""
         return not self.is_removed and bool(self.reopens or self.waiting)
 
     def admits(self, channel: Channel, chat: ChatPlatform) -> bool:
-        """Whether everybody on its server may read the channel, or the community listed it."""
+        """Whether everyone on its server may read the channel, or the community listed it."""
         if channel.guild_id not in self.community.guild_ids:
             return False
         listed = self.community.chosen.get("discord", {}).get("listed_channel_ids", ())
@@ -88,7 +88,7 @@ class CommunityState:
             with bound_contextvars(community=self.community.name):  # this is the platform's task
                 self.deliver(event)
         elif isinstance(event, flow.SessionStarted):
-            self.note_missed(event)  # it is delivered first
+            self.note_missed(event)  # this one is delivered first
         elif len(self.waiting) < _MOST_WAITING:
             self.waiting.append(event)
         else:
@@ -96,13 +96,13 @@ class CommunityState:
             self.note_missed(*self.waiting, event)
 
     def note_missed(self, *events: flow.GatewayEvent) -> None:
-        """Note events, instead of those that wait. Its next session finds the messages; commands would be too late."""
+        """Note events, and drop the waiting ones. The next session finds the messages; commands would be too late."""
         for each in events:
             self._note(each)
         self.waiting, self.continues = [], self.continues and not events
 
     def begin_delivery(self, deliver: Deliver) -> None:
-        """Deliver the sessions as they stood before the events that wait, then those events, then all that comes."""
+        """Deliver the sessions as they were before the waiting events, then those events, then all further ones."""
         for session in self.sessions.values():
             deliver(self._update_session(session))
         waiting, self.waiting = self.waiting, []
@@ -112,7 +112,7 @@ class CommunityState:
         self.deliver = deliver
 
     def needs(self, event: flow.GatewayEvent, chat: ChatPlatform) -> bool:
-        """Whether a closed community has something to do about an event."""
+        """Whether a closed community has work for an event."""
         match event:
             case flow.SessionStarted():
                 seen = (each for each in event.channels if self.admits(each.channel, chat))
@@ -174,7 +174,7 @@ def event_guild_id(event: flow.GatewayEvent) -> GuildId | None:
 def _restrict_to_own(
     method: Callable[Concatenate[ChatPlatform, ChannelId, P], Awaitable[R]],
 ) -> Callable[Concatenate[CommunityChat, ChannelId, P], CoroutineType[Any, Any, R]]:
-    """Do as the platform does. Raises ChatRefusedError for the channel of another community."""
+    """Call the platform. Raises ChatRefusedError for the channel of another community."""
 
     @wraps(method)
     async def call_if_own(self: CommunityChat, channel_id: ChannelId, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -197,16 +197,16 @@ class CommunityChat:
 
     @property
     def is_open(self) -> bool:
-        """As the platform has it."""
+        """Whether the platform is open."""
         return self._chat.is_open
 
     @property
     def advice(self) -> str:
-        """As the platform has it."""
+        """The platform's advice."""
         return self._chat.advice
 
     async def listen(self, deliver: Deliver) -> None:
-        """Deliver the sessions of its servers, the events that opened it, and all that follow, until cancelled."""
+        """Deliver the sessions of its servers, the events that opened it, and all further ones, until cancelled."""
         self._known.begin_delivery(deliver)
         self._ready()
         try:
@@ -215,7 +215,7 @@ class CommunityChat:
             self._known.deliver = None
 
     def admits(self, channel: Channel) -> bool:
-        """Whether everybody on its server may read the channel, or the community listed it."""
+        """Whether everyone on its server may read the channel, or the community listed it."""
         return self._known.admits(channel, self._chat)
 
     def take_new_roles(self) -> Collection[MemberRoles]:
@@ -225,7 +225,7 @@ class CommunityChat:
         return noted.values()
 
     def report_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
-        """Tell nothing: requests are counted for the whole process."""
+        """Report nothing: requests are counted for the whole process."""
 
     async def channel(self, channel_id: ChannelId) -> Channel:
         """Return a channel of its servers. Raises ChatRefusedError for any other."""

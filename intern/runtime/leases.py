@@ -1,7 +1,8 @@
-"""The leases of this process: which shards it serves, while several processes share a database.
+"""The leases of this process, that is, its shards while several processes share a database.
 
-All of them beat every few seconds, take what is free up to an even share, and hand over what is beyond. A process gives
-up a lease by its own clock before the server ends it, also where the machine slept or the database is away.
+All processes send a heartbeat every few seconds, take free shards up to an even share, and hand over the rest. A
+process gives up a lease by its own clock before the server ends it, even if the machine slept or the database is
+unavailable.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ _log = get_logger(__name__)
 BEAT_SECONDS: Final = 3.0
 """A lease outlives two heartbeats that fail."""
 _MARGIN = 1.0  # seconds by which a lease ends earlier for its holder than for the server
-_RETRY_SECONDS = 1.0  # after a heartbeat that failed
+_RETRY_SECONDS = 1.0  # after a failed heartbeat
 _SOON_SECONDS = 1.0  # until a heartbeat that may take a shard
 _AFTER_END_SECONDS = 0.25  # until a heartbeat sees that a lease has ended, and its process
-_SETTLE_SECONDS = 60.0  # for shards that were taken to connect, before others are handed over
+_SETTLE_SECONDS = 60.0  # for taken shards to connect, before others are handed over
 _LOOK_SECONDS = 0.25  # between two looks at the clock, which may jump when the machine wakes up
 
 
 class LeaseChanges(NamedTuple):
-    """What to do after a heartbeat."""
+    """The changes after a heartbeat."""
 
     take: tuple[int, ...]
     hand_over: tuple[int, ...]
@@ -41,10 +42,11 @@ class LeaseChanges(NamedTuple):
 def plan_lease_changes(
     standing: LeaseStatus, mine: Sequence[int], *, shards: int, only: Collection[int] | None
 ) -> LeaseChanges:
-    """Decide which free shards to take, and which of one's own to hand over.
+    """Decide which free shards to take, and which own ones to hand over.
 
-    An even share is that of all processes, rounded up. With `only`, the process serves these shards and no others.
-    `mine` is in the order of taking: the last ones, for which nothing is connected yet, are handed over first.
+    An even share is the number of shards divided by that of all processes, rounded up. With `only`, the process serves
+    these shards and no others. `mine` is in the order of taking: the last ones, which are not connected yet, are handed
+    over first.
     """
     if only is not None:
         return LeaseChanges(tuple(shard for shard in standing.free if shard in only), ())
@@ -53,7 +55,7 @@ def plan_lease_changes(
 
 
 class _HeldLease:
-    """A lease of this process, from its taking until all is closed that served it."""
+    """A lease of this process, from its taking until all work on its shard is closed."""
 
     def __init__(self, lease: Lease, until: float) -> None:
         self.lease, self.until = lease, until
@@ -65,7 +67,7 @@ class _HeldLease:
 
 
 class LeaseHolder:
-    """Takes, renews and gives up leases. `run` does so until its stop."""
+    """Takes, renews and gives up leases, while `run` is active."""
 
     def __init__(
         self,
@@ -82,9 +84,9 @@ class LeaseHolder:
     ) -> None:
         """Call `took` when a shard is to be served, and `leave` to end that calmly before it is handed over.
 
-        Call `lost` when another process may serve the shard from now on: everything that serves it must end at once.
-        It may come while one of the others still runs. What a callback raises ends `run`. While it is not `settled`,
-        for a minute at most after a shard was taken, none is handed over for the sake of an even spread.
+        Call `lost` when another process may serve the shard from now on: all work on it must end at once. It may come
+        while one of the others still runs. An error of a callback ends `run`. Until the process is `settled`, for a
+        minute at most after taking a shard, it hands none over to balance the shares.
         """
         self._store, self._shards, self._only = store, shards, only
         self._took, self._leave, self._lost, self._settled = took, leave, lost, settled
@@ -101,9 +103,9 @@ class LeaseHolder:
         return tuple(shard for shard, held in self._held.items() if not held.is_lost.is_set() and now < held.until)
 
     async def run(self, *, stop: Event) -> None:
-        """Keep leases until `stop` is set, then hand all of them over. `LeaseStore.join` comes first.
+        """Keep leases until `stop` is set, then hand all of them over. Call `LeaseStore.register_process` first.
 
-        A database that is away ends the leases, and not this: they are taken again when it is back.
+        An unavailable database ends the leases, but not this method: they are taken again when it is back.
         """
         self._stop = stop
         async with open_task_group() as tg:
@@ -164,7 +166,7 @@ class LeaseHolder:
                 held.ends.set()
             tasks.start_soon(self._serve_lease, held, name=f"lease on shard {lease.shard}")
         left = {*standing.free} - {lease.shard for lease in taken}
-        if self._only is None:  # what is left has no taker yet; what is missing is about to be handed over
+        if self._only is None:  # the rest has no taker yet; missing shards are about to be handed over
             soon = bool(left) or len(mine) + len(taken) < self._shards // max(1, standing.members)
         else:
             soon = bool(left & {*self._only})

@@ -73,13 +73,13 @@ from intern.stores.sqlite.usage import UsageLog
 
 
 class PlatformPorts(NamedTuple):
-    """A chat platform with what goes beside it."""
+    """A chat platform with its additional parts."""
 
     chat: ChatPlatform
     interactions: Interactions
     files: FileHost
     manage: Manage | None = None
-    """Carries out `/intern setup` and `/intern status`, where servers have these."""
+    """Carries out `/intern setup` and `/intern status`, on platforms that have these."""
 
 
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
@@ -90,15 +90,15 @@ Serving = Callable[[LiveBotState | HostingState], AbstractAsyncContextManager[ob
 
 
 class FrontEndHooks(NamedTuple):
-    """What a front end runs beside the bot, such as the status page."""
+    """The hooks of a front end beside the bot, such as the status page."""
 
     counters: monitoring.Counters
     serving: Serving
-    """Is entered for as long as the bot is at work and until it has left."""
+    """Entered while the bot is running, and left after it has stopped."""
 
 
 class ProcessResources(NamedTuple):
-    """What a process opens once, for all of its communities."""
+    """The resources that a process opens once, for all of its communities."""
 
     lock: FolderLock
     db: Database
@@ -108,7 +108,7 @@ class ProcessResources(NamedTuple):
 
 @asynccontextmanager
 async def open_process_resources(settings: Settings, clock: Clock) -> AsyncGenerator[ProcessResources]:
-    """Hold the data folder, and open what communities share there."""
+    """Hold the data folder, and open the shared resources of communities there."""
     build_types()
     with FolderLock(settings.data.dir) as lock:
         async with await open_database(settings) as db, SharedResources(settings.search.megabytes) as shared:
@@ -147,7 +147,7 @@ async def open_community_parts(
     beside: FrontEndHooks | None = None,
     jobs_came: Wakeup | None = None,
 ) -> AsyncGenerator[PipelineParts]:
-    """Put the bot of a community together: its stores, models and actors, within what the process shares."""
+    """Put the bot of a community together: its stores, models and actors, with the shared resources of the process."""
     lock, _, shared, clock = host
     models = models or partial(open_models, shared=shared, party=community)
     async with (
@@ -165,14 +165,14 @@ async def open_community_parts(
         opening = partial(Writer, embedder=embedder, templates=shared.templates, room=shared.room)
         writer = await run_sync(opening, settings, db, watched.learning, clock)
         await writer.stores.check_archive_owner()
-        if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
-            # With the writer's own store, which repeats nothing after a drop that failed.
+        if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules are free
+            # With the writer's own store, which reuses no reply after a failed drop.
             key_of = make_key_function(settings.llm, shared.templates(settings))
             watched = watched._replace(answering=ReplyCachingModel(watched.answering, writer.stores.replies, key_of))
         await writer.stores.jobs.reclaim()
         await writer.stores.pending.load()
         await writer.extraction.extractor.repair_search()
-        # A server that we never attended is looked back at as far as the operator wants.
+        # On a server without checkpoints, messages are read as far back as the operator wants.
         first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
         marks = await CheckpointStore(db).load_or_create(platform.chat.guild_ids, first)
         audience = _ChannelAdmission(platform.chat, settings.conversations)
@@ -266,7 +266,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
         unposted={language: wording.unposted for language, wording in wordings.items()},
         retracted={language: wording.retracted for language, wording in wordings.items()},
     )
-    # Rules cannot look at pictures, even if the setting is on.
+    # Rules cannot describe images, even if the setting is on.
     sees = settings.llm.images and settings.llm.kind == "endpoint"
     files = FileReader(
         *(platform.files, discord.read_files, discord.files_per_hour, discord.paste_hosts), digests=pending.digests
@@ -310,7 +310,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
         traces=traces,
         settle=settling.settle,
         events=events,
-        # What the asker wrote last has become a question by then, or never will.
+        # The asker's last messages have become a question by then, or never will.
         hold_seconds=batch_wait + 5,
     )
     patiently = partial(run_regularly, backoff=exponential_backoff)
@@ -421,7 +421,7 @@ _TOGETHER = 0.9  # seconds; several changes are written together
 
 
 class _ChannelAdmission:
-    """Where we may listen and speak: as everybody may read there, and as the operator wants."""
+    """Decides where we may listen and speak: where everyone may read, and the operator allows it."""
 
     def __init__(self, chat: ChatPlatform, options: ConversationOptions) -> None:
         self._chat, self._options = chat, options
@@ -438,9 +438,9 @@ class _ChannelAdmission:
 async def _store_progress(
     room: _CompositionInputs, marks: CheckpointStore, counts: DailyCounts, moved: StoredCheckpoints
 ) -> None:
-    """Store each second how far channels are settled, and what was counted, asked, spent and seen."""
+    """Store each second the progress of channels, and the new counts, questions, usage and changes."""
     stores, usage = room.writer.stores, room.models.usage
-    # Before the marks: what is not read again shall not have been forgotten.
+    # Before the checkpoints: data from messages that are not read again must not be lost.
     await stores.roles.save(room.platform.chat.take_new_roles())
     if usage is not None:
         await usage.flush()
@@ -452,12 +452,12 @@ async def _store_progress(
 
 
 def _record_question(questions: QuestionStore, request: AnswerRequest, reason: str, debug: Mapping[str, Any]) -> None:
-    """Keep the words of a question, but none of chatter."""
+    """Store the words of a question, but not of chatter."""
     messages, steps, seconds = request.batch.messages, list_steps(debug), debug.get("seconds", 0.0)
     if reason == NOT_ASKED and (not request.called or is_chatter("\n".join(each.text for each in messages))):
         return
     tokens, cost = (sum(step.get(name, 0) for step in steps) for name in ("tokens", "cost"))
-    # What its author waits, also for the pause that shows that the question is complete.
+    # The wait of its author, including the pause that shows that the question is complete.
     seconds = max(seconds, (questions.clock.now() - messages[-1].at).total_seconds())
     questions.add(messages, reason, request.channel, seconds=seconds, tokens=tokens, cost=cost)
 
@@ -518,7 +518,7 @@ def _breakers(models: Models, embedder: Embedder | None) -> Mapping[str, Circuit
 
 
 async def _route_batch(dispatcher: BatchRouter, answered: AnsweredThreadLearner, batch: Batch) -> Requests:
-    """Decide what follows from a batch; a thread that was read before is looked at again because of it."""
+    """Decide the work for a batch; a thread that was read before is scheduled again because of it."""
     answered.receive(batch)
     return await dispatcher.route(batch)
 
@@ -526,7 +526,7 @@ async def _route_batch(dispatcher: BatchRouter, answered: AnsweredThreadLearner,
 async def fetch_admitted_message(
     look_up: LookUp, admits: Callable[[ChannelId], Awaitable[bool]], channel_id: ChannelId, message_id: MessageId
 ) -> ChatMessage | None:
-    """Return a message; None if it is gone. Raises the ChatError family, also where it may not be read any more."""
+    """Return a message; None if it is gone. Raises the ChatError family, also if it may not be read any more."""
     if not await admits(channel_id):
         raise ChatRefusedError(f"channel {channel_id} is closed to us by now")
     return await look_up(channel_id, message_id)

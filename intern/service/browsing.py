@@ -1,4 +1,4 @@
-"""All that is known, as the page shows it: topics with their history, facts, nuggets and sources, and one search."""
+"""The knowledge as the page shows it: topics with their history, facts, nuggets and sources, and one search."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _FOUND = 20
 _BLOCKS = 12  # of a topic, on a page
 _CHANGES = 15  # of a topic's history, on a page
 _NUGGETS = 25
-_OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
+_OLD_NUGGETS = 5  # conversations of a fact that are shown with nuggets
 _LATEST = 8  # changes on the first page
-_QUESTION = 120  # characters that tell a capture in a list
-_LONGEST = 1_200  # characters of what was added or removed
+_QUESTION = 120  # characters of a capture in a list
+_LONGEST = 1_200  # characters of an addition or a removal
 _AROUND = 200  # characters of an equal part that are kept at each end
-_VERSIONS = 0.4  # lines that share less are no versions of each other
+_VERSIONS = 0.4  # lines that share less are not versions of each other
 _COMPARED = 1_500  # lines, or words, of two texts: the time grows with their square
 _WORDS = regex(r"\s+|\w+|[^\w\s]")
 
@@ -61,7 +61,7 @@ Held = Literal["held", "gone", "all"]
 
 
 class PagedList(Struct, Generic[T], frozen=True, kw_only=True):
-    """Some rows of many."""
+    """A page of a longer list."""
 
     rows: tuple[T, ...]
     total: int
@@ -78,7 +78,7 @@ class DiffPiece(NamedTuple):
 
 
 class TopicChange(Struct, frozen=True, kw_only=True):
-    """What happened to a topic, once."""
+    """One change in the history of a topic."""
 
     topic: TopicName
     at: datetime
@@ -86,19 +86,19 @@ class TopicChange(Struct, frozen=True, kw_only=True):
     qa_id: QAId
     reason: str = ""
     other: TopicName | None = None
-    """Where it moved to, or came from."""
+    """The topic that it moved to or came from."""
     by: QAId | None = None
     """The newer pair that made it obsolete."""
     before: QAId | None = None
     """The version of its conversation that it replaced."""
     question: str = ""
-    """The beginning of it."""
+    """The beginning of the text."""
     pieces: tuple[DiffPiece, ...] = ()
-    """The difference in words; empty where nothing of it may be shown any more."""
+    """The difference in words; empty where none of it may be shown any more."""
 
 
 class KnowledgeCounts(Struct, frozen=True, kw_only=True):
-    """How much is known, and what changed last."""
+    """The amount of knowledge by kind, and the latest changes."""
 
     topics: int
     captures: int
@@ -112,18 +112,18 @@ class KnowledgeCounts(Struct, frozen=True, kw_only=True):
 
 
 class TopicPage(Struct, frozen=True, kw_only=True):
-    """A topic as answers see it, newest answers first; some of its pairs."""
+    """A topic as answers see it, newest answers first, with some of its pairs."""
 
     name: TopicName
     description: str
     blocks: PagedList[records.TopicBlock]
     chars: int
     changes: int
-    """In its history."""
+    """The number of changes in its history."""
 
 
 class FactPage(Struct, frozen=True, kw_only=True):
-    """A fact with its chain, and the conversations in which it was said."""
+    """A fact with its chain, and the conversations that state it."""
 
     fact: records.Fact
     chain: tuple[tuple[records.Fact, tuple[DiffPiece, ...]], ...]
@@ -141,7 +141,7 @@ class SourcesPage(Struct, frozen=True, kw_only=True):
 
 
 class KnowledgeBrowser:
-    """Reads what is known from the stores that the process holds. Raises KnowledgeError where one cannot be read."""
+    """Reads the knowledge from the stores that the process holds. Raises KnowledgeError where one cannot be read."""
 
     def __init__(self, stores: Stores, embedder: Embedder | None = None) -> None:
         self._stores, self._settings, self._clock = stores, stores.settings, stores.clock
@@ -153,7 +153,7 @@ class KnowledgeBrowser:
         self._folded: tuple[int, list[TopicChange]] = (-1, [])
 
     async def counts(self) -> KnowledgeCounts:
-        """Count what is known, and list the latest changes."""
+        """Count the knowledge by kind, and list the latest changes."""
         sources = await run_sync(self._sources)
         states = [each.state for each in sources]
         versions = await run_sync(self._knowledge.topic_versions)
@@ -181,27 +181,27 @@ class KnowledgeBrowser:
         return PagedList(rows=rows, total=len(found), offset=offset, size=_FOUND)
 
     async def topics(self, order: Order = "newest", offset: int = 0) -> PagedList[TopicLine]:
-        """List topics: those that changed last first, by name, or the longest first."""
+        """List topics: the last changed first, by name, or the longest first."""
         return await run_sync(self._topics, order, offset)
 
     async def topic(self, label: str, offset: int = 0) -> TopicPage:
-        """Return one topic. Raises ConfigError where nothing was ever filed under that name."""
+        """Return one topic. Raises ConfigError if no pair was ever filed under that name."""
         return await run_sync(self._topic, label, offset)
 
     async def history(self, label: str, offset: int = 0) -> PagedList[TopicChange]:
-        """List what happened to a topic, newest first. Raises ConfigError as `topic` does."""
+        """List the changes of a topic, newest first. Raises ConfigError as `topic` does."""
         return await run_sync(self._history, label, offset)
 
     async def facts(
         self, held: Held = "held", category: records.FactCategory | None = None, offset: int = 0
     ) -> PagedList[records.Fact]:
-        """List facts but for the secret ones, the last said first."""
+        """List facts except secret ones, the last stated first."""
         wanted = FactFilter(active={"held": True, "gone": False, "all": None}[held], category=category)
         found = await self._facts.all(wanted, offset + ROWS)
         return PagedList(rows=found[offset:], total=await self._facts.count(wanted), offset=offset)
 
     async def fact(self, fact_id: FactId) -> FactPage:
-        """Return one fact. Raises ConfigError where there is none of that id, or it is secret."""
+        """Return one fact. Raises ConfigError if the id is unknown or the fact is secret."""
         links = [link for link in await self._facts.read_chain(fact_id) if link.fact.visibility != "secret"]
         link = next((each for each in links if each.fact.id == fact_id), None)
         if link is None:
@@ -220,13 +220,13 @@ class KnowledgeBrowser:
         return PagedList(rows=found, total=await self._nuggets.count(status), offset=offset, size=_NUGGETS)
 
     async def nugget(self, nugget_id: NuggetId) -> records.Nugget:
-        """Return one nugget. Raises ConfigError where there is none of that id."""
+        """Return one nugget. Raises ConfigError if the id is unknown."""
         for found in await self._nuggets.by_ids((nugget_id,)):
             return found
         raise ConfigError(f"there is no nugget {nugget_id[:80]!r}")
 
     async def sources(self, state: SourceStates = "all", offset: int = 0) -> SourcesPage:
-        """List documents, pages and discovered files: the stale ones first; or what was left out, and why."""
+        """List documents, pages and discovered files, the stale ones first; or the ignored ones with their reasons."""
         known = await run_sync(self._sources)
         order = {"failed": 0, "gone": 1, "pending": 2, "ok": 3}
         used = sorted((each for each in known if each.state != "left_out"), key=lambda each: order[each.state])
@@ -245,7 +245,7 @@ class KnowledgeBrowser:
     # From here on: worker threads.
 
     def _sources(self) -> list[SourceStatus]:
-        # Topics that are well have a list of their own.
+        # Up-to-date topics have a list of their own.
         known = read_source_statuses(self._settings, self._knowledge, clock=self._clock)
         return [each for each in known if each.type != "topic" or each.state != "ok"]
 
@@ -253,7 +253,7 @@ class KnowledgeBrowser:
         versions = self._knowledge.topic_versions()
         names = list(versions)
         if order != "name":
-            # Of each topic, its length and the position of its newest change.
+            # The length of each topic, and the position of its newest change.
             names.sort(key=lambda name: versions[name][order == "newest"], reverse=True)
         entries = self._index.entries()
         rows = [build_topic_line(name, self._knowledge, entries) for name in names[offset : offset + ROWS]]
@@ -278,7 +278,7 @@ class KnowledgeBrowser:
         return PagedList(rows=some, total=len(changes), offset=offset, size=_CHANGES)
 
     def _list_changes(self, name: TopicName | None) -> list[TopicChange]:
-        """Return what happened to a topic, or to all, oldest first, without texts."""
+        """Return the changes of a topic, or of all topics, oldest first, without texts."""
         position = self._knowledge.position()
         at, changes = self._folded
         if at != position:
@@ -290,7 +290,7 @@ class KnowledgeBrowser:
         return tuple(map(self._add_diff, changes))
 
     def _add_diff(self, change: TopicChange) -> TopicChange:
-        """Add what may be shown of it: messages that were deleted or forgotten since may not."""
+        """Add the difference, without messages that were deleted or forgotten since."""
         left = load_without_withdrawn(self._archive, self._knowledge, change.qa_id)
         after = format_conversation(left.turns) if left else ""
         match change.what:
@@ -311,7 +311,7 @@ class KnowledgeBrowser:
 
 
 def read_topic_changes(decisions: Iterable[records.Decision]) -> Iterator[TopicChange]:
-    """Yield what happened to topics, oldest first, without texts. What changed nothing is left out."""
+    """Yield the changes of topics, oldest first, without texts. Decisions that changed nothing are left out."""
     places: dict[datetime, TopicName] = {}
     gave_way: dict[datetime, TopicChange] = {}  # by the time of the newer version, which is filed next
     for each in decisions:

@@ -1,4 +1,4 @@
-"""The calibration of a data folder: what was judged, the score that answers must reach, and whether it still holds."""
+"""The calibration of a data folder: its judgements, the score that answers must reach, and whether it still holds."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ _SCORE = "score 1"  # changes with the signs and weights of `intern.answering.co
 
 
 class CalibrationStatus(Struct, frozen=True, kw_only=True):
-    """How the calibration stands."""
+    """The state of the calibration."""
 
     max_wrong: float
     """`ai.max_wrong`; 0: no score decides."""
     setup: str
-    """The models and steps that scores belong to; what was judged with others does not count."""
+    """The models and steps that scores belong to; judgements made with others do not count."""
     judged: int
     wrong: int
     judges: Mapping[str, int]
-    """The number of judged answers by who judged them."""
+    """The number of judged answers by kind of judge."""
     needed: int
-    """Right answers, and no wrong one, with which the bound can be shown at all."""
+    """The number of right answers, with no wrong one, that is enough to show the bound."""
     enough: int
-    """Judged answers at which no answers are given any more unless a score keeps to the bound."""
+    """The number of judged answers from which on no answers are given unless a score keeps to the bound."""
     found: Threshold | None
-    """The least score that keeps to the bound by what is judged now; None where none can be shown to."""
+    """The least score that keeps to the bound by the present judgements; None if none can be shown to."""
     none_keeps: bool
-    """Enough is judged now to say that no score keeps to the bound."""
+    """There are enough judgements to say that no score keeps to the bound."""
     links: float | None
-    """The least score for links by what is judged now."""
+    """The least score for links by the present judgements."""
     current: Calibration | None
     """The score in use."""
     other: bool
-    """A calibration is kept, for another setup or another bound."""
+    """A calibration is stored, but for another setup or another bound."""
     recent: int
-    """Answers judged since the calibration, but for those of backtests."""
+    """Answers judged since the calibration, except those of backtests."""
     recent_wrong: int
     drifted: bool
     """These are wrong more often than the bound allows."""
@@ -74,7 +74,7 @@ class CalibrationStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str:
-        """Return what an operator should know, in one line; empty where there is nothing."""
+        """Return the problem that an operator should know, in one line; empty if there is none."""
         if self.drifted:
             wrong = f"{self.recent_wrong} of {self.recent} answers judged since the calibration were wrong"
             return f"{wrong}, more than ai.max_wrong allows; run: intern backtest, then: intern calibrate"
@@ -93,7 +93,7 @@ class CalibrationStatus(Struct, frozen=True, kw_only=True):
 
 
 def describe_setup(settings: Settings) -> str:
-    """Describe what scores belong to."""
+    """Describe the setup that scores belong to."""
     llm, ai = settings.llm, settings.ai
     model = "offline" if llm.kind == "offline" else llm.model
     return ", ".join((_SCORE, ai.steps, f"verify {ai.verify}", model, embedding_model(settings) or "words alone"))
@@ -107,26 +107,26 @@ def make_backtest_judgement(
 
 
 def simulate_calibration(max_wrong: float, judgements: Sequence[Judgement]) -> CalibrationStatus:
-    """Say how a calibration by these judgements alone would stand, all of one setup. Blocks."""
+    """Return the status that a calibration by these judgements alone would have, all of one setup. Blocks."""
     return _build_calibration_status(max_wrong, judgements[0].setup if judgements else "", judgements, None)
 
 
 def read_calibration_status(db: Transaction, settings: Settings) -> CalibrationStatus:
-    """Say how the calibration stands. Blocks."""
+    """Return the status of the calibration. Blocks."""
     setup = describe_setup(settings)
     return _build_calibration_status(settings.ai.max_wrong, setup, read_judgements(db, setup), read_calibration(db))
 
 
 async def check_calibration(db: Database, settings: Settings) -> CalibrationStatus:
-    """Say how the calibration stands. Raises KnowledgeError."""
+    """Return the status of the calibration. Raises KnowledgeError."""
     return await db.read(partial(read_calibration_status, settings=settings))
 
 
 async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Judgement] = ()) -> CalibrationStatus:
-    """Keep more judgements, and the score that they call for. Raises KnowledgeError.
+    """Store more judgements and the score that they call for. Raises KnowledgeError.
 
-    No answers are given from now on if enough is judged and no score keeps to the bound. With less, nothing changes.
-    After a drift, what was judged before is deleted: it would count again with the next calibration.
+    No answers are given from now on if there are enough judgements and no score keeps to the bound. With fewer, nothing
+    changes. After a drift, the older judgements are deleted: they would count again with the next calibration.
     """
     await store.add(more)
     stands = await check_calibration(store.db, settings)
@@ -156,7 +156,7 @@ def _build_calibration_status(
     least = None if current is None else current.score
     recent = [each.wrong for each in later if each.judge != "backtest" and least is not None and each.score >= least]
     has_drifted = current is not None and is_drifting(recent, current.max_wrong)
-    # What was right before says nothing of answers that are not as they were.
+    # Older judgements are no evidence: answers are different now.
     counting = later if has_drifted else judgements
     judged = [JudgedAnswer(score=each.score, wrong=each.wrong) for each in counting]
     found, links = find_threshold(judged, bound) if bound else None, find_threshold(judged, LINKS)

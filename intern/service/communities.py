@@ -1,6 +1,6 @@
 """The registry of hosted communities: for operators, and for the process that hosts them.
 
-A community whose server removed the bot is kept for a week, and then erased: its rows, its folder, its vectors.
+A community whose server removed the bot is kept for a week. Then its rows, its folder and its vectors are erased.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _POLL_SECONDS = 0.5  # a person waits
 
 
 class CommunityUsage(Struct, frozen=True, kw_only=True):
-    """A community with its limits (0: none) and what it used of them today (UTC)."""
+    """A community with its limits (0: none) and their use today (UTC)."""
 
     community: RegisteredCommunity
     erased_at: datetime | None
-    """When its data is erased, because its server removed the bot."""
+    """The time when its data is erased, because its server removed the bot."""
     questions_today: int
     questions_per_day: int
     sources: int
@@ -59,11 +59,11 @@ class CommunityUsage(Struct, frozen=True, kw_only=True):
     cost_today: float
     cost_per_day: float
     problem: str = ""
-    """Why its settings do not work."""
+    """The reason why its settings do not work."""
 
 
 def build_community(known: RegisteredCommunity) -> Community:
-    """Return a community of the registry as settings know it."""
+    """Return a community of the registry with its settings."""
     return Community(name=known.name, guild_ids=known.guild_ids, chosen=known.chosen)
 
 
@@ -94,7 +94,7 @@ class CommunityRegistry:
         return build_community_settings(build_community(await self._store.get(name)), self._settings)
 
     async def show(self, name: str) -> CommunityUsage:
-        """Return a community with its limits and what it used of them today."""
+        """Return a community with its limits and their use today."""
         known, problem, settings = await self._store.get(name), "", self._settings
         try:
             settings = build_community_settings(build_community(known), settings)
@@ -120,7 +120,7 @@ class CommunityRegistry:
         return await self.choose(name, lambda chosen: change_chosen_value(chosen, key, value))
 
     async def choose(self, name: str, work: Callable[[Chosen], Chosen]) -> RegisteredCommunity:
-        """Replace what a community chose by what `work` makes of it, if it works with the process's settings."""
+        """Replace the choices of a community by the result of `work`, if it works with the process's settings."""
 
         def apply_choice(known: RegisteredCommunity) -> RegisteredCommunity:
             had, known = _document_links(known), replace(known, chosen=work(known.chosen))
@@ -138,7 +138,7 @@ class CommunityRegistry:
         return await self._store.change(name, apply_choice)
 
     async def suspend(self, name: str) -> RegisteredCommunity:
-        """Serve a community no more. It keeps all that it has, and stays suspended if its server comes back."""
+        """Stop serving a community. It keeps its data, and stays suspended if its server comes back."""
         return await self._store.change(name, lambda known: replace(known, state="suspended"))
 
     async def resume(self, name: str) -> RegisteredCommunity:
@@ -161,9 +161,10 @@ class CommunityRegistry:
         return (*names, "community.json")
 
     async def delete(self, name: str) -> None:
-        """Erase a community now, or have it done by the process that hosts it, and wait for that."""
+        """Erase a community now, or ask the process that hosts it and wait."""
         due = self._clock.now() - KEPT_FOR
-        # Written down first: a process that hosts it closes it, and erases it where this one ends before it could.
+        # Stored first: a hosting process closes and erases it. If this process dies before, the hosting one still
+        # erases it.
         known = await self._store.change(name, lambda known: known.with_departure(due))
         lock = FolderLock(self._settings.home)
         while name in {each.name for each in await self._store.list_departed(due)}:
@@ -191,13 +192,13 @@ async def erase_left_communities(
 ) -> tuple[str, ...]:
     """Erase the communities whose servers removed the bot a week ago, if they are closed; return their names.
 
-    One that another process works on waits. Raises KnowledgeError; the next call goes on then.
+    One that another process works on waits. After a KnowledgeError, the next call continues.
     """
     store, folder = CommunityStore(db), settings.home / "communities"
     left = await store.list_departed(clock.now() - KEPT_FOR)
     due = [each for each in left if is_closed(each.name)]
     erased = await _erase_communities(settings, db, due, beside_leases=True)
-    if settings.moves:  # parts of what other processes erased: copies only, for the archive is in the database
+    if settings.moves:  # remains of other processes' erasures: copies only, for the archive is in the database
         here = await run_sync(lambda: [*folder.glob("*")])
         known = {each.name for each in await store.all()}
         for each in here:
@@ -209,13 +210,13 @@ async def erase_left_communities(
 async def _erase_communities(
     settings: Settings, db: Database, doomed: Sequence[RegisteredCommunity], *, beside_leases: bool = False
 ) -> tuple[str, ...]:
-    """Erase all that is known of communities, and remove them from the registry; of suspended ones, keep that fact.
+    """Erase all data of communities and remove them from the registry, but remember suspended ones as suspended.
 
     Return the names of those that no other process works on. Repeating it after an error or a crash finishes it.
     """
     store, erased = CommunityStore(db), list[RegisteredCommunity]()
     for known in doomed:
-        # Not what it chose: that need not work any more.
+        # The community's own choices are left out: they may no longer work.
         own = build_community_settings(Community(name=known.name, guild_ids=known.guild_ids), settings)
         async with db.community_scope(known.name) as lent:
             try:
@@ -231,7 +232,7 @@ async def _erase_communities(
         await store.change(known.name, partial(replace, chosen={}, title=""))
         _log.warning("community_erased", community=known.name, rows=rows)
         erased.append(known)
-    if erased and not settings.data.url:  # on a server, this would lock all tables; it vacuums by itself
+    if erased and not settings.data.url:  # on a server, this would lock all tables; it vacuums automatically
         await db.scrub()
     for known in erased:
         if known.state == "suspended":

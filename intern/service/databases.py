@@ -37,7 +37,7 @@ async def open_database(settings: Settings) -> Database:
 
 
 class DatabaseMove(Struct, frozen=True, kw_only=True):
-    """What was moved."""
+    """The contents that were moved."""
 
     rows: int
     source: str
@@ -94,7 +94,7 @@ async def _open_at(place: str) -> Database:
 
 
 def open_read_only(settings: Settings) -> ReadOnlyDatabase:
-    """Return the database for reading only, as it is. Raises ConfigError; a look raises KnowledgeError."""
+    """Return the database for reading only, as it is. Raises ConfigError; reading raises KnowledgeError."""
     url = settings.data.url.reveal()
     found = _load_postgres()[1](url) if url else sqlite.ReadOnlySqliteDatabase(Paths(settings.home).database)
     return found.for_community(settings.community)
@@ -108,12 +108,12 @@ def open_archive(
 
 
 def is_hosted(settings: Settings) -> bool:
-    """Return whether any of the processes that share a database works. Blocks; raises KnowledgeError."""
+    """Return whether any process that shares the database is running. Blocks; raises KnowledgeError."""
     return settings.moves and bool(open_read_only(settings).read_blocking(lambda db: db.texts(HOLDER)))
 
 
 async def find_worker(settings: Settings, db: Database) -> str:
-    """Return the process that works on a community, for people. Raises KnowledgeError where none does."""
+    """Return the process that works on a community, as text for people. Raises KnowledgeError if there is none."""
     if (name := settings.community) != DEFAULT_COMMUNITY:
         known = await CommunityStore(db).get(name)
         if known.state != "active":
@@ -133,14 +133,14 @@ def is_made(settings: Settings) -> bool:
 
 
 class DatabaseServer(NamedTuple):
-    """A server, and how it stands."""
+    """A database server and its state."""
 
     place: str
     found: PostgresInspection
 
     @property
     def trouble(self) -> tuple[str, str] | None:
-        """Why intern cannot work with it, and what to do; None where it can."""
+        """The reason why intern cannot work with it, and the remedy; None if it can."""
         role, schema = self.found.role, self.found.schema
         if self.found.is_read_only:
             return (
@@ -166,7 +166,7 @@ class DatabaseServer(NamedTuple):
 
 
 def examine_server(settings: Settings) -> DatabaseServer | None:
-    """Look at server and role; None where the database is a file. Blocks; raises ConfigError and KnowledgeError."""
+    """Examine server and role; None where the database is a file. Blocks; raises ConfigError and KnowledgeError."""
     url = settings.data.url.reveal()
     if not url:
         return None

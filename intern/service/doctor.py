@@ -48,7 +48,7 @@ async def _check_vector_engine(settings: Settings) -> Iterable[Finding]:
 
 
 def _check_model_choice(settings: Settings) -> Finding:
-    """Whether questions can be answered."""
+    """Check whether questions can be answered."""
     try:
         settings.require_model()
     except errors.ConfigError as error:
@@ -59,14 +59,14 @@ def _check_model_choice(settings: Settings) -> Finding:
 _QUESTION: Final = GateIn(question="How do I reset my password?", history="", addressed=True)
 _RETRIES: Final = 1
 _LOADING: Final = "loading model"
-"""What llama.cpp's server says with status 503 until it can answer."""
+"""The text of llama.cpp's server with status 503 until it can answer."""
 
 
 async def ask_endpoints(settings: Settings) -> list[Finding]:
-    """Ask each model endpoint one question; return what came of it. Nothing is asked where a setting is missing.
+    """Ask each model endpoint one question; return the results. Nothing is asked where a setting is missing.
 
-    Each begins with the fullest form of requests, and replaces what was remembered of the endpoint: it may take more
-    than it did. Without a database that can be written to, neither that nor the tokens are kept.
+    Each begins with the fullest form of requests, and replaces the form remembered for the endpoint: it may accept more
+    than before. Without a writable database, neither that nor the tokens are stored.
     """
     try:
         settings.require_model()
@@ -101,13 +101,13 @@ async def _open_writable_database(settings: Settings, stack: AsyncExitStack) -> 
         made = await run_sync(is_made, settings)
         return await stack.enter_async_context(await open_database(settings)) if made else None
     except errors.KnowledgeError:
-        return None  # the look at the folder says what is wrong
+        return None  # the check of the folder reports the problem
 
 
 async def _ask_endpoint(
     settings: Settings, section: str, options: LlmOptions, usage: UsageCounter, forms: RequestFormStore | None
 ) -> list[Finding]:
-    # What learns may take its time.
+    # Learning may take its time.
     patience = settings.ai.request_timeout_seconds if section == "llm" else None
     try:
         async with EndpointModel(
@@ -183,14 +183,14 @@ _NAMES: Final[Mapping[int, str]] = {
 _TO_LISTEN: Final = audience.VIEW_CHANNEL | audience.READ_MESSAGE_HISTORY
 _TO_ANSWER: Final = _TO_LISTEN | audience.SEND_MESSAGES_IN_THREADS
 WANTED: Final = _TO_ANSWER | audience.CREATE_PUBLIC_THREADS | audience.SEND_MESSAGES
-"""The least that does all: Send Messages is only for sharing an answer to /ask."""
+"""The fewest permissions that allow everything. Send Messages is only for sharing an answer to /ask."""
 
 
 class DoctorReport(Struct, frozen=True, kw_only=True):
-    """All that was looked at."""
+    """The findings of a check."""
 
     ok: bool
-    """There is nothing to do."""
+    """Nothing is left to do."""
     next: str
     """The one thing to do now."""
     invite: str
@@ -199,7 +199,7 @@ class DoctorReport(Struct, frozen=True, kw_only=True):
 
 
 _OFF_AT_MOST: Final = 60
-"""Seconds that two clocks may differ."""
+"""Seconds by which two clocks may differ."""
 
 
 async def _check_clock(settings: Settings, clock: Clock) -> list[Finding]:
@@ -223,9 +223,9 @@ _LONGEST_LOOK: Final = 5.0  # seconds
 
 
 async def examine(settings: Settings, clock: Clock | None = None) -> DoctorReport:
-    """Look at everything, and ask each model one question; at Discord only with a token.
+    """Check everything, ask each model one question, and ask Discord only with a token.
 
-    Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
+    Raises ConfigError for a wrong token, and ChatUnavailableError if Discord cannot be asked.
     """
     found = await audience.inspect_setup(settings.discord) if settings.discord.token else None
     asked = [*await ask_endpoints(settings), *await _check_vector_engine(settings)]
@@ -239,7 +239,7 @@ async def examine(settings: Settings, clock: Clock | None = None) -> DoctorRepor
     ]
     if found is None:
         invite, mend = "", "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml"
-        # Last: what is damaged is worse than what is not set up yet.
+        # Last: damage is worse than a missing setting.
         findings = [*here, todo("Discord was not looked at, for there is no token", mend)]
     else:
         invite = invite_link(found.application_id, settings.discord.site)
@@ -355,7 +355,7 @@ class _ServerChecks:
             yield good(f"permissions suffice in {seen} channel{'s' if seen > 1 else ''} of {server.name}")
 
     def _permissions_for(self, server: audience.ServerSnapshot, channel: audience.NamedChannel) -> int:
-        """Return the permissions that the bot needs in a channel; 0 where it keeps out."""
+        """Return the permissions that the bot needs in a channel; 0 for a channel that it ignores."""
         if not channel.holds_answers:
             return 0
         if not server.is_public(channel) and channel.id not in self._discord.listed_channel_ids:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def embeddings_kind(settings: Settings) -> Literal["local", "endpoint", "none"]:
-    """Return the provider of embeddings, with the default for an empty `embeddings.provider`."""
+    """Return the provider of embeddings, or the default if `embeddings.provider` is empty."""
     options = settings.embeddings
     return options.provider or ("local" if options.model or is_english_installed() else "none")
 
@@ -34,7 +34,7 @@ def local_model(settings: Settings) -> LocalEmbeddingModel:
 
 
 def embedding_model(settings: Settings) -> str | None:
-    """Return the name of the vectors that are searched; None where there are none."""
+    """Return the name of the model whose vectors are searched; None where there are none."""
     match embeddings_kind(settings):
         case "none":
             return None
@@ -45,7 +45,7 @@ def embedding_model(settings: Settings) -> str | None:
 
 
 def open_vector_copy(settings: Settings, db: Database) -> VectorCopy | None:
-    """Return what follows the database in the vector engine of the settings; None where vectors are local."""
+    """Return the copy of the vectors in the vector engine of the settings; None where vectors are local."""
     if settings.search.vectors == "local" or (model := embedding_model(settings)) is None:
         return None
     from intern.stores.chroma import Chroma

@@ -1,4 +1,4 @@
-"""The hidden files of a data folder: what a person edited, kept beside, and what a killed process left half written."""
+"""The hidden files of a data folder: kept edits of a person, and unfinished files of a killed process."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from intern.stores.archive import WEEK_FILE
 
 
 def find_edited_files(paths: Paths) -> list[Path]:
-    """List the files that a person edited, as they are kept beside. Raises OSError."""
+    """List the kept files that a person edited. Raises OSError."""
     return hidden_files(paths, "edited")
 
 
 def hidden_files(paths: Paths, ending: Literal["edited", "tmp"]) -> list[Path]:
-    """List the hidden files that are named for files of ours, whose folders others may use, too. Raises OSError."""
+    """List hidden files named like our own; other programs may use these folders, too. Raises OSError."""
     names = {paths.raw: [WEEK_FILE.pattern], paths.topics: [r"[a-z0-9-]{1,64}\.txt"]}
     written = (paths.state, paths.decisions, paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
     for path in written:

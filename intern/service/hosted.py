@@ -1,4 +1,4 @@
-"""What the page and a monitoring system see of a process that hosts many communities: totals, and how each stands."""
+"""The state of a process that hosts many communities, for the page and a monitoring system: totals, and each state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HostingPage(Struct, frozen=True, kw_only=True):
     """The shards of this process, for people; empty where it has none."""
     communities: tuple[HostedCommunity, ...]
     numbers: Mapping[str, int]
-    """Of communities in each state; of those that are open and that fail."""
+    """The number of communities in each state."""
 
 
 @dataclass(kw_only=True)
@@ -47,11 +47,11 @@ class HostingState:
     checks: HealthMonitor
     clock: Clock
     work: Callable[[], Mapping[str, str]] = dict[str, str]
-    """What each community of this process does: `open`, `closed`, or why it fails."""
+    """The state of each community of this process: `open`, `closed`, or the reason of its failure."""
     shards: Callable[[], Collection[int]] = tuple[int, ...]
     shard_count: Callable[[], int] = int
     open: dict[str, LiveBotState] = field(default_factory=dict[str, LiveBotState])
-    """Communities that are open."""
+    """The communities that are open."""
 
     def __post_init__(self) -> None:
         self._began = self.clock.now()
@@ -76,7 +76,7 @@ class HostingState:
         )
 
     async def gauges(self) -> list[Gauge]:
-        """Return totals of all communities. None has a name: they may be thousands."""
+        """Return totals of all communities. No community has its own figure: there may be thousands."""
         waiting, kinds = Counter[str](), Counter(map(_classify_work, self.work().values()))
         for running in self.open.values():
             waiting.update({each.name: each.waiting for each in running.fill.read_fills()})

@@ -1,4 +1,4 @@
-"""Imports: exported history through the rules that the bot works by, and notes through the extractor.
+"""Imports: exported history through the bot's own rules, and notes through the extractor.
 
 Nothing is answered or posted. A second import of the same messages archives nothing.
 """
@@ -55,7 +55,7 @@ from intern.settings.loading import Settings
 from intern.stores.sqlite.extractions import ExtractionEntry
 from intern.stores.sqlite.knowledge import KnowledgeStore
 
-# For the lab, which replays what is imported here.
+# For the lab, which replays imported history here.
 __all__ = [
     "ConversationOptions",
     "ExportedChannel",
@@ -75,36 +75,36 @@ _ROLES_SAID = 10
 
 
 class ImportRequest(Struct, frozen=True, kw_only=True):
-    """What to import."""
+    """The options of an import."""
 
     files: tuple[Path, ...]
-    """Files, and folders with files."""
+    """Files and folders with files."""
     team_ids: tuple[UserId, ...] = ()
-    """Beside those of the settings."""
+    """Team members in addition to those of the settings."""
     team_role_ids: tuple[RoleId, ...] = ()
     since: datetime | None = None
     """Answers before this are context, and not captured."""
 
 
 class ExportContents(Struct, frozen=True, kw_only=True):
-    """What the exports hold."""
+    """The contents of the exports."""
 
     messages: int
     team_replies: int
-    """Runs of messages that a team member wrote, as the bot would have taken them together."""
+    """Runs of a team member's messages, in the batches that the bot would have formed."""
     captures: tuple[Capture, ...]
     """In the order in which they would have been captured."""
     skipped: dict[str, int]
-    """What was passed over: messages and team replies by reason."""
+    """The number of skipped messages and team replies by reason."""
 
 
 class ImportResult(Struct, frozen=True, kw_only=True):
-    """How an import went, or would go."""
+    """The outcome of an import or of its rehearsal."""
 
     messages: int
     team_replies: int
     captured: int
-    """Conversations with a question and an answer of the team's."""
+    """Conversations with a question and a team answer."""
     archived: int
     joined: int
     known: int
@@ -112,11 +112,11 @@ class ImportResult(Struct, frozen=True, kw_only=True):
     refused: tuple[str, ...]
     """Files that were left out, each with the reason."""
     masked: dict[str, int]
-    """Secrets that were kept out of the archive, by kind."""
+    """Secrets that were not archived, by kind."""
     model_calls: int | None = None
-    """What filing them would cost at most; of a dry run."""
+    """The upper bound of the cost of filing them; of a dry run."""
     filed: DecisionCounts | None = None
-    """What filing did; None where nothing was filed, or the process that holds the folder does it."""
+    """The outcome of filing; None where nothing was filed, or the process that holds the folder does it."""
     without_vectors: int = 0
     """Passages that have no vector yet; 0 where the process that holds the folder makes them."""
 
@@ -131,9 +131,9 @@ async def import_history(
 ) -> ImportResult:
     """Import the files, archive first. A dry run changes nothing.
 
-    `tell` gets a line after each step. Vectors are made for at most so many seconds; words can be searched before.
-    Raises ConfigError where none of the files can be imported, and the KnowledgeError and ModelError families; what is
-    archived by then stays so, and importing once more goes on from there.
+    `tell` gets a line after each step. Making vectors is limited to these seconds; words can be searched before. Raises
+    ConfigError where none of the files can be imported, and the KnowledgeError and ModelError families; captures
+    archived by then stay, and the next import continues there.
     """
     exports = await run_sync(read_exports, wanted.files, resolve_team(settings, wanted))
     tell(f"read {exports.messages} messages in {len(exports.channels)} channels and threads")
@@ -166,7 +166,7 @@ async def _import_captures(
     def report_filed(decided: int) -> None:
         nonlocal filed
         filed = decided
-        # What was archived before and waits is filed as well.
+        # Pairs that were archived before and wait are filed as well.
         progress.report_progress("Filing {total} conversations", decided, max(decided, kept.archived + kept.joined))
 
     def report_read(conversations: int) -> None:
@@ -182,14 +182,14 @@ async def _import_captures(
 
 
 async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> ImportPlan:
-    """Find what archiving the captures would add. Changes nothing. Raises KnowledgeError."""
+    """Find the additions that archiving the captures would make. Changes nothing. Raises KnowledgeError."""
     archive = await run_sync(lambda: open_archive(settings, open_read_only(settings)))
     await run_sync(archive.newest_time)  # reads it
     knowledge = await run_sync(lambda: KnowledgeStore(open_read_only(settings)))
     rehearsal, masked = RehearsalArchive(archive), Counter[str]()
     keeper = Archivist(
         rehearsal,
-        # Masked here already: what is imported may wait in the database for the process that holds the folder.
+        # Masked here already: imported text may wait in the database for the process that holds the folder.
         mask=settings.kb.mask_secrets,
         mask_emails=settings.kb.mask_emails,
         is_withdrawn=knowledge.is_withdrawn,
@@ -200,7 +200,7 @@ async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> Im
 
 
 def resolve_team(settings: Settings, wanted: ImportRequest) -> ExportedTeam:
-    """Whose answers are the team's: those of the settings, and those named for this import. Raises ConfigError."""
+    """Find the team's ids: those of the settings, and those named for this import. Raises ConfigError."""
     team = ExportedTeam(
         member_ids=frozenset((*settings.discord.team_member_ids, *wanted.team_ids)),
         role_ids=frozenset((*settings.discord.team_role_ids, *wanted.team_role_ids)),
@@ -256,20 +256,20 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
 async def find_batch_captures(
     batch: Batch, channel: Channel, history: History, options: ConversationOptions, *, follow_ups: bool = False
 ) -> list[Capture]:
-    """Return what the bot would have captured of a batch of the team; with `follow_ups` of a member's."""
+    """Return the captures that the bot would have made of a batch of the team; with `follow_ups` of a member's."""
     if not (follow_ups or is_worth_gathering(batch, channel)):
         return []
     gathered = await gather_context(batch, channel, history, options.bounds, follow_ups=follow_ups)
     if not (follow_ups or is_teaching(batch, channel, gathered)):
         return []
-    # The links to images in an export have mostly expired, so they are named and not looked at.
+    # The links to images in an export have mostly expired, so they are named and not described.
     return [build_capture(request) for request in build_capture_requests(batch, channel, gathered)]
 
 
 async def find_batch_question(
     batch: Batch, channel: Channel, history: History, options: ConversationOptions
 ) -> AnswerRequest | None:
-    """Return what the bot would have been asked by a batch of a member; None where it would have answered nothing."""
+    """Return the question that the bot would have seen in a member's batch; None where it would stay silent."""
     if not is_worth_gathering(batch, channel):
         return None
     gathered = await gather_context(batch, channel, history, options.bounds)
@@ -281,7 +281,7 @@ async def find_batch_question(
 
 
 def form_batches(place: ExportedChannel, wait: float) -> Iterator[Batch]:
-    """Yield the batches that would have formed, in the order in which they would have been settled."""
+    """Yield the batches that would have formed, in the order in which they would have ended."""
     if not place.messages:
         return
     batches = OpenBatches(wait)
@@ -306,7 +306,7 @@ def check_server(place: ExportedChannel, settings: Settings) -> None:
 
 
 def find_exclusion_reason(place: ExportedChannel, settings: Settings) -> str | None:
-    """Why nothing may be learned there, in words; None where it may be.
+    """Return the reason in words why nothing may be learned there; None if it may be.
 
     An export does not say whether everybody can read the channel: the person who imports it vouches for that.
     """
@@ -319,7 +319,7 @@ def find_exclusion_reason(place: ExportedChannel, settings: Settings) -> str | N
 
 
 def _split_into_jobs(captures: Sequence[Capture]) -> Iterator[tuple[int, Sequence[Capture]]]:
-    """Parts that fit into a job, each with how many captures there are up to its end."""
+    """Split captures into parts that fit into a job, each with the number of captures up to its end."""
     start = size = 0
     for end, capture in enumerate(captures):
         weight = len(json.encode(capture))
@@ -331,23 +331,23 @@ def _split_into_jobs(captures: Sequence[Capture]) -> Iterator[tuple[int, Sequenc
         yield len(captures), captures[start:]
 
 
-# Characters of a section, and of a part of a note: it has to fit into a prompt, with what stands around each section.
+# Characters of a section, and of a part of a note: it has to fit into a prompt, with the text around each section.
 _SECTION = 2000
 _PART = MAX_CONVERSATION_CHARS - 2000
 
 
 class NoteFile(Struct, frozen=True, kw_only=True):
-    """A file of notes as it stands on disk."""
+    """A file of notes on disk."""
 
     path: str
-    """In its folder, with `/` between folders."""
+    """Its path in its folder, with `/` between folders."""
     text: str
     at: datetime
-    """When it was last written (UTC)."""
+    """The time of its last change (UTC)."""
 
 
 def folder_prefix(folder: str) -> str:
-    """How the ids of a folder's notes begin."""
+    """Return the beginning of the ids of a folder's notes."""
     return f"note_{_hash(folder, 8)}"
 
 
@@ -376,7 +376,7 @@ def split_note(note: NoteFile, folder: str) -> tuple[Segment, ...]:
 def find_removed_notes(
     known: Iterable[ConversationId], folder: str, present: Collection[ConversationId]
 ) -> list[ConversationId]:
-    """Of the conversations that something was learned from, those of this folder's notes that are no more."""
+    """Return the learned conversations of this folder that its notes no longer contain."""
     prefix = folder_prefix(folder)
     return [each for each in known if each.startswith(prefix) and each not in present]
 
@@ -386,26 +386,26 @@ def _hash(text: str, digits: int) -> str:
 
 
 _MAX_BYTES = 1_000_000
-# A call of a model each, so that a job ends soon.
+# One model call each, so that a job ends soon.
 _JOB_NOTES = 5
 _REPLY = 600  # tokens of a reply, and
 _FACT = 40  # of each existing fact beside it, generously
 
 
 class NotesReadCounts(Struct, frozen=True, kw_only=True):
-    """What became of conversations that notes are."""
+    """The number of conversations of notes by outcome."""
 
     extracted: int = 0
-    """Read, and worth something."""
+    """Read, and something was learned."""
     nothing: int = 0
     """Read, with nothing to learn."""
     unchanged: int = 0
     failed: int = 0
-    """A model could not read them; the next import tries again."""
+    """The model failed to read them; the next import tries again."""
 
 
 class NotesImportResult(Struct, frozen=True, kw_only=True):
-    """How an import of notes went, or would go."""
+    """The outcome of an import of notes or of its rehearsal."""
 
     files: int
     new: int
@@ -413,23 +413,23 @@ class NotesImportResult(Struct, frozen=True, kw_only=True):
     changed: int
     unchanged: int
     withdrawn: int
-    """Conversations of files that are no more, or no longer say so much."""
+    """Conversations of files that were deleted or no longer contain them."""
     skipped: dict[str, str]
-    """Files that cannot be read, and why."""
+    """Unreadable files with their reasons."""
     model_calls: int
-    """What it takes, at most."""
+    """The upper bound of the calls."""
     tokens: int | None = None
-    """Of prompts and replies, about; of a dry run."""
+    """The estimated tokens of prompts and replies; of a dry run."""
     read: NotesReadCounts | None = None
-    """None in a dry run."""
+    """The outcome by conversation; None in a dry run."""
 
 
 async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = False) -> NotesImportResult:
     """Learn from the `*.md` files below a folder; a dry run changes nothing.
 
-    Importing the same again costs nothing, a changed file takes the place of what it said, and what a deleted one
-    taught is withdrawn. Raises ConfigError where there is no such folder, and the KnowledgeError and ModelError
-    families; what was read by then stays so.
+    Importing the same again costs nothing, a changed file replaces its old content, and the lessons of a deleted one
+    are withdrawn. Raises ConfigError if the folder is missing, and the KnowledgeError and ModelError families;
+    conversations read by then stay read.
     """
     notes, skipped = await run_sync(_read_folder, folder)
     name = str(await run_sync(folder.resolve))
@@ -444,7 +444,7 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
                 entry.conversation_id: entry for entry in await intern.learned_knowledge.extractions.list_entries()
             }
         news = [segment for segment in segments if _needs_reading(segment, known)]
-        # A file that is there and cannot be read has said nothing else yet.
+        # An existing file that cannot be read has not changed its content yet.
         lost = find_removed_notes(known, name, present) if not skipped else []
         asks = settings.kb_model.kind == "endpoint"
         planned = NotesImportResult(

@@ -1,4 +1,4 @@
-"""The application: what scripts, commands and evaluations do with a data folder."""
+"""The application: the operations of scripts, commands and evaluations on a data folder."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import RequestFormStore, UsageLog
 from intern.stores.sqlite.work import Job, JobQueue
 
-# For the lab, which reads what became of a question.
+# For the lab, which reads the outcome of a question.
 __all__ = ["PreparedQuestion", "is_chatter", "list_steps", "prepare_question", "tokens_by_prompt"]
 
 _POLL_SECONDS = 0.2  # a person waits
-_SAID_AFTER = 1.0  # seconds until that person hears whom this waits for
+_SAID_AFTER = 1.0  # seconds until that person learns which process this waits for
 _VECTORS_STUCK = 60.0  # seconds without a new vector; then the process with the folder makes none
 
 _log = get_logger(__name__)
@@ -80,13 +80,13 @@ _log = get_logger(__name__)
 class Intern:
     """One data folder, to ask, to search and to change. Made by `open_intern`.
 
-    Reading takes no lock. What writes takes the folder's lock, or asks the process that holds it, and waits.
+    Reading takes no lock. Writing takes the folder's lock, or asks the process that holds it and waits.
     """
 
     def __init__(
         self, settings: Settings, db: Database | KnowledgeError, models: Models, clock: Clock, embedder: Embedder | None
     ) -> None:
-        """Block: read what is known."""
+        """Block: read the stored knowledge."""
         self._settings, self._usable, self._models = settings, db, models
         self._clock, self._embedder = clock, embedder
         # One for all: it holds the vectors in memory.
@@ -102,7 +102,7 @@ class Intern:
         context = context or RequestContext(platform="script")
         result = await self._answerer.answer(conversation, context, addressed=addressed)
         if result.reason in {"no_sources", "no_answer"} and isinstance(self._usable, KnowledgeError):
-            # Nuggets and facts were not looked at, nor were texts searched: the answer may well be known.
+            # Nuggets, facts and texts were not searched: the answer may well be known.
             debug = {**(result.debug or {}), "error": str(self._usable)}
             return msgspec.structs.replace(result, reason="knowledge_failed", debug=debug)
         return result
@@ -112,17 +112,17 @@ class Intern:
         return await self._library.entries()
 
     async def index(self, *, vectors_within: float = math.inf) -> RefreshReport:
-        """Bring the indices up to date, and nuggets and facts, too. Raises KnowledgeError.
+        """Bring the indices, nuggets and facts up to date. Raises KnowledgeError.
 
-        What the model could not describe is `pending`; what it could not read is taken up again by the next one. Words
-        can be searched when this returns. Vectors are made for at most so many seconds: see `finish_vectors`.
+        Sources that the model could not describe are `pending`; the next call retries unread conversations. Words can
+        be searched when this returns. Making vectors is limited to these seconds: see `finish_vectors`.
         """
         refreshed: RefreshReport = await self._run_job("index", gives=RefreshReport)
         await self._extract(vectors_within=vectors_within)
         return refreshed
 
     async def rebuild_search(self) -> None:
-        """Make the search's file anew from documents and vectors, without a model. Raises KnowledgeError."""
+        """Rebuild the search's file from documents and vectors, without a model. Raises KnowledgeError."""
         await self._run_job("rebuild_search")
 
     async def extract(
@@ -130,8 +130,8 @@ class Intern:
     ) -> Mapping[Came, int]:
         """Read the filed conversations that were never read, and count the outcomes.
 
-        `tell` gets how many of how many were looked at, unless another process does the work. Raises the KnowledgeError
-        and ModelError families; progress is kept.
+        `tell` gets the number of conversations checked and their total, unless another process does the work. Raises
+        the KnowledgeError and ModelError families; progress is kept.
         """
         came: Mapping[Came, int] = await self._run_job(
             "extract", gives=dict[Came, int], here=lambda writer: writer.extraction.extract_unread(tell)
@@ -142,7 +142,7 @@ class Intern:
 
     @property
     def holds_folder(self) -> bool:
-        """Whether this process does the work; else it is another one, such as the running bot."""
+        """Whether this process does the work. Otherwise another one does, such as the running bot."""
         return self._lock.is_held
 
     async def count_without_vectors(self) -> int:
@@ -174,9 +174,9 @@ class Intern:
         return await self._run_job("capture", capture, gives=CapturedPair | None)
 
     async def regenerate(self, progress: Callable[[RegenerationProgress], None] | None = None) -> RegenerationResult:
-        """Rebuild the topics from the archive, or go on with that. Raises the KnowledgeError and ModelError families.
+        """Rebuild the topics from the archive, or continue doing so. Raises the KnowledgeError and ModelError families.
 
-        `progress` gets the state so far; only the last epoch's where another process does the work.
+        `progress` gets the state so far, or only that of the last epoch if another process does the work.
         """
 
         async def report_state() -> None:
@@ -192,7 +192,7 @@ class Intern:
         )
 
     async def keep_imported(self, captures: Sequence[Capture]) -> ImportCounts:
-        """Archive what an import was rehearsed to add; see `intern.service.importing`. Raises KnowledgeError."""
+        """Archive the captures that an import rehearsed; see `intern.service.importing`. Raises KnowledgeError."""
         return await self._run_job("import", captures, gives=ImportCounts)
 
     async def file_archived(
@@ -204,8 +204,8 @@ class Intern:
     ) -> DecisionCounts | None:
         """File all archived pairs without a decision; None if the process that holds the folder does so.
 
-        `tell` gets the number of decided pairs, `tell_read` the number of conversations read after that. Vectors are
-        made for at most so many seconds: see `finish_vectors`. Raises the KnowledgeError and ModelError families.
+        `tell` gets the number of decided pairs, `tell_read` the number of conversations read after that. Making vectors
+        is limited to these seconds: see `finish_vectors`. Raises the KnowledgeError and ModelError families.
         """
         if not await self._holds_folder():
             return None
@@ -221,9 +221,9 @@ class Intern:
         return await self._run_job("forget", asked.validate(), gives=ForgetResult)
 
     async def restore(self, folder: Path) -> RestoreResult:
-        """Make the database anew from the text files of a data folder, which may be this one; ask no model.
+        """Rebuild the database from the text files of a data folder, which may be this one; ask no model.
 
-        Raises ConfigError where it holds decisions already, FolderBusyError beside a running bot, and KnowledgeError.
+        Raises ConfigError if it holds decisions already, FolderBusyError beside a running bot, and KnowledgeError.
         """
         if self._settings.moves:
             raise ConfigError("a community that several processes may host is restored with the tools of PostgreSQL")
@@ -232,7 +232,7 @@ class Intern:
         # Another folder has its files where they are by default.
         where = paths if await run_sync(folder.resolve) == await run_sync(paths.data.resolve) else Paths(folder)
         restored = await restore(self._db, paths, where, self._clock, follower=FOLLOWER)
-        await self._search.rebuild()  # an older file may have what was forgotten since
+        await self._search.rebuild()  # an older file may contain messages that were forgotten since
         return restored
 
     async def export(self, folder: Path) -> tuple[str, ...]:
@@ -249,34 +249,34 @@ class Intern:
         return await self._run_job("adopt", topic, gives=TopicAdoption)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
-        """Approve or reject captures that wait, file them if possible, and return the last decision about each.
+        """Approve or reject waiting captures, file them if possible, and return the last decision about each.
 
-        Raises ConfigError for an id that is unknown or of a pair that does not wait, and KnowledgeError.
+        Raises ConfigError for an unknown id or a pair that is not waiting, and KnowledgeError.
         """
         await run_sync(check_waiting, self._settings, review)
         return await self._run_job("review", review, gives=tuple[PairDecision, ...])
 
     @property
     def learned_knowledge(self) -> LearnedKnowledge:
-        """What was learned: facts and nuggets. Raises KnowledgeError."""
+        """The learned facts and nuggets. Raises KnowledgeError."""
         return LearnedKnowledge(self._db, self._clock)
 
     async def explain(self, name: str = "", *, limit: int = 20) -> tuple[RecordingDetails, ...]:
-        """Return what was recorded about a message, its link, a pair or a source; without a name, the newest.
+        """Return the recordings of a message, its link, a pair or a source; without a name, the newest.
 
-        Raises ConfigError where nothing is, and KnowledgeError.
+        Raises ConfigError if there are none, and KnowledgeError.
         """
         return await (self._recordings.explain(name) if name else self._recordings.list_newest(limit))
 
     @property
     def questions(self) -> AskedQuestions:
-        """What members asked, and the gaps that are left. Raises KnowledgeError."""
+        """The questions of members, and the open gaps. Raises KnowledgeError."""
         return AskedQuestions(self._settings, self._db, self._recordings, self._run_job, self._clock)
 
     async def replay(
         self, wanted: str | datetime, *, offline: bool = False, only: str = ""
     ) -> tuple[ReplayedRecording, ...]:
-        """Work out again what was recorded about a name, or all answers since a time, as `Recordings.replay` does."""
+        """Replay the recordings of a name, or all answers since a time, as `Recordings.replay` does."""
         learning, templates = self._models.learning, await run_sync(load_templates, self._settings)
         return await self._recordings.replay(
             wanted, answerer=self._answerer, learning=learning, templates=templates, offline=offline, only=only
@@ -287,11 +287,11 @@ class Intern:
         return await self._run_job("retire_fact", FactRetirement(fact_id=fact_id, why=why), gives=FactRetirement)
 
     async def read_notes(self, job: NotesJob) -> Mapping[Came, int]:
-        """Learn from notes, and withdraw what lost notes taught. Raises the KnowledgeError and ModelError families."""
+        """Learn from notes; withdraw the lessons of deleted notes. Raises KnowledgeError and ModelError families."""
         return await self._run_job("import_notes", job, gives=dict[Came, int])
 
     async def calibrate(self, judged: Sequence[Judgement] = (), *, dry_run: bool = False) -> CalibrationStatus:
-        """Keep judgements and calibrate by all; with `dry_run`, only say how that stands. Raises KnowledgeError."""
+        """Store judgements and calibrate by all; with `dry_run`, only return the result. Raises KnowledgeError."""
         if dry_run:
             return await check_calibration(self._db, self._settings)
         return await self._run_job("calibrate", judged, gives=CalibrationStatus)
@@ -299,8 +299,8 @@ class Intern:
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
         """File parked pairs now, all or these, and return the last decision about each.
 
-        Raises ConfigError for an id that is unknown or of a pair that is not parked, and the KnowledgeError and
-        ModelError families while nothing can be filed.
+        Raises ConfigError for an unknown id or a pair that is not parked, and the KnowledgeError and ModelError
+        families while nothing can be filed.
         """
         await run_sync(check_parked, self._settings, qa_ids)
         return await self._run_job("retry", tuple(qa_ids), gives=tuple[PairDecision, ...])
@@ -308,8 +308,8 @@ class Intern:
     async def search(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[SearchResult, ...]:
         """Search all knowledge for a text, best results first. Raises KnowledgeError.
 
-        What changed since it was indexed is indexed anew first, as far as that can be; what is gone is left out.
-        Raises ConfigError for a server that is neither configured nor the origin of anything.
+        Documents that changed since they were indexed are indexed again first, if possible; deleted ones are left out.
+        Raises ConfigError for a server that is not configured and has no content here.
         """
         await searching.check_server(wanted, self._settings, self._search)
         await self._refresh_changed_documents()
@@ -326,26 +326,26 @@ class Intern:
         )
 
     async def preview_discovery(self) -> DiscoveryFeed:
-        """List what discovery would look into, and where it cannot look. Raises KnowledgeError."""
+        """List the files that discovery would read, and the places that it cannot read. Raises KnowledgeError."""
         return await build_discovery(self._settings, self._search, self._models.learning, self._clock).find_questions()
 
     async def discover(self) -> DiscoveryReport:
-        """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
+        """Process the weightiest questions of discovery's feed. Raises KnowledgeError."""
         return await self._run_job("discover", gives=DiscoveryReport)
 
     async def _refresh_changed_documents(self) -> None:
-        """Have documents that are new, changed or gone listed by their words, at no call. Raises KnowledgeError."""
+        """Index new, changed and deleted documents by their words, without a model call. Raises KnowledgeError."""
         try:
             left_out = SkippedSourceStore(self._db, clock=self._clock)
             known = {each.place for each in await left_out.all() if each.kind == "document"}
             if await run_sync(documents_changed, self._settings, Catalogue(self._knowledge, "kb"), known):
                 await self._run_job("refresh")
         except (KnowledgeError, SourceError) as error:
-            # What was indexed before can still be searched.
+            # Documents indexed before can still be searched.
             _log.warning("documents_not_looked_at", reason=str(error))
 
     async def _extract(self, tell: Callable[[int], None] = lambda _: None, *, vectors_within: float = math.inf) -> None:
-        """Learn from what was filed and make vectors, where no other process does so in this folder."""
+        """Learn from filed conversations and make vectors, unless another process does so in this folder."""
         if self._writer is None:
             return
         try:
@@ -363,11 +363,11 @@ class Intern:
                 await self._run_job("refresh")
             if paths:
                 await self._run_job("freshen", paths)
-        except KnowledgeError as error:  # what was found can still be told, as stale
+        except KnowledgeError as error:  # the documents found are still listed, as stale
             _log.warning("results_not_freshened", reason=str(error))
 
     async def write_files(self) -> None:
-        """Bring text files and the vector engine up to date. Where one fails, the next start does it."""
+        """Bring text files and the vector engine up to date. If one fails, the next start does it."""
         if self._writer is not None:
             with CancelScope(shield=True):
                 try:
@@ -378,7 +378,7 @@ class Intern:
             await self._writer.stores.recorder.store()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         self._lock.release()
 
     @property
@@ -410,7 +410,7 @@ class Intern:
         here: Callable[[Writer], Awaitable[object]] | None = None,
         meanwhile: Callable[[], Awaitable[None]] | None = None,
     ) -> Any:
-        """Do a job (as `here` does it), or have it done by the process that holds the folder (and look `meanwhile`)."""
+        """Do a job (with `here`), or wait for the process that holds the folder to do it (and call `meanwhile`)."""
         jobs, payload = JobQueue(self._db), b"" if given is None else encode_json(given)
         if await self._holds_folder():
             writer = await self._open_writer()
@@ -431,7 +431,7 @@ class Intern:
             outcome = await jobs.result(job_id)
             if outcome is not None:
                 if self._writer is None:
-                    # Another process has written what our stores have not seen.
+                    # Another process has written data that our stores have not read.
                     await run_sync(self._open_sources)
                 return msgspec.json.decode(read_job_result(outcome), type=gives or Any)
             # Where the process that held the folder is gone, its jobs are ours now.
@@ -478,7 +478,7 @@ class Intern:
         return self._writer
 
     def _open_sources(self) -> None:
-        """Open the sources of answers: the writer's stores, which are the newest, or else those on the disk."""
+        """Open the sources of answers: the writer's stores, which are the newest, or else the files on disk."""
         settings, stores = self._settings, self._writer and self._writer.stores
         usable = open_read_only(settings) if isinstance(self._usable, KnowledgeError) else self._usable
         self._knowledge = stores.knowledge if stores else KnowledgeStore(usable, clock=self._clock)
@@ -492,10 +492,10 @@ class Intern:
 async def open_intern(
     settings: Settings, *, clock: Clock | None = None, models: Models | None = None
 ) -> AsyncGenerator[Intern]:
-    """Open a data folder. Raises ConfigError where the settings cannot work, KnowledgeError where the disk fails.
+    """Open a data folder. Raises ConfigError if the settings cannot work, KnowledgeError if the disk fails.
 
-    A folder that cannot be written to can still be asked; what models cost is not kept then. `models` are asked in
-    place of those that the settings name.
+    A read-only folder can still answer questions, but the cost of models is not stored then. `models` replace those of
+    the settings.
     """
     build_types()
     clock = clock or SystemClock()

@@ -1,4 +1,4 @@
-"""What the team's answers teach: archived, filed under topics, reviewed, tried again, and rebuilt."""
+"""Learning from the team's answers: archive, file under topics, review, retry and rebuild."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from intern.stores.sqlite.work import PAUSES, Retry
 
 _log = get_logger(__name__)
 
-_READ_AHEAD = 32  # pairs; a follower asks again when it is through
+_READ_AHEAD = 32  # pairs; a follower asks again after these
 
 
 class Learning:
@@ -85,7 +85,7 @@ class Learning:
             says_nothing=is_chatter,
             listed=lambda change, topic: list_topic(change, topic, clock.now()),
         )
-        # Regeneration replaces the library as a whole, so nothing may be filed meanwhile.
+        # Regeneration replaces the library as a whole, so no pair may be filed meanwhile.
         self.filing = Lock()
 
     async def read_pairs_after(self, position: QAId | None) -> Sequence[CapturedPair]:
@@ -97,18 +97,18 @@ class Learning:
         await self._note_names((capture,))
         pair = await self.archivist.archive_capture(capture)
         try:
-            # The team answered these questions, so nothing that was replied to them is repeated.
+            # The team answered these questions, so the replies to them are not repeated.
             await self._stores.replies.drop(capture.message_ids)
             await self._stores.questions.close_gaps(capture.message_ids, "answered")
             await self._stores.judgements.judge_corrected(capture.message_ids, tuple(_team_message_ids(capture)))
             await self._stores.counts.store()
         except KnowledgeError as error:
-            # The capture is safe; the counts go with the next one.
+            # The capture is safe; the counts are stored with the next one.
             _log.warning("counts_not_stored", reason=str(error))
         return pair
 
     async def choose_topic(self, pair: CapturedPair) -> TopicChoice | SkipChoice | FailedChoice:
-        """Where a pair belongs: the topic of its conversation, else what the model says of the topics listed now."""
+        """Choose the topic of a pair: that of its conversation, else the model's choice among the topics listed now."""
         return await self._filer.choose_topic(pair, self._choose)
 
     async def file(self, filing: FilingDecision) -> PairDecision:
@@ -124,19 +124,19 @@ class Learning:
         return await run_sync(self._find_due, retries, handed)
 
     async def find_waiting_pairs(self, message_id: MessageId) -> Sequence[CapturedPair]:
-        """Return the pairs with this message that wait for the team, newest first. Raises KnowledgeError."""
+        """Return the waiting pairs with this message, newest first. Raises KnowledgeError."""
         return await run_sync(find_waiting_pairs, message_id, self._knowledge, self._archive)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
         """Store a review of waiting pairs, and return the last decision about each.
 
-        What is approved is due from then on. Raises ConfigError for an id that is unknown or of a pair that does not
-        wait, and KnowledgeError; nothing is written down then.
+        Approved pairs are due from then on. Raises ConfigError for an unknown id or a pair that is not waiting, and
+        KnowledgeError; nothing is stored then.
         """
         return await self._knowledge.change(partial(self._review, review))
 
     async def review_and_file(self, review: Review) -> tuple[PairDecision, ...]:
-        """Store a review and file what was approved, if a model is there. Raises as `review` does."""
+        """Store a review and file the approved pairs, if a model is available. Raises as `review` does."""
         said = await (self._approve_edited(review) if review.edited else self.review(review))
         for n, decision in enumerate(said):
             if isinstance(decision, PairApproved):
@@ -151,7 +151,7 @@ class Learning:
 
     async def _approve_edited(self, review: Review) -> tuple[PairDecision, ...]:
         """Archive the reviewer's version of a waiting pair, and approve that."""
-        async with self.filing:  # else the classifier could have the new version wait meanwhile
+        async with self.filing:  # else the classifier could put the new version on hold meanwhile
             capture = await run_sync(apply_edits, review, self._knowledge, self._archive)
             pair = None if capture is None else await self.archivist.archive_capture(capture)
             if pair is not None:
@@ -164,9 +164,9 @@ class Learning:
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
         """File parked pairs now, all or these, and return the last decision about each.
 
-        One that fails is parked again, with the new reason, and the next one goes on. A pair that has its end by now
-        keeps it. Raises ConfigError for an id that is unknown or of a pair that is not decided yet, and the
-        KnowledgeError and ModelError families while nothing can be filed; what is filed by then stays so.
+        One that fails is parked again, with the new reason, and the next one follows. A pair with a final decision
+        keeps it. Raises ConfigError for an unknown id or a pair that is not decided yet, and the KnowledgeError and
+        ModelError families while nothing can be filed; pairs filed by then stay filed.
         """
         pairs = await run_sync(self._select_for_retry, qa_ids)
         decisions: list[PairDecision] = []
@@ -181,7 +181,7 @@ class Learning:
         return tuple(decisions)
 
     async def withdraw(self, message_ids: Sequence[MessageId]) -> MessageRemoval | None:
-        """Record that messages teach nothing any more, even during a filing."""
+        """Withdraw all lessons of these messages, even during a filing."""
         withdrawn = await withdraw_messages(self._knowledge, self._archive, message_ids, self._clock.now())
         await self._stores.files.clear_edited()
         await self._stores.pending.forget(message_ids)
@@ -192,12 +192,12 @@ class Learning:
         return withdrawn
 
     async def keep_imported(self, captures: Sequence[Capture]) -> ImportCounts:
-        """Archive what an import was rehearsed to add."""
+        """Archive the captures that an import rehearsed."""
         await self._note_names(captures)
         return await archive_imported(captures, self._archive, self.archivist)
 
     async def catch_up(self, tell: Callable[[int], None] = lambda _: None) -> DecisionCounts:
-        """File all that was archived and not decided yet, and what is due again; `tell` hears how many pairs are."""
+        """File all undecided archived pairs and all pairs that are due again; `tell` gets the number of pairs."""
         decided = count(1)
 
         async def report_filed(pair: CapturedPair, decision: PairDecision) -> None:
@@ -216,7 +216,7 @@ class Learning:
             )
 
     async def regenerate(self, progress: Callable[[RegenerationProgress], None] | None = None) -> RegenerationResult:
-        """Rebuild the topics from the archive, and the team index from them; or go on with that."""
+        """Rebuild the topics from the archive, and the team index from them; or continue doing so."""
         basis = await run_sync(describe_regeneration_basis, self._settings)
         async with self.filing:
             unreviewed = make_review_check(self._knowledge, self._stores.passed_over)
@@ -236,7 +236,7 @@ class Learning:
         return done
 
     async def _note_names(self, captures: Sequence[Capture]) -> None:
-        """Know what people are called; the archive does not. Not of those who are forgotten, also just now."""
+        """Store the names of people, which the archive lacks. Leave out people who are forgotten, even just now."""
         await self._stores.claim_archive()
 
         def find_forgotten(capture: Capture) -> set[UserId]:
@@ -278,7 +278,7 @@ class Learning:
         try:
             await self._filer.split_outgrown(decision.topic)
         except ModelError as error:
-            # The pair is filed anyway; the next one in the topic tries the split again.
+            # The pair is filed anyway; the next pair in the topic tries the split again.
             _log.warning("topic_split_delayed", topic_name=decision.topic, qa_id=pair.qa_id, reason=str(error))
 
     def drop_forgotten_messages(self, pair: CapturedPair | None) -> CapturedPair | None:
@@ -302,7 +302,7 @@ class Learning:
             if decision not in handed and (pair := self._archive.get(decision.qa_id)) is not None:
                 return DueRecord(record=pair, key=decision)
         if waiting.due or next(self._archive.pairs_after(self._stores.find_last_decided()), None) is not None:
-            # What is in work may be parked, and comes again after this pause at the earliest.
+            # A pair in work may be parked, and comes again after this pause at the earliest.
             return DueRecord(seconds=min(PAUSES[0].total_seconds(), waiting.seconds or math.inf))
         return DueRecord(seconds=waiting.seconds)
 
@@ -331,7 +331,7 @@ def _team_message_ids(capture: Capture) -> Iterator[MessageId]:
 
 
 def check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
-    """Check that none of these pairs is decided already: a job may run twice, a command is meant once. Blocks."""
+    """Check that none of these pairs is decided already: a job may run twice, but a command is meant once. Blocks."""
     if not qa_ids:
         return
     decisions = KnowledgeStore(open_read_only(settings))
@@ -345,7 +345,7 @@ def check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
 def check_waiting(settings: Settings, review: Review) -> None:
     """Check that none of these pairs has such a decision already, as `check_parked`. Blocks.
 
-    What is approved and not filed yet may be approved again, which files it.
+    An approved pair that is not filed yet may be approved again, which files it.
     """
     decisions = KnowledgeStore(open_read_only(settings))
     for qa_id in review.qa_ids:

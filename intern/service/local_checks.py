@@ -1,4 +1,4 @@
-"""What a look at settings and data folder finds, without a network. It changes nothing."""
+"""The checks of settings and data folder that need no network. They change nothing."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ _LITTLE_SPACE: Final = 200 * 1024 * 1024
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Literal["ok", "note", "todo"]
-    """`todo`: intern cannot do all of its work. `note`: it can, but for a nicety."""
+    """`todo`: intern cannot do all of its work. `note`: only a minor function is missing."""
     what: str
     do: str = ""
-    """What mends it; empty where nothing needs to be."""
+    """The remedy; empty if none is needed."""
 
 
 def todo(what: str, do: str) -> Finding:
-    """Return a finding that keeps intern from some of its work, and what mends it."""
+    """Return a finding that keeps intern from some of its work, with the remedy."""
     return Finding(level="todo", what=what, do=do)
 
 
 def note(what: str) -> Finding:
-    """Return a finding that costs a nicety at most."""
+    """Return a finding that costs at most a minor function."""
     return Finding(level="note", what=what)
 
 
@@ -88,7 +88,7 @@ def _check_embeddings(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_own_model(settings: Settings) -> Iterator[Finding]:
-    """Whether the operator's own file can be loaded."""
+    """Check whether the operator's own model file can be loaded."""
     if embeddings_kind(settings) == "local" and settings.embeddings.is_own:
         try:
             local_model(settings).load()
@@ -97,7 +97,7 @@ def _check_own_model(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_languages(settings: Settings) -> Iterator[Finding]:
-    """Whether most documents or questions are in a language that the English model does not know."""
+    """Check whether most documents or questions are in a language that the English model does not know."""
     try:
         documents, questions = read_newest_texts(open_read_only(settings))
     except errors.KnowledgeError:
@@ -113,7 +113,7 @@ def _check_languages(settings: Settings) -> Iterator[Finding]:
 
 
 def check_folder(settings: Settings) -> list[Finding]:
-    """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
+    """Check the data folder, and the places that discovery reads. Blocks; works beside a running bot, too."""
     found = [
         *_check_writable(settings.paths),
         *_check_database(settings),
@@ -122,12 +122,12 @@ def check_folder(settings: Settings) -> list[Finding]:
         *_check_text_files(settings),
         *_check_scan_paths(settings),
     ]
-    # A database that is away fails several looks.
+    # An unreachable database fails several checks.
     return [each for n, each in enumerate(found) if not each.do or each.do not in (before.do for before in found[:n])]
 
 
 def _check_writable(paths: Paths) -> Iterator[Finding]:
-    """Whether the folders can be written to, or made, and whether there is room."""
+    """Check whether the folders can be written to or created, and whether there is room."""
     folders = (paths.data, paths.raw, paths.topics, paths.web_cache)
     looked_at = dict.fromkeys(map(_nearest_existing_path, folders))
     for folder in looked_at:
@@ -150,14 +150,14 @@ def _check_writable(paths: Paths) -> Iterator[Finding]:
 def _nearest_existing_path(path: Path) -> Path:
     """Return the path, or the nearest one above it that exists."""
     for each in (path, *path.parents):
-        with suppress(OSError):  # a folder above it may be closed to this user
+        with suppress(OSError):  # this user may have no access to a folder above it
             if each.exists():
                 return each
     return path
 
 
 def _check_left_out(settings: Settings) -> Iterator[Finding]:
-    """Files and links that the last look took for no source."""
+    """Check the files and links that the last refresh did not accept as sources."""
     try:
         skipped = read_skipped_sources(open_read_only(settings)) if is_made(settings) else ()
     except errors.KnowledgeError:
@@ -170,7 +170,7 @@ def _check_left_out(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_posted_answers(settings: Settings) -> Iterator[Finding]:
-    """Whether posted answers still stand on their sources."""
+    """Check whether the sources of posted answers still support them."""
     try:
         number = read_figures(open_read_only(settings)).outdated_answers
     except errors.KnowledgeError:
@@ -258,7 +258,7 @@ def _check_integrity(path: Path) -> Finding:
 
 
 def _check_search_file(path: Path) -> Iterator[Finding]:
-    """Check the file of the search, where there is one."""
+    """Check the search's file, if there is one."""
     if not path.exists():
         return
     try:

@@ -1,6 +1,6 @@
-"""Model servers, as they tell of themselves: the models that they offer, with the context of each.
+"""The models that model servers offer, with the context of each.
 
-Nothing here costs a token, except `greet`.
+Nothing here costs a token, except `ping_model`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from intern.settings.loading import Settings
 _CHAT: Final = "/chat/completions"
 _GREETING: Final = 10  # tokens
 _PROMPT: Final = 2_000
-"""Tokens of a usual prompt, as measured in docs/local-models.md."""
+"""Tokens of a typical prompt, as measured in docs/local-models.md."""
 _PATIENT: Final = 600
 """Seconds of silence while a processor reads a long prompt, as in docs/local-models.md."""
 _OWNERS: Final = {"llamacpp": "llama.cpp", "vllm": "vLLM", "library": "Ollama", "organization_owner": "LM Studio"}
@@ -38,7 +38,7 @@ _LARGER: Final = {
     "LM Studio": "load the model with a larger context length",
 }
 _OWN_LIST: Final = {"Ollama": "/api/ps", "LM Studio": "/api/v0/models"}
-"""Paths of lists that tell the context, where `/models` does not."""
+"""Paths of lists that contain the context, where `/models` does not."""
 LOCAL_PORTS: Final = {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080, "vLLM": 8000}
 """The default ports of servers on one's own machine."""
 
@@ -58,7 +58,7 @@ class OfferedModel(Struct):
 
     @property
     def context(self) -> int | None:
-        """The tokens of context, by the name that the server has for them."""
+        """The tokens of context, under the server's name for them."""
         told = (self.loaded_context_length, self.max_model_len, self.meta and self.meta.n_ctx, self.context_length)
         return next((each for each in (*told, self.context_window, self.max_context_length) if each), None)
 
@@ -80,7 +80,7 @@ class ModelServer(Struct, frozen=True):
     """A server that answered, with the models that it offers."""
 
     name: str
-    """Of a known program; empty for others."""
+    """The name of a known program; empty for others."""
     base_url: str
     models: tuple[OfferedModel, ...]
 
@@ -90,7 +90,7 @@ class ModelServer(Struct, frozen=True):
 
 
 async def list_models(endpoint: Endpoint) -> ModelServer:
-    """Ask an endpoint what it offers. Raises ModelUnavailableError, and ModelReplyError for anything but a list."""
+    """List the models of an endpoint. Raises ModelUnavailableError, and ModelReplyError for anything but a list."""
     url = httpx.URL(endpoint.where)
     base = url.path.partition("/deployments/")[0].rstrip("/")  # Azure lists models beside its deployments
     models = await _read_list(endpoint, f"{base}/models")
@@ -113,7 +113,7 @@ async def ping_model(options: LlmOptions, section: str) -> str:
         try:
             answer = await endpoint.send(EndpointLimits(options, UsageCounter()), call, checkpoint)
         except FormRefusedError as error:
-            if not error.parts:  # else it wants more than the smallest request, and answers
+            if not error.parts:  # otherwise it requires more than the smallest request, but it answers
                 raise
         else:
             read_completion(answer, what=call.what)
@@ -131,7 +131,7 @@ async def _read_list(endpoint: Endpoint, path: str) -> list[OfferedModel]:
 
 
 async def list_configured(settings: Settings) -> list[ModelServer]:
-    """Ask each endpoint of the settings what it offers. Raises ConfigError and ModelError."""
+    """List the models that each endpoint of the settings offers. Raises ConfigError and ModelError."""
     chosen = {"llm": settings.llm, "llm.kb": settings.kb_model}
     asked = {options.base_url: (section, options) for section, options in reversed(chosen.items())}
     servers: list[ModelServer] = []

@@ -1,4 +1,4 @@
-"""The models that the settings name: one for answers, one for capture and indexing, or rules where there is none."""
+"""The models that the settings name: one for answers, one for capture and indexing, or rules without a model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from intern.stores.options import SearchOptions
 from intern.stores.sqlite.knowledge import KnowledgeDraft, KnowledgeStore
 from intern.stores.sqlite.usage import RequestFormStore, UsageLog, VectorMemory
 
-# For the lab, which asks models and counts what they take.
+# For the lab, which asks models and counts their usage.
 __all__ = ["Embedder", "InT", "LlmOptions", "Model", "OutT", "Prompt", "UsageMeter", "estimate_tokens", "measure_usage"]
 
 _log = get_logger(__name__)
@@ -62,32 +62,32 @@ PROMPTS: tuple[Prompt[Any, Any], ...] = (
     *(prompts.CLASSIFY, prompts.INTEGRATE, prompts.SPLIT_TOPIC, prompts.SUMMARIZE_IMAGES, EXTRACT),
     *(SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SUMMARIZE_FILE),
 )
-"""The catalogue: every model call there is. A test compares it with the templates."""
+"""The catalogue of all model calls. A test compares it with the templates."""
 
 
 class Models(NamedTuple):
-    """Who answers which prompts."""
+    """The models that answer prompts, by purpose."""
 
     answering: Model
     learning: Model
-    """For capture and indexing: it never starves answers."""
+    """The model for capture and indexing, which never starves answers."""
     usage: UsageCounter | None = None
-    """Their usage; None where it is not counted."""
+    """The usage of both models; None where it is not counted."""
     breakers: Mapping[str, CircuitBreaker] = MappingProxyType({})
-    """Those of the endpoints, by the table of the settings."""
+    """The circuit breakers of the endpoints, by the table of the settings."""
     nearest: LineRanker | None = None
-    """Points the answering model at what comes nearest to a question."""
+    """Points the answering model at the lines nearest to a question."""
 
 
 class SharedResources:
-    """What the communities of a process share: connections to endpoints, templates of prompts and messages, and memory.
+    """The resources that communities of a process share: connections to endpoints, templates, and memory.
 
     Everything is opened at first use. Leaving the block closes it.
     """
 
     def __init__(self, megabytes: int = SearchOptions().megabytes) -> None:
         self.room = CacheBudget(10**6 * megabytes)
-        """For vectors."""
+        """The budget for vectors in memory."""
         self._part = 1.0
         self._lines: dict[tuple[str, ...], SharedEndpoint] = {}
         self._templates: dict[str, PromptTemplates] = {}
@@ -102,7 +102,7 @@ class SharedResources:
             await line.aclose()
 
     def line(self, options: LlmOptions, section: str) -> SharedEndpoint:
-        """Return the line to an endpoint. Its limits are those of the options that opened it."""
+        """Return the shared connection to an endpoint. Its limits are those of the options that opened it."""
         key = (section, options.base_url, options.api_key.reveal())
         if (line := self._lines.get(key)) is None:
             line = self._lines[key] = SharedEndpoint(options)
@@ -111,17 +111,17 @@ class SharedResources:
 
     @property
     def breakers(self) -> Mapping[str, CircuitBreaker]:
-        """Those of the endpoints that were called, by the table of the settings."""
+        """The breakers of the endpoints that were called, by the table of the settings."""
         return {section: line.breaker for (section, *_), line in self._lines.items()}
 
     def share(self, part: float) -> None:
-        """Make only this part of the calls a minute, since other processes make the rest. Above 0, at most 1."""
+        """Limit this process to its part (above 0, at most 1) of the calls a minute; other processes make the rest."""
         self._part = part
         for line in self._lines.values():
             line.turns.set_share(part)
 
     def templates(self, settings: Settings) -> PromptTemplates:
-        """Return the templates of prompts, compiled once and checked once. Raises ConfigError."""
+        """Return the templates of prompts, compiled and checked once. Raises ConfigError."""
         with self._loading:  # worker threads ask, too
             known = self._templates.get(settings.prompts.dir)
             if known is None:
@@ -140,7 +140,7 @@ class SharedResources:
         return known
 
 
-_MOST_WORDINGS = 64  # 25 kB each; communities that say nothing of their project share one
+_MOST_WORDINGS = 64  # 25 kB each; communities without a project description share one
 
 
 @asynccontextmanager
@@ -155,8 +155,8 @@ async def open_models(
 ) -> AsyncGenerator[Models]:
     """Open the models. Raises ConfigError.
 
-    What they cost is kept in `log`, and what their endpoints refuse in `forms`, where there are such. What is `shared`
-    with other communities stays open; calls take turns there under the name of the `party`.
+    Their cost is stored in `log`, and the request forms that their endpoints refuse in `forms`, if these are given.
+    Resources that are `shared` with other communities stay open; calls take turns there under the name of the `party`.
     """
     usage = UsageCounter(log, clock=clock)
     own = shared or SharedResources()
@@ -202,7 +202,7 @@ def build_form_saver(
     async def remember(form: RequestForm) -> None:
         try:
             await forms.save_form(form, *_form_key(options))
-        except KnowledgeError as error:  # then the next start learns it anew
+        except KnowledgeError as error:  # then the next start learns the form again
             _log.warning("model_form_not_kept", reason=str(error))
 
     return remember
@@ -232,10 +232,10 @@ async def open_embedder(
     shared: SharedResources | None = None,
     party: str = "",
 ) -> AsyncGenerator[Embedder | None]:
-    """Open what turns texts into vectors; None where search uses words alone. Raises ConfigError.
+    """Open the embedder; None if search uses words alone. Raises ConfigError.
 
-    Without a database, what was embedded before is not remembered, and calls are counted in `usage` alone, which
-    stays its owner's to keep. What is `shared` is so as with models.
+    Without a database, earlier vectors are not reused, and calls are counted in `usage` alone, which its owner has to
+    store. `shared` works as for models.
     """
     match embeddings_kind(settings):
         case "none":
@@ -257,8 +257,8 @@ async def open_embedder(
 
 
 async def save_usage(usage: UsageCounter) -> None:
-    """Store what is not stored yet."""
-    with CancelScope(shield=True):  # soon done
+    """Store the usage that is not stored yet."""
+    with CancelScope(shield=True):  # this ends soon
         await usage.flush()
 
 
@@ -273,7 +273,7 @@ def template_constants(settings: Settings) -> dict[str, str]:
 
 
 def describe_regeneration_basis(settings: Settings) -> str:
-    """All that decides what a regeneration makes of the archive, beside its bounds: model, prompts, and constants."""
+    """Describe the model, prompts and constants, which decide a regeneration's result besides its bounds."""
     model = settings.kb_model
     if model.kind == "offline":
         return "offline"
@@ -288,31 +288,31 @@ def offline_rules() -> dict[str, Callable[[Any], Any]]:
 
 
 def answering_options(settings: Settings) -> AnsweringOptions:
-    """Return how questions are answered: without a model by the steps of `fused`, for which there are rules."""
+    """Return the options of answering: without a model the steps of `fused`, for which there are rules."""
     return replace(settings.ai, steps="fused") if settings.llm.kind == "offline" else settings.ai
 
 
 TokensOf = Callable[[Prompt[Any, Any], Any], int]
-"""About how many tokens a prompt has with this input."""
+"""The estimated tokens of a prompt with this input."""
 
 _REPLY = 40  # tokens of a reply to either prompt, generously
-_SAMPLE = 100  # pairs whose prompts are measured; the others are taken to be like them
-_PER_TOPIC = 6  # conversations, where no library tells
+_SAMPLE = 100  # pairs whose prompts are measured; the others are assumed to be alike
+_PER_TOPIC = 6  # conversations, if no library gives their number
 
 
 class RegenerationEstimate(Struct, frozen=True, kw_only=True):
-    """What there is to do."""
+    """The work that a regeneration has to do."""
 
     pairs: int
     """Captures in the archive."""
     conversations: int
-    """To be decided; what waits for review or was rejected is not."""
+    """Captures to be decided, without those that wait for review or were rejected."""
     decided: int
-    """Of these, what a regeneration that was stopped has done already."""
+    """Of these, the captures that an interrupted regeneration has decided already."""
     calls: int
-    """Of the model, about."""
+    """The estimated calls of the model."""
     tokens: int
-    """Of prompts and replies, about."""
+    """The estimated tokens of prompts and replies."""
 
 
 def estimate_from_archive(
@@ -325,7 +325,7 @@ def estimate_from_archive(
     basis: str,
     awaits_review: Callable[[QAId], bool] = lambda _: False,
 ) -> RegenerationEstimate:
-    """Count and measure, and change nothing. Raises KnowledgeError. Blocks."""
+    """Count and measure without changing anything. Raises KnowledgeError. Blocks."""
     journal = RegenerationJournal(knowledge)
     resumes = journal.basis == fingerprint(basis, options) and is_archive_unchanged(archive, journal.rounds)
     rounds = journal.rounds if resumes else []
@@ -337,7 +337,7 @@ def estimate_from_archive(
 
     known = len(knowledge.topic_names()) or ceil(len(order) / _PER_TOPIC)
     opened = min(max(known - len(draft.topic_names() if draft else ()), 0), len(unclassified))
-    # A topic's first pair is classified twice, but for the first of an epoch, and needs no integrating.
+    # A topic's first pair is classified twice, except the first of an epoch, and needs no integration.
     classified, integrated = len(unclassified) + opened, len(left) - opened
     measured = _PromptEstimator(knowledge, describe, tokens_of, options)
     sample = [archive.get(qa_id) for qa_id in left[:: ceil(len(left) / _SAMPLE) or 1]]
@@ -355,7 +355,7 @@ def estimate_from_archive(
 
 
 class _PromptEstimator:
-    """Prompts as the library of today would make them, on average: a new one starts small, and grows as large."""
+    """Averages of prompts as today's library would make them: a new one starts small, and grows as large."""
 
     def __init__(
         self, of: KnowledgeStore, describe: Describe, count: TokensOf, options: prompts.LearningOptions
@@ -390,7 +390,7 @@ def _mean(numbers: Sequence[int]) -> int:
 def estimate_regeneration(settings: Settings) -> RegenerationEstimate:
     """Count and measure. Raises KnowledgeError and ConfigError. Blocks.
 
-    Without a model, nothing is asked: there are no calls then.
+    Without a model, there are no calls.
     """
     knowledge = KnowledgeStore(open_read_only(settings))
     unreviewed = make_review_check(knowledge, QAId(settings.kb.qa_raw_last_processed_id) or None)
@@ -408,7 +408,7 @@ def estimate_regeneration(settings: Settings) -> RegenerationEstimate:
 
 
 def build_token_counter(settings: Settings, model: LlmOptions) -> TokensOf:
-    """Return how long prompts are with a model and the templates of the settings. Raises ConfigError."""
+    """Return a function that estimates prompt tokens for a model and the settings' templates. Raises ConfigError."""
     templates = load_templates(settings)
 
     def count_tokens(prompt: Prompt[Any, Any], given: Any) -> int:

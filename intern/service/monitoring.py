@@ -1,4 +1,4 @@
-"""How a running bot is: health checks for probes and the page, counters and gauges for a monitoring system."""
+"""The health of a running bot: checks for probes and the page, counters and gauges for a monitoring system."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ _CHECKED_EVERY = 5.0  # seconds; more frequent probes get the last result
 _LOOKED_WITHIN = 3.0  # seconds; probes of readiness give up after five or ten
 _EMBEDDINGS = "embeddings"
 STUCK_AFTER: Final = 60.0
-"""Seconds without a reply that got through, while some wait. A short rate limit is over by then."""
-USELESS_FROM: Final = 5  # different calls in a row: fewer may be about one capture that makes no sense to any model
+"""Seconds without a successful reply while some wait. A short rate limit is over by then."""
+USELESS_FROM: Final = 5  # different calls in a row: fewer may concern one capture that no model understands
 _MOST_USELESS = 1_000  # that are counted
 _MINUTE, _SECOND = "%Y-%m-%d %H:%M UTC", "%Y-%m-%d %H:%M:%S UTC"
 _NONE: Final[Mapping[str, CircuitBreaker]] = MappingProxyType({})
 
 
 class ModelWatch:
-    """Remembers what became of calls: whether a model was there when it was asked last, and what could not be paid.
+    """Remembers the outcomes of calls: whether a model was available last time, and which work exceeded the budget.
 
-    Any reply, even a bad one, says that a model is there, but a row of bad ones is no model that works; a call that the
-    day's budget has no room for says nothing of it, and is no reason not to be ready. The circuits know by themselves
-    when they let a call through again.
+    Any reply, even a bad one, shows that a model is available, but a row of bad replies means that it does not work. A
+    call without room in the day's budget shows nothing, and the bot stays ready. The circuits know by themselves when
+    they let a call through again.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ModelWatch:
         self.counters, self._clock, self._breakers = counters, clock, breakers
         self._away: dict[str, tuple[str, datetime]] = {}
         self._unpaid: dict[str, tuple[str, date]] = {}
-        self._useless: dict[str, set[int]] = {}  # what was asked since the last good reply
+        self._useless: dict[str, set[int]] = {}  # the prompts since the last good reply
 
     def wrap_model(self, model: Model, *, work: str = "answers", section: str = "llm") -> Model:
         """Return the model, watched and counted; `section` is its table of the settings."""
@@ -95,7 +95,7 @@ class ModelWatch:
                 pass
 
     def checks(self) -> tuple[HealthCheck, ...]:
-        """How the models are, and what turns texts into vectors, where that is an endpoint."""
+        """Return the checks of the models, and of the embedder where that is an endpoint."""
         now, at = current_time(), self._clock.now()
         held = {
             name: _describe_circuit(name, each, now, at)
@@ -105,7 +105,7 @@ class ModelWatch:
         vectors = held.pop(_EMBEDDINGS, None)
         checks = [self._check_models(held)]
         if _EMBEDDINGS in self._breakers:
-            # What cannot be found by meaning is found by words.
+            # Search by words replaces the search by meaning.
             note, detail = vectors or ("", "")
             checks.append(HealthCheck(name=_EMBEDDINGS, ok=True, note=note, detail=detail))
         return tuple(checks)
@@ -142,7 +142,7 @@ def _describe_circuit(name: str, held: CircuitState, now: float, at: datetime) -
 
 
 def posting_check(stuck: StuckReplies | None, clock: Clock) -> HealthCheck:
-    """Whether replies reach Discord: not where some wait, and none has got through for a minute."""
+    """Check whether replies reach Discord; it fails if some wait and none got through for a minute."""
     if stuck is None or current_time() - stuck.since < STUCK_AFTER:
         return HealthCheck(name="posting", ok=True)
     since = clock.now() - timedelta(seconds=current_time() - stuck.since)
@@ -153,13 +153,13 @@ def posting_check(stuck: StuckReplies | None, clock: Clock) -> HealthCheck:
 
 
 def connection_checks(advice: str) -> Iterator[HealthCheck]:
-    """Return what the platform advises about the connection, if anything."""
+    """Return the platform's advice about the connection, if any."""
     if advice:
         yield HealthCheck(name="connection", ok=True, note=advice)
 
 
 def vector_checks(copy: VectorCopy | None) -> Iterator[HealthCheck]:
-    """How the vector engine is, where there is one. Without it, local vectors do."""
+    """Return the checks of the vector engine, if there is one. Without it, local vectors are used."""
     if copy is not None:
         since = copy.away_since
         note = f"the vector engine fails since {since:{_SECOND}}; search compares local vectors" if since else ""
@@ -167,17 +167,17 @@ def vector_checks(copy: VectorCopy | None) -> Iterator[HealthCheck]:
 
 
 class CalibrationWatch:
-    """Remembers whether the calibration holds, as of the last look."""
+    """Remembers whether the calibration held at the last check."""
 
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db, self._settings, self._problem = db, settings, ""
 
     async def check(self) -> None:
-        """Look again. Raises KnowledgeError."""
+        """Check again. Raises KnowledgeError."""
         self._problem = (await check_calibration(self._db, self._settings)).problem
 
     def checks(self) -> Iterator[HealthCheck]:
-        """Tell what is the matter; nothing while all is well, or nothing is calibrated."""
+        """Return the problem of the calibration; nothing while all is well, or nothing is calibrated."""
         if self._problem:
             yield HealthCheck(name="calibration", ok=True, note=self._problem, detail=self._problem)
 
@@ -206,7 +206,7 @@ class _WatchedModel:
 
 @dataclass
 class HealthMonitor:
-    """Asks each part how it is."""
+    """Collects the health of each part."""
 
     db: Database
     lock: FolderLock | None
@@ -216,14 +216,14 @@ class HealthMonitor:
     is_open: Callable[[], bool] | None
     """Whether a session with Discord is open; None where there is no Discord."""
     elsewhere: Callable[[], Sequence[HealthCheck]]
-    """Tells of what is looked at elsewhere."""
+    """Return the checks of other parts."""
     within: float = _LOOKED_WITHIN
     """A check that takes more seconds counts as failed."""
 
     def __post_init__(self) -> None:
         self._writing = Lock()
         self._written: tuple[float, HealthCheck] | None = None
-        # A disk that hangs holds one thread, however often it is looked at, and that is none that others wait for.
+        # A hanging disk blocks one thread however often it is checked, and no other work waits for that thread.
         self._looking = Lock()
         self._one_thread = CapacityLimiter(1)
         self._hangs = False
@@ -231,7 +231,7 @@ class HealthMonitor:
         self._looked_at: float | None = None
 
     async def health(self) -> Health:
-        """How all of it is; never waits longer than a probe does, and raises nothing."""
+        """Return the health of all parts. Never waits longer than a probe does, and raises nothing."""
         async with open_task_group() as tg:
             tg.start_soon(self._run_check, "database", self._check_disk)
             if self.lock is not None:
@@ -240,7 +240,7 @@ class HealthMonitor:
         return self.latest_health()
 
     def latest_health(self) -> Health:
-        """Return the health of all parts, with the disk as of the last look. Does not wait."""
+        """Return the health of all parts, with the disk as of the last check. Does not wait."""
         disk = (self._looked[name] for name in ("database", "folder") if name in self._looked)
         looked = None if self._looked_at is None else current_time() - self._looked_at
         return Health(checks=(*self._check_connection(), *disk, *self.elsewhere()), looked_seconds_ago=looked)
@@ -294,60 +294,60 @@ class HealthMonitor:
 
 
 CALLED: Final = (*(prompt.name for prompt in PROMPTS), EMBEDDINGS)
-"""All that a model can be asked, by the name that it is counted under."""
+"""The names under which calls of a model are counted."""
 
 CallOutcome = Literal["ok", "unavailable", "over_budget", "refused", "bad_reply", "failed", "given_up"]
-"""What became of a call of a model."""
+"""The outcome of a call of a model."""
 RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavailable", "unknown"]
-"""What became of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
+"""The outcome of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
 
 
 class HealthCheck(Struct, frozen=True, kw_only=True):
-    """One thing that has to be well."""
+    """The health of one part."""
 
     name: str
     ok: bool
     note: str = ""
-    """What anybody may hear, also where all is well: it names no path and no address."""
+    """The public text, also where all is well: it names no path and no address."""
     detail: str = ""
-    """What is the matter, and what to do; for who was let in."""
+    """The problem and the remedy; for people with access."""
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """How the process is. It is live where it can say so at all."""
+    """The health of the process. It is live if it can answer at all."""
 
     checks: tuple[HealthCheck, ...]
     looked_seconds_ago: float | None
-    """Since the last look at the disk and the folder; None where there was none: then their checks are left out."""
+    """Since the last check of the disk and the folder; None if there was none: then their checks are left out."""
 
     @property
     def ready(self) -> bool | None:
-        """It can work; waiting work goes on by itself. None before the first look, if no check fails."""
+        """Whether it can work; waiting work continues by itself. None before the first check if none fails."""
         if not all(check.ok for check in self.checks):
             return False
         return None if self.looked_seconds_ago is None else True
 
     @property
     def notes(self) -> dict[str, str]:
-        """What anybody may hear, by the name of the check."""
+        """The public texts, by the name of the check."""
         return {check.name: check.note for check in self.checks if check.note}
 
 
 class Gauge(NamedTuple):
-    """What stands somewhere right now."""
+    """A current value for a monitoring system."""
 
     name: str
     """Without the prefix; its unit last."""
     help: str
     values: Mapping[str, float]
-    """By the value of the label; by the empty string where there is none."""
+    """The values by label; under the empty string if there is no label."""
     label: str = ""
     only_grows: bool = False
-    """It is a counter."""
+    """Whether it is a counter."""
 
 
 def process_gauges(last_message_at: datetime | None) -> Iterator[Gauge]:
-    """Yield what there is once in a process. Tasks that never end show as a number that grows."""
+    """Yield the gauges that exist once in a process. Tasks that never end show as a number that grows."""
     yield Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())})
     if last_message_at is not None:
         told = "When a message last came"
@@ -355,7 +355,7 @@ def process_gauges(last_message_at: datetime | None) -> Iterator[Gauge]:
 
 
 class Counters(ActivityCounters, Protocol):
-    """What a front end counts for a monitoring system (see `intern.frontends.http`); neither waits nor raises."""
+    """The counters of a front end for a monitoring system (see `intern.frontends.http`); none waits or raises."""
 
     def count_call(self, prompt: str, outcome: str, seconds: float, /) -> None:
         """Count a call of a model, by its `CallOutcome`."""
@@ -376,7 +376,7 @@ def count_platform_request(counters: Counters, error: type[errors.ChatError] | N
 
 
 def count_embeddings(counters: Counters, embedder: EndpointEmbedder) -> None:
-    """Count the calls of an endpoint that embeds; what was embedded before costs none."""
+    """Count the calls of an endpoint that embeds; reused vectors cost none."""
     embedder.ended = lambda error, seconds: counters.count_call(EMBEDDINGS, _call_outcome(error), seconds)
 
 
@@ -391,14 +391,14 @@ Drop = Callable[[Collection[MessageId]], object]
 
 
 class GatewayWatch:
-    """A gateway that notes what passes: when a message was last told of, and which were deleted."""
+    """A gateway that notes the time of the last message and the deleted messages."""
 
     def __init__(self, gateway: Gateway, *, clock: Clock, drops: Sequence[Drop]) -> None:
         self._gateway, self._clock, self._drops = gateway, clock, drops
         self.last_message_at: datetime | None = None
 
     async def listen(self, deliver: Deliver) -> None:
-        """As the gateway does it."""
+        """Listen as the gateway does."""
 
         def note(event: GatewayEvent) -> None:
             match event:
@@ -416,7 +416,7 @@ class GatewayWatch:
 
 @dataclass(kw_only=True)
 class BotState:
-    """How things stand."""
+    """The state of the bot as the page shows it."""
 
     stores: Stores
     fill: StreamMonitor
@@ -428,7 +428,7 @@ class BotState:
         self.settings, self.clock = self.stores.settings, self.stores.clock
 
     async def gauges(self) -> list[Gauge]:
-        """All of it, as it is right now."""
+        """Return all current values."""
         read = [
             *self._stream_gauges(),
             *self._circuit_gauges(),

@@ -41,22 +41,22 @@ _BUSIEST = 5
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """A figure of a period; None where there is nothing to make it of."""
+    """A figure of a period; None without data."""
 
     value: float | None
     before: float | None
-    """Of the period before."""
+    """The value of the period before."""
     count: int
-    """The answers, questions or votes that it is made of."""
+    """The number of answers, questions or votes behind it."""
 
 
 class Plot(Struct, frozen=True, kw_only=True):
-    """Values of the last days; each series has one for each day, None where there is nothing to measure."""
+    """Values of the last days; each series has one for each day, None without data."""
 
     title: str
     days: tuple[date, ...]
     series: Mapping[str, tuple[float | None, ...]]
-    """By what is measured."""
+    """The values by name."""
 
 
 class PeriodFigures(Struct, frozen=True, kw_only=True):
@@ -64,38 +64,38 @@ class PeriodFigures(Struct, frozen=True, kw_only=True):
 
     days: tuple[date, ...]
     answered: Figure
-    """Share of the questions, from 0 to 1. Messages that ask nothing are no questions."""
+    """Share of the questions, from 0 to 1. Messages that ask nothing do not count."""
     seconds: Figure
     """Median seconds from a question until its answer, the batch wait included."""
     helpful: Figure
     """Share of the votes, from 0 to 1."""
     cost: Figure
-    """Cost of an answer, the questions without one included; in tokens where no price is set."""
+    """Cost of an answer, including the questions without one; in tokens where no price is set."""
     currency: str
     """Empty where no price is set."""
     captures: Figure
     plots: Mapping[Literal["answered", "seconds", "helpful", "cost", "captures"], Plot]
     busiest: tuple[tuple[SourceId, int], ...]
-    """The sources that most answers cite, and how many do."""
+    """The sources that most answers cite, with the number of answers."""
 
 
 NeedKind = Literal["health", "review", "gaps", "parked", "outdated", "sources", "dropped"]
 
 
 class AttentionItem(Struct, frozen=True, kw_only=True):
-    """Something that needs a person."""
+    """An item that needs a person."""
 
     kind: NeedKind
     number: int = 0
     detail: str = ""
-    """What is the matter with the health of a part, and what to do."""
+    """The health problem of a part, and the remedy."""
     name: str = ""
     """The part."""
     is_urgent: bool = False
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """What today (UTC) has cost so far."""
+    """The cost of today (UTC) so far."""
 
     tokens: int
     token_budget: int
@@ -108,16 +108,16 @@ class Budget(Struct, frozen=True, kw_only=True):
 
 
 class SystemPage(Struct, frozen=True, kw_only=True):
-    """How the process works, and what it costs."""
+    """The work and the cost of the process."""
 
     since: datetime
     """Start of the process."""
     health: Health
     last_message_at: datetime | None
-    """When the gateway last told of a message, since the start."""
+    """The time of the last message from the gateway, since the start."""
     unhandled: UnfinishedWork
     oldest_at: datetime | None
-    """When the oldest message in work was written."""
+    """The time of the oldest message in work."""
     streams: tuple[StreamFill, ...]
     budget: Budget
     usage: Mapping[date, tuple[PromptUsage, ...]]
@@ -126,15 +126,15 @@ class SystemPage(Struct, frozen=True, kw_only=True):
     """The days that `usage` covers."""
     versions: Mapping[str, str]
     stored: Mapping[str, int]
-    """What the data folder holds, by its name."""
+    """The amount of data in the folder, by name."""
     left_out: tuple[SourceStatus, ...]
-    """The first of the documents and links that are no source."""
+    """The first of the documents and links that are not used as sources."""
     left_out_total: int
     calibration: CalibrationStatus
 
 
 def sum_by_prompt(usage: Iterable[PromptUsage]) -> tuple[PromptUsage, ...]:
-    """Add up the usage of each prompt, the dearest first."""
+    """Add up the usage of each prompt, the most expensive first."""
     sums: dict[str, PromptUsage] = {}
     for each in usage:
         sums[each.prompt] = sum_usage((sums.get(each.prompt, PromptUsage(each.prompt, 0, 0, 0)), each))
@@ -148,14 +148,14 @@ def sum_usage(usage: Sequence[PromptUsage]) -> PromptUsage:
 
 
 class OverviewReader:
-    """Makes figures of what the stores of a data folder hold. Raises KnowledgeError."""
+    """Computes figures from the stores of a data folder. Raises KnowledgeError."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores, self._clock = stores, stores.clock
         self._counts, self._figures = DailyCounts(stores.db, clock=stores.clock), FigureStore(stores.db)
 
     async def figures(self, length: int) -> PeriodFigures:
-        """Return the figures of the last so many days, today included."""
+        """Return the figures of the last days, today included."""
         today, llm = self._clock.now().date(), self._stores.settings.llm
         both = tuple(today - timedelta(days=n) for n in reversed(range(2 * length)))
         days, since = both[length:], both[0]
@@ -207,12 +207,12 @@ class OverviewReader:
         )
 
     async def usage(self, length: int) -> Mapping[date, tuple[PromptUsage, ...]]:
-        """Return the usage of prompts in the last so many days, the newest day first."""
+        """Return the usage of prompts in the last days, the newest day first."""
         since = self._clock.now().date() - timedelta(days=length - 1)
         return dict(reversed((await self._figures.read_usage(since)).items()))
 
     async def count_stored(self) -> Mapping[str, int]:
-        """Return how much is stored of what is made of captures and documents."""
+        """Return the amount of data derived from captures and documents."""
         return await self._figures.count_knowledge()
 
     def _count_captures(self, since: date) -> Counter[date]:

@@ -1,9 +1,9 @@
 """The text files that people and other programs read: topics, indices, decisions, written from the database.
 
-They follow the change log. The position that they have reached is in the database, and the size and time of each file:
-so a start reads only files that are not as they were left. Each is written at once, so that a reader sees it whole.
-Before a file is written, its hash is in the database: so after a crash it is known what was ours, and a file that a
-person edited is kept beside as `.name.edited`, and told.
+They follow the change log. The database holds the position that they have reached, and the size and time of each file,
+so a start reads only changed files. Each is written at once, so that a reader sees it whole. Before a file is written,
+its hash is in the database: so after a crash our own files are known. A file that a person edited is kept beside as
+`.name.edited`, and reported.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ FILES_OF: dict[Index, tuple[str, str]] = {"kb": ("index", "index_cache"), "team"
 
 
 class _FileChanges(NamedTuple):
-    """What was looked at to reach a position."""
+    """The file changes that lead to a position."""
 
     position: int
     files: Mapping[str, tuple[bytes, bytes]]
-    """What each is to hold, nothing where it is to go, and what is there now."""
+    """The new content of each file (empty: delete it), and its present content."""
     lines: bytes
-    """Decisions to append, where their file is as it was left; else it is one of the others."""
+    """Decisions to append if their file is unchanged; otherwise it is among `files`."""
 
 
 class TextFiles(Wakeup):
@@ -76,9 +76,9 @@ class TextFiles(Wakeup):
         kept: bool = True,
         traces: Callable[[], Sequence[bytes]] = tuple,
     ) -> None:
-        """Without `tracked`, for an export: nothing is kept of what is written. Without `kept`, there are no files.
+        """Without `tracked` (an export), the database keeps no state of the files. Without `kept`, there are no files.
 
-        `traces` finds the ids and lines by which to recognise what was withdrawn or forgotten. Blocks.
+        `traces` finds the ids and lines that identify withdrawn or forgotten messages. Blocks.
         """
         super().__init__()
         self.layer = files or FileLayer()
@@ -91,10 +91,10 @@ class TextFiles(Wakeup):
         self._position = None if tracked else 0
         self._written: Mapping[str, ProjectedFile | None] = {}
         self._touched: Collection[str] = ()
-        """Files that are not as they were left, until they were looked at."""
+        """Changed files that were not checked yet."""
 
     async def catch_up(self, *topics: TopicName) -> None:
-        """Write what changed since the last time, and `topics`; the first time, look also at files that were touched.
+        """Write the changes since the last time, and `topics`; the first time, also check files that were changed.
 
         Raises KnowledgeError.
         """
@@ -116,23 +116,23 @@ class TextFiles(Wakeup):
                 await self._save_file_states(await run_sync(self._read_new_states, due))
 
     async def clear_edited(self) -> None:
-        """Take what was withdrawn or forgotten out of the edited files that are kept. Raises KnowledgeError."""
+        """Remove withdrawn or forgotten messages from the kept edits. Raises KnowledgeError."""
         async with self._turn:
             await run_sync(self._clear_edited)
 
     def foreign_decisions(self) -> list[Decision]:
-        """Return what `decisions.jsonl` says, where this database did not leave it so. Blocks."""
+        """Return the content of `decisions.jsonl` if this database did not write it. Blocks."""
         self._load()
         return [] if self._is_left("decisions") else parse_decisions(self._read_file("decisions"), "decisions.jsonl")[0]
 
     def read_file_states(self, topics: Iterable[TopicName]) -> dict[str, ProjectedFile]:
-        """Return how these topics, the indices and `state.json` are now, to be taken for ours. Blocks."""
+        """Return the states of these topics, the indices and `state.json`, to be taken as ours. Blocks."""
         files = [*(f"{_TOPICS}{name}.txt" for name in topics), "state", *chain(*FILES_OF.values())]
         data = {file: there for file in files if (there := self._read_file(file))}
         return {file: ProjectedFile(_digest(there), _digest(there)) for file, there in data.items()}
 
     def find_edit(self, topic: TopicName) -> Path:
-        """Return the oldest edit of a topic that is kept. Blocks; raises ConfigError where there is none."""
+        """Return the oldest kept edit of a topic. Blocks; raises ConfigError if there is none."""
         path = self._path(f"{_TOPICS}{topic}.txt")
         edits = list(path.parent.glob(f".{path.name}*.edited"))
         if not edits:
@@ -145,7 +145,7 @@ class TextFiles(Wakeup):
         self._touched = {file for file in self._written if not self._is_left(file)}
 
     def _plan_changes(self, also: Iterable[TopicName], db: Transaction) -> _FileChanges:
-        """Look at what may have to be written, all at one moment."""
+        """Collect the files that may have to be written, all at one moment."""
         view, reached, anew = KnowledgeChange(db, 0), self._position or 0, not self._is_left("decisions")
         placed = view.decisions_after(0 if anew else reached, -1)
         decisions = [each.decision for each in placed]
@@ -176,7 +176,7 @@ class TextFiles(Wakeup):
         return self.layer.read(self._path(file)) or b""
 
     def _is_left(self, file: str) -> bool:
-        """Whether a file is as it was left when it was written, by its size and its time."""
+        """Whether a file is unchanged since it was written, by its size and its time."""
         written = self._written.get(file)
         return _size_and_time(self._path(file)) == (written and written[2:])
 
@@ -198,7 +198,7 @@ class TextFiles(Wakeup):
                 self.layer.remove(self._path(file))
 
     def _read_new_states(self, due: _FileChanges) -> dict[str, ProjectedFile | None]:
-        """Return how the files are now."""
+        """Return the present states of the files."""
         data = {file: new for file, (new, _) in due.files.items()} | ({"decisions": b""} if due.lines else {})
         return {
             file: ProjectedFile(_digest(each), b"", *at) if (at := _size_and_time(self._path(file))) else None
@@ -206,7 +206,7 @@ class TextFiles(Wakeup):
         }
 
     def _keep_edited(self, changed: Mapping[str, tuple[bytes, bytes]]) -> None:
-        """Keep files that are not as they were written, for a person edited them. Decisions are appended to theirs."""
+        """Keep files that differ from the written ones, because a person edited them. Append decisions to theirs."""
         for file, (data, there) in changed.items():
             ours = _digest(there) in (self._written.get(file) or ())[:2]
             if there and not (data.startswith(there) if file == "decisions" else ours):
@@ -233,9 +233,9 @@ class TextFiles(Wakeup):
                 self._write_edit(path, left, 0)
 
     def _write_edit(self, path: Path, data: bytes, mtime_ns: int) -> None:
-        """Keep an edit, with the time when it was made; 1970 where something was taken out of it.
+        """Write an edit, with the time when it was made; 1970 if a part was removed from it.
 
-        `intern topics adopt` takes out what an edit lacks, and what was decided since then it does not.
+        `intern topics adopt` removes pairs that an edit lacks, but not those that were decided later.
         """
         self.layer.write_atomically(path, data)
         os.utime(path, ns=(mtime_ns, mtime_ns))
@@ -254,7 +254,7 @@ class TextFiles(Wakeup):
 def _render_index(catalogue: Catalogue) -> tuple[bytes, bytes]:
     """Return the text of an index, and its cache."""
     sources = catalogue.sources()
-    # By what is in it, and not by the clock: two exports of the same are the same.
+    # The time comes from the content and not from the clock: two exports of the same database are equal.
     newest = max((source.last_indexed_at for source in sources.values()), default=None)
     cache = IndexCache(sources=sources, generated_at=newest)
     return format_index(catalogue.entries().values()).encode(), cache.encode()
@@ -267,6 +267,6 @@ def _digest(data: bytes) -> bytes:
 def _size_and_time(path: Path) -> tuple[int, int] | None:
     try:
         found = path.stat()
-    except OSError:  # reading or writing it says what is wrong
+    except OSError:  # reading or writing it reports the problem
         return None
     return found.st_size, found.st_mtime_ns

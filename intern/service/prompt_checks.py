@@ -2,7 +2,7 @@
 
 Asks no model and writes nothing. A template that is broken can still be listed, read and compared.
 
-An example of what each prompt is given, made from its type: to see a template, and to try it without a model.
+An example input of each prompt, made from its type, shows a template and tries it without a model.
 
 A new field needs nothing here; a field of a name listed in `SAMPLES` reads like the real thing.
 """
@@ -97,12 +97,12 @@ _MARK = regex(r"<the text of (\w+)>")
 
 
 def build_full_example(prompt: Prompt[InT, Any]) -> InT:
-    """Return an input in which everything is there."""
+    """Return an input with all values present."""
     return msgspec.convert(_build_example(inspect.type_info(prompt.takes), "", _sample_text), type=prompt.takes)
 
 
 def build_bare_example(prompt: Prompt[InT, Any]) -> InT:
-    """Return an input in which everything is empty that can be."""
+    """Return an input with as many empty values as possible."""
     return msgspec.convert(
         _clear_values(_build_example(inspect.type_info(prompt.takes), "", _sample_text)), type=prompt.takes
     )
@@ -114,7 +114,7 @@ def build_marked_example(prompt: Prompt[InT, Any]) -> InT:
 
 
 def mark(field: str) -> str:
-    """Return a text that no template contains by itself."""
+    """Return a text that no template contains."""
     return f"<the text of {field}>"
 
 
@@ -135,7 +135,7 @@ def _build_example(kind: inspect.Type, field: str, text: Callable[[str], str]) -
             return {each.encode_name: _build_example(each.type, each.name, text) for each in fields}
         case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
             return [_build_example(item, field, text)]
-        case inspect.UnionType(types=types):  # what may be a struct is for rules
+        case inspect.UnionType(types=types):  # a field that may be a struct is for rules
             plain = [each for each in types if not isinstance(each, inspect.NoneType | inspect.StructType)]
             return _build_example(plain[0], field, text) if plain else None
         case inspect.StrType():
@@ -160,7 +160,7 @@ def _scalar(kind: inspect.Type, field: str) -> bool | int | float | str:
 
 
 def _clear_values(value: Any) -> Any:
-    """Nothing, of the same type; a struct keeps its fields."""
+    """Return an empty value of the same type; a struct keeps its fields."""
     if not isinstance(value, dict):
         return None if value is None else type(value)()
     return {name: _clear_values(each) for name, each in cast("dict[str, Any]", value).items()}
@@ -170,7 +170,7 @@ _SUFFIX = ".md.j2"
 _BY_STEPS = {"fused": (DECIDE, CONFIRM), "separate": (GATE, SELECT, ANSWER, VERIFY)}
 """The prompts that are asked with one value of `ai.steps` only."""
 _MESSAGES = "messages"
-# All other texts come from strangers, or are made from what strangers wrote.
+# All other texts come from strangers, or are derived from strangers' texts.
 _OURS = regex(r"_(ids?|type)$")
 _FENCED = regex(r"^=== (?P<label>.+?) ===\n.*?\n=== end of (?P=label) ===$", re.DOTALL | re.MULTILINE)
 
@@ -180,16 +180,16 @@ class PromptLine(Struct, frozen=True, kw_only=True):
 
     name: str
     used_by: str
-    """The room that says it."""
+    """The package that uses it."""
     fields: tuple[str, ...]
     """The variables that it may use, beside the constants."""
     constants: tuple[str, ...]
-    """The settings of `[ai]` that it puts in."""
+    """The settings of `[ai]` that it uses."""
     file: str
     overridden: bool
-    """It is the operator's own, from `prompts.dir`."""
+    """Whether it is the operator's own, from `prompts.dir`."""
     unused: str = ""
-    """The setting with which nothing asks it; empty where it is asked."""
+    """The setting that disables it; empty while it is used."""
 
 
 class TemplatePreview(Struct, frozen=True, kw_only=True):
@@ -202,22 +202,22 @@ class TemplatePreview(Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """How many tokens it takes, about."""
+        """The estimated number of tokens."""
         return estimate_tokens(self.rendered.whole)
 
 
 class TemplateReport(Struct, frozen=True, kw_only=True):
-    """What is wrong with the templates."""
+    """The problems of the templates."""
 
     sound: int
     faults: tuple[str, ...]
-    """Each would keep something from being said: file, line, reason."""
+    """The errors that stop a template from rendering: file, line, reason."""
     notes: tuple[str, ...]
-    """What works, but is likely not meant."""
+    """The constructs that work but are probably mistakes."""
 
 
 class TemplateDiff(Struct, frozen=True, kw_only=True):
-    """How a template of the operator's differs from the one that intern brings."""
+    """The difference between an operator's template and the one that intern ships."""
 
     name: str
     diff: str
@@ -244,7 +244,7 @@ class PromptLibrary:
         return (*self._prompts, *(f"{_MESSAGES}/{name}" for name in self._messages))
 
     def list_templates(self) -> tuple[PromptLine, ...]:
-        """All of them."""
+        """List all templates."""
         return (*map(self._build_prompt_line, self._prompts.values()), *map(self._build_message_line, self._messages))
 
     def constants(self) -> Mapping[str, str]:
@@ -252,7 +252,7 @@ class PromptLibrary:
         return {f"ai.{name}": value for name, value in template_constants(self._settings).items()}
 
     def preview(self, name: str) -> TemplatePreview:
-        """One of them as it would be said. Raises ConfigError for one that there is not, or that is broken."""
+        """Render one of them. Raises ConfigError for an unknown or broken one."""
         if message := self._find_message(name):
             text = render_wording(message, self._dir, self._message_constants)
             return TemplatePreview(
@@ -267,7 +267,7 @@ class PromptLibrary:
         return self._read(self._find_override(name) or self._find_shipped_file(name))
 
     def check(self) -> TemplateReport:
-        """All that can be found without a model: each template is compiled and rendered with examples."""
+        """Find all problems that need no model: compile each template, and render it with examples."""
         faults = {name: tuple(self._find_faults(name)) for name in self.names}
         notes = [
             note for prompt in self._prompts.values() if not faults[prompt.name] for note in self._find_notes(prompt)
@@ -279,14 +279,14 @@ class PromptLibrary:
         )
 
     def diff(self, names: Iterable[str] = ()) -> tuple[TemplateDiff, ...]:
-        """How these differ from those that intern brings; without names, all that are overridden."""
+        """Return the differences from the templates that intern ships; without names, of all overridden ones."""
         chosen = tuple(names) or tuple(name for name in self.names if self._find_override(name))
         return tuple(TemplateDiff(name=name, diff=self._diff(name)) for name in chosen)
 
     def _build_prompt_line(self, prompt: Prompt[Any, Any]) -> PromptLine:
         try:
             uses = self._templates.find_variables(prompt)
-        except ConfigError:  # `check` tells
+        except ConfigError:  # `check` reports it
             uses = frozenset[str]()
         room, fields = prompt.takes.__module__.split(".")[1], msgspec.structs.fields(prompt.takes)
         constants = [name for name in template_constants(self._settings) if name in uses]
@@ -316,7 +316,7 @@ class PromptLibrary:
         name = f"{_MESSAGES}/{message}"
         try:
             uses = "project_introduction" in self.source(name)
-        except ConfigError:  # `check` tells
+        except ConfigError:  # `check` reports it
             uses = False
         return self._build_line(name, "conversations", (), ["project_introduction"] if uses else ())
 
@@ -364,7 +364,7 @@ class PromptLibrary:
 
     def _find_faults(self, name: str) -> Iterator[str]:
         if message := self._find_message(name):
-            # As it is, and as it would be if the setting were the other way.
+            # As it is, and with the setting reversed.
             for constants in (self._message_constants, {"project_introduction": mark("project_introduction")}):
                 try:
                     render_wording(message, self._dir, constants)
@@ -376,7 +376,7 @@ class PromptLibrary:
         if faults := self._templates.find_faults(prompt):
             yield from faults
             return
-        # Everything there and nothing there: both sides of what a template makes depend on its variables.
+        # All values and none: both sides of a template's conditions depend on its variables.
         for templates in (self._templates, self._with_constants("something"), self._with_constants("")):
             for given in (build_full_example(prompt), build_bare_example(prompt)):
                 try:
@@ -388,7 +388,7 @@ class PromptLibrary:
         return PromptTemplates(self._dir, dict.fromkeys(template_constants(self._settings), value))
 
     def _find_notes(self, prompt: Prompt[Any, Any]) -> Iterator[str]:
-        """Only about the operator's own templates: those that intern brings are held to this by tests."""
+        """Find notes about the operator's own templates only: tests check those that intern ships."""
         if self._find_override(prompt.name) is None:
             return
         file = self._templates.find_file(prompt)
@@ -401,7 +401,7 @@ class PromptLibrary:
         try:
             rendered = self._templates.render(prompt, build_marked_example(prompt))
         except ConfigError:
-            return  # it makes something of a text that the mark is not; nothing is wrong with that
+            return  # it computes with a text and fails for the mark; nothing is wrong with that
         for name in find_unmarked_texts(rendered):
             yield (
                 f"{file}: {name!r} is strangers' text and stands outside of marks; write "
@@ -409,7 +409,7 @@ class PromptLibrary:
             )
 
     def _find_strays(self) -> Iterator[str]:
-        """Files of the operator's that nothing uses: most likely a name is misspelt."""
+        """Find the operator's files that nothing uses: most likely a name is misspelt."""
         if self._dir is None:
             return
         used = {f"{name}{_SUFFIX}" for name in self.names} | self._find_included()
@@ -430,7 +430,7 @@ class PromptLibrary:
             try:
                 included |= self._templates.find_included_files(prompt)
             except ConfigError:
-                continue  # told among the faults
+                continue  # reported among the faults
         return included
 
     def _diff(self, name: str) -> str:
@@ -438,13 +438,13 @@ class PromptLibrary:
         if theirs is None:
             return ""
         ours = self._find_shipped_file(name)
-        # Not "the shipped file's path": where it lies does not matter to the reader of the difference.
+        # Not "the shipped file's path": its place does not matter to the reader of the difference.
         before, after = self._read(ours).splitlines(), self._read(theirs).splitlines()
         lines = difflib.unified_diff(before, after, f"shipped/{name}{_SUFFIX}", str(theirs))
         return "\n".join(line.rstrip("\n") for line in lines)
 
 
 def find_unmarked_texts(rendered: RenderedPrompt) -> tuple[str, ...]:
-    """Find the texts of a `marked_example` outside of marks; ids and kinds are ours, and may be there."""
+    """Find the texts of a `build_marked_example` outside of marks; ids and kinds are ours, and may be there."""
     bare = f"{rendered.system}\n{_FENCED.sub('', rendered.user)}"
     return tuple(dict.fromkeys(name for name in find_marks(bare) if not _OURS.search(name)))

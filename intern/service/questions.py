@@ -1,4 +1,4 @@
-"""What members asked: every question with what came of it, one question whole, and the gaps that are left.
+"""The questions of members: all with their outcomes, the details of one, and the open gaps.
 
 A gap is a group of open questions that ask the same. An operator answers it in the name of the team, or dismisses it.
 """
@@ -26,11 +26,11 @@ from intern.stores.sqlite.outbox import CitationStore, Outbox, PostedCitation
 from intern.stores.sqlite.questions import Question, QuestionChannel, QuestionFilter, QuestionStore, Settled
 from intern.stores.sqlite.traces import FeedbackStore, QuestionTrace, TraceStore, Votes
 
-# For front ends, which ask for questions by these.
+# For front ends, which use these to select questions.
 __all__ = ["QuestionChannel", "QuestionFilter"]
 
 PAGE = 50
-"""Questions that are listed at once."""
+"""The number of questions on a page."""
 
 MAX_ANSWER_CHARS = 6_000
 _ANSWERED_HERE = "page-"  # no message of Discord has such an id, so no link leads to it
@@ -42,46 +42,46 @@ class QuestionLine(Struct, frozen=True, kw_only=True):
     question: Question
     votes: Votes
     sources: tuple[PostedCitation, ...]
-    """What its answer cites."""
+    """The sources that its answer cites."""
 
 
 class QuestionList(Struct, frozen=True, kw_only=True):
-    """Some of the questions that were wanted, newest first."""
+    """A page of the selected questions, newest first."""
 
     rows: tuple[QuestionLine, ...]
     total: int
     offset: int
     reasons: Mapping[str, int]
-    """Of all questions: why there was no answer, with numbers; empty for those that were answered."""
+    """The number of all questions by reason for no answer; the reason is empty for answered ones."""
     places: tuple[QuestionChannel, ...]
 
 
 class QuestionPage(Struct, frozen=True, kw_only=True):
-    """All that is kept of one question. At least one of `question`, `trace` and `recording` is there."""
+    """All stored data of one question. At least one of `question`, `trace` and `recording` is there."""
 
     question_id: MessageId
     question: Question | None
-    """None where its words are not kept: of chatter, of `/ask`, or of a question that is too old."""
+    """None if its words are not stored: for chatter, `/ask`, or a question that is too old."""
     trace: QuestionTrace | None
-    """What each step decided."""
+    """The decision of each step."""
     answer: str
-    """As it was posted; empty where nothing was, or its text was forgotten."""
+    """The reply as posted; empty if none was posted, or its text was forgotten."""
     citations: tuple[PostedCitation, ...]
     votes: Votes
     link: str
-    """To the message on Discord; empty where there is none, as for a command, or it is unknown."""
+    """The link to the message on Discord; empty if it is unknown or missing, as for a command."""
     recording: RecordingDetails | None
     """The newest recording of it."""
 
     @property
     def at(self) -> datetime | None:
-        """When something was last heard of it."""
+        """The time of the latest event about it."""
         known = self.trace or self.question
         return None if known is None else known.at
 
     @property
     def reason(self) -> str:
-        """Why there is no answer; empty where there is one."""
+        """The reason for no answer; empty if there is one."""
         if self.trace is None and self.question is None and self.recording is not None:
             return "" if self.recording.outcome == "answered" else self.recording.outcome
         known = self.trace or self.question
@@ -89,7 +89,7 @@ class QuestionPage(Struct, frozen=True, kw_only=True):
 
 
 class GapList(Struct, frozen=True, kw_only=True):
-    """Open questions, grouped by what they ask."""
+    """Open questions, grouped by similarity."""
 
     groups: tuple[tuple[Question, ...], ...]
     """The most frequent first; each newest first."""
@@ -98,18 +98,18 @@ class GapList(Struct, frozen=True, kw_only=True):
     questions: int
     """All questions in them."""
     team: Mapping[str, UserId]
-    """Who of the team may be named as the author of an answer, by name."""
+    """The team members who may be named as the author of an answer, by name."""
 
 
 class GapSettlement(Struct, frozen=True, kw_only=True):
-    """Questions that are no gap any more."""
+    """Questions that are closed as a gap."""
 
     question_ids: tuple[MessageId, ...]
     how: Settled
 
 
 class AskedQuestions:
-    """What members asked, in a database. Methods raise KnowledgeError."""
+    """The questions of members in a database. Methods raise KnowledgeError."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class AskedQuestions:
         have_done: Callable[[str, object], Awaitable[object]],
         clock: Clock,
     ) -> None:
-        """`have_done` does a job, or has it done by the process that holds the folder, and returns the result."""
+        """`have_done` does a job, or waits for the process that holds the folder to do it, and returns the result."""
         self._settings, self._recordings, self._have_done, self._clock = settings, recordings, have_done, clock
         self._questions = QuestionStore(db, clock=clock)
         self._traces, self._votes = TraceStore(db, clock=clock), FeedbackStore(db, clock=clock)
@@ -140,7 +140,7 @@ class AskedQuestions:
         return QuestionList(rows=tuple(lines), total=total, offset=offset, reasons=reasons, places=places)
 
     async def read_question(self, message_id: MessageId) -> QuestionPage:
-        """Return a question by any of its messages or of the reply's. Raises ConfigError where nothing is kept."""
+        """Return a question by any of its messages or of the reply's. Raises ConfigError if no data is stored."""
         trace = await self._traces.find_trace(message_id)
         question_id = message_id if trace is None else trace.question_id
         question = await self._questions.read_question(question_id)
@@ -169,7 +169,7 @@ class AskedQuestions:
         )
 
     async def _read_team(self) -> Mapping[str, UserId]:
-        """Return the known members of the team by their names; with the id, where others have the same name."""
+        """Return the known team members by name; with the id, if others have the same name."""
         discord = self._settings.discord
         roles = discord.team_role_ids
         seen = await self._roles.read_recent() if roles else ()
@@ -184,18 +184,18 @@ class AskedQuestions:
         return dict(sorted(team.items(), key=lambda member: member[0].casefold()))
 
     async def find_gap(self, question_id: MessageId) -> tuple[Question, ...]:
-        """Return the gap with this question. Raises ConfigError where it is in none."""
+        """Return the gap with this question. Raises ConfigError if there is none."""
         for group in await self._group_questions():
             if any(each.question_id == question_id for each in group):
                 return group
         raise ConfigError("this question is no gap any more: it was answered, dismissed or deleted")
 
     async def close_gap(self, question_id: MessageId) -> None:
-        """Drop the gap with this question. Raises ConfigError as `gap_of` does."""
+        """Close the gap with this question. Raises ConfigError as `find_gap` does."""
         await self._settle(await self.find_gap(question_id), "dismissed")
 
     async def answer_gap(self, question_id: MessageId, text: str, by: str) -> None:
-        """Answer the gap with this question in the name of a team member, by name or id, and have that captured.
+        """Answer the gap with this question in the name of a team member, by name or id, and capture that answer.
 
         Raises ConfigError for an impossible answer, and the ModelError family.
         """
@@ -238,7 +238,7 @@ class AskedQuestions:
     async def _group_questions(self) -> list[tuple[Question, ...]]:
         questions = await self._questions.list_open()
         texts = tuple(each.text for each in questions)
-        if texts != self._grouped[0]:  # it takes a while, and mostly nothing is new
+        if texts != self._grouped[0]:  # it takes a while, and mostly finds nothing new
             self._grouped = (texts, await run_sync(group_similar_texts, texts))
         return [tuple(questions[place] for place in places) for places in self._grouped[1]]
 
@@ -251,6 +251,6 @@ class AskedQuestions:
 
 
 def _one_line(text: str) -> str:
-    """Return a member's words as one line of Markdown that starts nothing."""
+    """Return a member's words as one line of Markdown that starts no block."""
     line = " ".join(text.split())
     return "".join(f"\\{each}" if each in "\\`*_[]<>#|!" else each for each in line)

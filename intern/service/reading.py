@@ -1,8 +1,8 @@
-"""What new answers made obsolete stays visible: the blocks that went out of a topic, and for which pair.
+"""The knowledge of a data folder, for people to read: topics and archive, each pair with its decisions.
 
-What a data folder holds, for people to read: topics and archive, each pair with what was decided about it.
+Blocks that newer pairs made obsolete stay visible: the removed ones of a topic, with the newer pair.
 
-Read without the folder's lock and without changing anything, whether or not a bot is at work.
+Read without the folder's lock and without changing anything, whether or not a bot is running.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ T = TypeVar("T")
 
 
 class RemovedPair(Struct, frozen=True, kw_only=True):
-    """A block that stood in a topic until a newer pair made it obsolete. The archive still holds it."""
+    """A block that was part of a topic until a newer pair made it obsolete. The archive still holds it."""
 
     qa_id: QAId
     by: QAId
     """The pair that made it obsolete."""
     at: datetime
     turns: tuple[records.Turn, ...]
-    """Empty where nothing of it may be shown any more, or the archive does not hold it."""
+    """Empty if none of it may be shown any more, or the archive does not hold it."""
 
 
 def find_removed_pairs(topic: TopicName, decisions: KnowledgeStore, archive: Archive) -> tuple[RemovedPair, ...]:
     """Return the blocks that newer pairs removed from a topic for good, oldest removal first.
 
-    Less the messages that were withdrawn. Reads the whole log; blocks.
+    Withdrawn messages are left out. Reads the whole log; blocks.
     """
     removed: dict[datetime, records.PairFiled] = {}
     ids: dict[datetime, QAId] = {}
@@ -62,7 +62,7 @@ def find_removed_pairs(topic: TopicName, decisions: KnowledgeStore, archive: Arc
         if isinstance(decision, records.MessagesWithdrawn | records.MessagesForgotten):
             continue
         if isinstance(decision, records.PairFiled | records.PairMoved):
-            removed.pop(qa_id_time(decision.qa_id), None)  # it stands again
+            removed.pop(qa_id_time(decision.qa_id), None)  # it was filed again
         if isinstance(decision, records.PairFiled):
             for qa_id in decision.removed:
                 time = qa_id_time(qa_id)
@@ -92,7 +92,7 @@ class TopicLine(Struct, frozen=True, kw_only=True):
     name: TopicName
     blocks: int
     chars: int
-    """Of its file; what a prompt would see of it."""
+    """The description from its file, as a prompt would see it."""
     answered_at: datetime | None
     """Time of its newest answer (UTC)."""
     description: str
@@ -128,7 +128,7 @@ class PairLine(Struct, frozen=True, kw_only=True):
     answered_at: datetime
     conversation_id: ConversationId
     decision: str
-    """The last one about it, such as `filed`; `waiting` where there is none yet."""
+    """The last decision about it, such as `filed`; `waiting` if there is none yet."""
     topic: TopicName | None
     question: str
 
@@ -139,38 +139,38 @@ class WaitingPair(Struct, frozen=True, kw_only=True):
     qa_id: QAId
     answered_at: datetime
     seconds: float
-    """For how long it has stood in the archive."""
+    """The time since it was archived."""
     conversation_id: ConversationId
     channel_id: ChannelId | None
     turns: tuple[records.Turn, ...]
-    """Whole, as they would be filed; none where its question or its answer was deleted since."""
+    """All turns as they would be filed; none if its question or its answer was deleted since."""
     in_newer: QAId | None
-    """A newer version that waits, too: approving that one decides about this one, too."""
+    """A newer version that waits, too: approving that one decides this one, too."""
 
 
 class PairDetails(Struct, frozen=True, kw_only=True):
-    """An archived pair, whole, with all that was ever decided about it."""
+    """An archived pair, complete, with all decisions about it."""
 
     pair: records.CapturedPair
     decisions: tuple[records.Decision, ...]
 
 
 class ArchiveReader:
-    """One look at a data folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
+    """One view of a data folder. Raises KnowledgeError for existing files that cannot be read. Blocks."""
 
     def __init__(self, settings: Settings, stores: Stores | None = None) -> None:
-        """With `stores`, those of the process that holds the folder: nothing is read anew."""
-        # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
+        """Use `stores` of the process that holds the folder, if given, and read no file again."""
+        # The decisions first: pairs archived meanwhile wait, but every decision is about a pair that we see.
         self._knowledge = stores.knowledge if stores else KnowledgeStore(open_read_only(settings))
         self._archive = stores.archive if stores else open_archive(settings, open_read_only(settings))
         self._index = Catalogue(self._knowledge, "team").entries()
 
     def topics(self) -> tuple[TopicLine, ...]:
-        """All topics, by name."""
+        """Return all topics, by name."""
         return tuple(build_topic_line(name, self._knowledge, self._index) for name in self._knowledge.topic_names())
 
     def topic(self, label: str) -> TopicDetails:
-        """One topic, met by its name however it is written. Raises ConfigError where there is none of that name."""
+        """Return one topic by any spelling of its name. Raises ConfigError if there is none of that name."""
         name = parse_topic_name(label)
         blocks = self._knowledge.read_topic(name)
         removed = find_removed_pairs(name, self._knowledge, self._archive)
@@ -180,7 +180,7 @@ class ArchiveReader:
         return TopicDetails(name=name, description=entry.description if entry else "", blocks=blocks, removed=removed)
 
     def history(self, label: str) -> tuple[records.PairDecision, ...]:
-        """All that was decided about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""
+        """Return all decisions about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""
         name = parse_topic_name(label)
         gone = records.MessagesWithdrawn, records.MessagesForgotten
         decisions = [each for each in self._knowledge.read_decisions() if not isinstance(each, gone)]
@@ -193,7 +193,7 @@ class ArchiveReader:
         return tuple(each for each in decisions if qa_id_time(each.qa_id) in concerned)
 
     def pairs(self, *, newest: int | None = None) -> tuple[PairLine, ...]:
-        """List archived pairs, oldest first; of many, the `newest` ones."""
+        """List archived pairs, oldest first; at most the `newest` ones."""
         pairs = self._archive.pairs_after(None) if newest is None else self._archive.newest_pairs(newest)
         lines = [self._build_pair_line(pair) for pair in pairs]
         topics = {
@@ -202,7 +202,7 @@ class ArchiveReader:
         return tuple(replace(line, topic=topics.get(qa_id_time(line.qa_id))) for line in lines)
 
     def pair(self, qa_id: str) -> PairDetails:
-        """One archived pair. Raises ConfigError where there is none of that id."""
+        """Return one archived pair. Raises ConfigError if the id is unknown."""
         pair = get_pair(QAId(qa_id), self._archive)
         return PairDetails(
             pair=pair, decisions=tuple(each for each in self._knowledge.read_decisions() if _concerns(each, pair))
@@ -243,7 +243,7 @@ class ArchiveReader:
 
 
 def parse_topic_name(label: str) -> TopicName:
-    """Return a topic's name, however it is written. Raises ConfigError for what can be none."""
+    """Return a topic's name from any spelling. Raises ConfigError for an impossible name."""
     try:
         return make_topic_name(label)
     except ValueError as error:
@@ -264,26 +264,26 @@ class LearnedKnowledge:
         self._facts = FactStore(db, clock=clock)
         self._nuggets = NuggetStore(db)
         self.extractions = ExtractionLog(db, clock=clock)
-        """What each conversation taught."""
+        """The lessons of each conversation."""
 
     async def facts(self, wanted: FactFilter, limit: int) -> tuple[records.Fact, ...]:
-        """Return facts, the latest said first. Raises KnowledgeError."""
+        """Return facts, the last stated first. Raises KnowledgeError."""
         return await self._facts.all(wanted, limit)
 
     async def search_facts(self, text: str, wanted: FactFilter, limit: int) -> tuple[records.Fact, ...]:
-        """Return facts that hold words of a text, best first. Raises KnowledgeError."""
+        """Return facts that contain words of a text, best first. Raises KnowledgeError."""
         terms = split_search_terms(text)
         unspaced = [each for each in (*terms.grams, *terms.short) if not each.isascii()]
         return await self._facts.search_facts(match_any(terms.words), wanted, limit, holding=unspaced)
 
     async def fact(self, prefix: str, *, secret: bool) -> records.Fact:
-        """Return the fact whose id begins like that. Raises ConfigError for none or several, and KnowledgeError."""
+        """Return the fact with this prefix of its id. Raises ConfigError for none or several, and KnowledgeError."""
         start = prefix.strip()
         found = await self._facts.find_by_prefix(start.removeprefix("fact:"), secret=secret) if start else ()
         return _require_one(found, "fact", prefix, "`intern facts list --all`")
 
     async def fact_history(self, prefix: str, *, secret: bool) -> tuple[records.Fact, tuple[FactChainLink, ...]]:
-        """Return a fact as `fact` finds it, and its chain, oldest first."""
+        """Return a fact found as by `fact`, and its chain, oldest first."""
         fact = await self.fact(prefix, secret=secret)
         links = await self._facts.read_chain(fact.id)
         return fact, tuple(each for each in links if secret or each.fact.visibility != "secret")
@@ -293,7 +293,7 @@ class LearnedKnowledge:
         return await self._nuggets.all(status, limit=limit)
 
     async def nugget(self, prefix: str) -> records.Nugget:
-        """Return the nugget whose id begins like that. Raises as `fact` does."""
+        """Return the nugget whose id begins with this text. Raises as `fact` does."""
         start = prefix.strip().removeprefix("nugget:")
         found = await self._nuggets.find_by_prefix(start) if start else ()
         return _require_one(found, "nugget", prefix, "`intern nuggets list`")

@@ -1,7 +1,7 @@
-"""The flight recorder: keeps what answers, captures and descriptions were made from, for some days.
+"""The flight recorder: stores the inputs of answers, captures and descriptions for some days.
 
-No answer waits for it, and its failures cost nothing but recordings: a recording is in memory first, and `store` brings
-it to disk soon after. Secrets are masked. What is forgotten takes each recording with it that holds any of it.
+No answer waits for it, and its failures cost nothing but recordings: a recording is in memory first, and `store` writes
+it to disk soon after. Secrets are masked. A forgotten message or word deletes each recording that contains it.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ ANSWER = "answer"
 
 _OF_DOCUMENTS = (SUMMARIZE_SOURCE, SUMMARIZE_FILE)
 
-_MOST_WAITING = 256  # recordings that the disk has not taken yet; what comes then is lost
+_MOST_WAITING = 256  # recordings that are not on disk yet; later ones are lost
 _MOST_KNOWN = 20_000  # digests of texts that are on disk already
 _MOST_DELETED = 1_000  # messages that answers in work may still hold
 _MASKED = "secrets in it were masked"
 
 
 class StandaloneCall(Struct, frozen=True, kw_only=True):
-    """A call of a model that was no part of an answer."""
+    """A call of a model that was not part of an answer."""
 
     call: RecordedCall
     material: Any
-    """The input of its prompt, as JSON has it."""
+    """The input of its prompt as JSON."""
 
 
 class Recorder:
-    """Records what the models of a data folder are asked. `record` never waits."""
+    """Records the model calls of a data folder. `record` never waits."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Recorder:
         clock: Clock,
         emails: bool = False,
     ) -> None:
-        """With `emails`, addresses are masked, too. `templates` are opened once they are needed."""
+        """With `emails`, addresses are masked, too. `templates` are opened when they are needed."""
         self._keeps = RecordingStore(db, clock=clock)
         self._options, self.clock, self._emails, self._open = options, clock, emails, templates
         self._templates: PromptTemplates | None = None
@@ -80,10 +80,10 @@ class Recorder:
         self._turn = Lock()
         self._failed = False
         self.forgets = 0
-        """How often something was forgotten, for `record`: what was begun before may hold it."""
+        """The number of forget requests, for `record`: a recording begun before may contain forgotten words."""
 
     def wrap_answerer(self, answerer: Answerer, model: str) -> Answerer | TapedAnswerer:
-        """Record what the answerer answers. `model` is the name of its model."""
+        """Record the answers of the answerer. `model` is the name of its model."""
         return TapedAnswerer(answerer, self, model) if self._options.enabled else answerer
 
     def wrap_model(self, model: Model, name: str) -> Model:
@@ -91,7 +91,7 @@ class Recorder:
         return _TapedLearningModel(model, self, name) if self._options.enabled else model
 
     def record(self, recording: Callable[[], NewRecording], begun: int) -> None:
-        """Take a recording, to be made in a thread, unless something was forgotten since it was begun; never waits."""
+        """Take a recording, to be made in a thread, unless something was forgotten since it began; never waits."""
         if begun == self.forgets:
             self._waiting.append(recording)
 
@@ -101,15 +101,15 @@ class Recorder:
         self._deleted.extend(message_ids)
 
     async def make_room(self) -> None:
-        """Store what waits, where that is much."""
+        """Store the waiting recordings, if there are many."""
         if len(self._waiting) > _MOST_WAITING // 2:
             await self.store()
 
     async def store(self) -> None:
-        """Bring to disk what was recorded since the last time. Raises nothing: a recording is not worth a failure."""
+        """Write new recordings to disk. Raises nothing: a recording is not worth a failure."""
         if not (self._waiting or self._gone):
             return
-        # The end of the bot may come in the middle.
+        # The bot may end in the middle.
         with CancelScope(shield=True):
             await self._store()
 
@@ -135,7 +135,7 @@ class Recorder:
                 self._failed = True
 
     async def trim(self) -> None:
-        """Delete what is too old, or too much. Raises KnowledgeError."""
+        """Delete recordings that are too old or too many. Raises KnowledgeError."""
         oldest = self.clock.now() - timedelta(days=self._options.days)
         async with self._turn:
             self._known.clear()
@@ -144,9 +144,9 @@ class Recorder:
     async def forget(
         self, message_ids: Collection[MessageId], *, topics: Collection[TopicName] = (), user_id: UserId | None = None
     ) -> bool:
-        """Delete all that holds these messages, or words of this member, or that may quote them.
+        """Delete all recordings of these messages, of this member's words, or that may quote them.
 
-        Return whether it held the messages, or words of the member. Raises KnowledgeError.
+        Return whether any contained the messages or words of the member. Raises KnowledgeError.
         """
         found = await self._forget(message_ids, [f"user:{user_id}"] if user_id else [])
         await self._forget((), [ANYONE, *(f"team:{name}.txt" for name in topics)])
@@ -234,7 +234,7 @@ class Recorder:
         return digest, known == "masked"
 
     def mask(self, text: str) -> tuple[str, bool]:
-        """Return a text as a log would show it, and whether that is another one."""
+        """Return a text as a log would show it, and whether it was changed."""
         masked = mask_secrets(redact_text(text), secrets=False, emails=self._emails).text
         return masked, masked != text
 
@@ -256,7 +256,7 @@ class SharedTexts:
 
 
 class TapedAnswerer:
-    """Answers that are recorded."""
+    """Answers and records the answers."""
 
     def __init__(self, answerer: Answerer, recorder: Recorder, model: str) -> None:
         self._answerer, self._recorder, self._model = answerer, recorder, model
@@ -294,7 +294,7 @@ class _TapedLearningModel:
 
 
 def _find_subject(given: Any) -> str:
-    """Return what a call is about: a source, a pair, a conversation, a message, or a topic."""
+    """Return the subject of a call: a source, a pair, a conversation, a message, or a topic."""
     around = get_contextvars()
     named = (getattr(given, "source_id", ""), *(around.get(name) for name in ("qa_id", "conversation_id", "trace_id")))
     return str(next(filter(None, (*named, getattr(given, "file_path", ""), getattr(given, "topic", ""))), ""))

@@ -1,4 +1,4 @@
-"""What was recorded, for people: why an answer came about, and whether today's code would give the same one."""
+"""Recordings, for people: the reason for an answer, and whether today's code would give the same one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from intern.stores.sqlite.knowledge import KnowledgeStore
 from intern.stores.sqlite.recordings import RecordingStore, StoredRecording
 from intern.stores.sqlite.traces import FeedbackStore, Votes
 
-_AT_ONCE = 8  # answers that are worked out again together; an endpoint's own limits hold, too
+_AT_ONCE = 8  # answers that are replayed together; an endpoint's own limits hold, too
 _FORGOTTEN = "texts of it were forgotten"
 
 
@@ -49,14 +49,14 @@ class CallDetails(Struct, frozen=True, kw_only=True):
     prompt: str
     model: str
     tokens: int
-    """0: by rules, or the reply to the same request before."""
+    """0: by rules, or reused from the same request before."""
     seconds: float
     instructions: str
-    """What all calls of the prompt share, with examples and schema; empty if it is lost."""
+    """The part that all calls of the prompt share, with examples and schema; empty if it is lost."""
     shown: str
     """The rest of the prompt."""
     reply: str
-    """As JSON; empty where the call failed."""
+    """The reply as JSON; empty where the call failed."""
     error: str
 
 
@@ -69,24 +69,24 @@ class RecordingDetails(Struct, frozen=True, kw_only=True):
     at: str
     outcome: str
     unfit: str
-    """Why it cannot be replayed; empty if it can."""
+    """The reason why it cannot be replayed; empty if it can."""
     heard: tuple[RecordedMessage, ...] = ()
     addressed: bool = False
     entries: int = 0
-    """Of the index."""
+    """The number of entries of the index."""
     searched: str | None = None
-    """What the search was asked; None where nothing was searched."""
+    """The query of the search; None where nothing was searched."""
     hits: tuple[PassageHit, ...] | None = ()
     """The passages that the search proposed; None where it failed."""
     learned: tuple[SourceId, ...] = ()
-    """Nuggets and facts that fitted."""
+    """The nuggets and facts that matched."""
     read: tuple[SourceId, ...] = ()
     unreadable: Mapping[SourceId, str] = {}
     said: tuple[CallDetails, ...] = ()
     checks: Mapping[str, Mapping[str, Any]] = {}
-    """What each step decided, and its figures."""
+    """The decision of each step, with its figures."""
     error: str = ""
-    """What failed, where it could not look."""
+    """The parts that failed, if the answer could not search everything."""
     reply: str | None = None
     citations: tuple[Citation, ...] = ()
 
@@ -98,37 +98,37 @@ class ReplayedRecording(Struct, frozen=True, kw_only=True):
     subject: str
     at: str
     question: str
-    """Of an answer."""
+    """The question of an answer."""
     then: str
     """The answer, or the reason for silence in brackets; of another call, the reply."""
     now: str
-    """Empty where it could not be replayed."""
+    """The new result; empty if it could not be replayed."""
     answered_then: bool = True
     answered_now: bool = True
     is_same: bool
-    """With its citations, to the byte."""
+    """Whether both are equal to the byte, with citations."""
     changed: tuple[str, ...] = ()
-    """The prompts that are no longer as they were, and what the recording does not hold."""
+    """The prompts that changed since, and the parts that the recording lacks."""
     calls: int = 0
-    """Made anew."""
+    """The number of new calls."""
     unfit: str = ""
-    """Why it could not be replayed."""
+    """The reason why it could not be replayed."""
     votes: Votes = Votes()
     team: str | None = None
-    """What the team answered to it, as far as that was captured."""
+    """The team's answer to it, if it was captured."""
 
 
 class Recordings:
-    """All that was recorded. Methods raise KnowledgeError."""
+    """The recordings of a database. Methods raise KnowledgeError."""
 
     def __init__(self, db: Database, archive: Archive, knowledge: KnowledgeStore) -> None:
         self._store, self._feedback = RecordingStore(db), FeedbackStore(db)
         self._archive, self._knowledge = archive, knowledge
 
     async def explain(self, name: str) -> tuple[RecordingDetails, ...]:
-        """Return what was recorded about a question, a reply, a pair or a source, oldest first.
+        """Return the recordings of a question, a reply, a pair or a source, oldest first.
 
-        Raises ConfigError where there is nothing.
+        Raises ConfigError if there are none.
         """
         return tuple([await self._build_details(each) for each in await self._find_recorded(name)])
 
@@ -151,10 +151,10 @@ class Recordings:
         offline: bool,
         only: str = "",
     ) -> tuple[ReplayedRecording, ...]:
-        """Work out again what was recorded about a name, or all answers since a time; oldest first.
+        """Replay the recordings of a name, or all answers since a time; oldest first.
 
-        Recorded replies serve where the prompt is the same, and, where a model is named by `only`, of that model; other
-        prompts are asked anew, unless `offline`. Raises ConfigError where there is nothing.
+        Recorded replies are reused if the prompt is the same and, with `only`, if that model gave them. Other prompts
+        call the model again, unless `offline`. Raises ConfigError if there are none.
         """
         if isinstance(wanted, str):
             found = await self._find_recorded(wanted)
@@ -236,7 +236,7 @@ class Recordings:
             return structs.replace(again, unfit=f"it could not look ({replayed.result.reason})")
         return structs.replace(
             again,
-            # Without the reply to a changed prompt, there is no answer, and no silence either.
+            # Without the reply to a changed prompt, there is neither an answer nor a silence.
             now="" if replayed.changed and replay.model is None else _format_outcome(replayed.result),
             answered_now=replayed.result.should_reply,
             is_same=replayed.is_same,
@@ -278,7 +278,7 @@ async def _replay_all(
 async def _replay_call(
     recorded: StoredRecording, texts: Mapping[str, str], templates: PromptTemplates, model: Model | None, only: str
 ) -> ReplayedRecording:
-    """Ask the same of today's template of a prompt."""
+    """Render the call's input with today's template of its prompt, and ask again."""
     noted = recorded.unpack(StandaloneCall)
     call, unfit, now = noted.call, recorded.unfit, ""
     replies = ReplayingModel([call] if only in {"", call.model} else [], texts, templates, model)

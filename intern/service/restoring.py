@@ -1,6 +1,6 @@
-"""The database made anew from the text files of a folder, the text files of any database, and edits that people made.
+"""The ways from files back into the database: a restore from text files, and the adoption of people's edits.
 
-These are the only ways from files back into the database.
+The text files of any database can be written to a folder, too.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore, reco
 
 
 class RestoreResult(Struct, frozen=True, kw_only=True):
-    """What was read from a folder."""
+    """The contents read from a folder."""
 
     pairs: int
-    """Of the archive."""
+    """The number of pairs in the archive."""
     decisions: int
     topics: int
     sources: int
     damaged: tuple[str, ...] = ()
-    """What was passed over."""
+    """The damaged parts that were skipped."""
 
 
 async def restore(db: Database, paths: Paths, folder: Paths, clock: Clock, *, follower: str) -> RestoreResult:
-    """Make the knowledge of an empty database from the text files of a folder, be it its own; ask no model.
+    """Fill an empty database with the knowledge from the text files of a folder, even its own; ask no model.
 
-    All of it is one transaction: killed before, asking again does it. The `follower` of the decisions has seen them all
-    then: what they tell of costs no call. Raises ConfigError where the database, or the archive beside it, is not
-    empty, and KnowledgeError.
+    All of it is one transaction: after a kill, running it again completes it. The `follower` has then seen all
+    decisions: they cost no call. Raises ConfigError if the database, or the archive beside it, is not empty, and
+    KnowledgeError.
     """
     knowledge = await run_sync(partial(KnowledgeStore, db, clock=clock))
     if await run_sync(lambda: knowledge.decisions_after(0, 1) or knowledge.topic_names()):
@@ -80,7 +80,7 @@ async def restore(db: Database, paths: Paths, folder: Paths, clock: Clock, *, fo
     files = TextFiles(knowledge, paths, traces=partial(collect_identifying_texts, archive, knowledge.is_withdrawn))
     read = await run_sync(_read_folder, folder, paths, files.layer)
     whole = [name for name, parsed in read.topics.items() if not parsed.warnings]
-    # What is in this folder and was not read, or not all of it, may be a person's: it is kept beside.
+    # Files of this folder that were not read completely may be a person's, so they are kept beside.
     ours = await run_sync(files.read_file_states, whole) if folder.topics == paths.topics else {}
 
     def work(change: KnowledgeChange) -> RestoreResult:
@@ -96,7 +96,7 @@ async def restore(db: Database, paths: Paths, folder: Paths, clock: Clock, *, fo
 
 
 def copy_archive(source: Path, to: Path) -> None:
-    """Copy an archive's folder, if there is one, to one that is empty or not there yet. Blocks."""
+    """Copy an archive's folder, if there is one, to an empty or a new one. Blocks."""
     if not source.is_dir():
         return
     if to.is_dir() and any(to.iterdir()):
@@ -113,18 +113,18 @@ def copy_archive(source: Path, to: Path) -> None:
 
 
 class _FolderContents(NamedTuple):
-    """What the text files of a folder say."""
+    """The contents of a folder's text files."""
 
     decisions: list[Decision]
     complete: bool
-    """No line of the decisions is lost, but for a torn last one, which was acknowledged to none."""
+    """Whether the decisions lack no line, except a torn last one, which was never reported as saved."""
     topics: Mapping[TopicName, TopicFileContent]
     sources: Mapping[Index, Mapping[SourceId, CachedSource]]
     damaged: tuple[BlockWarning, ...]
 
 
 def _read_folder(folder: Paths, own: Paths, layer: FileLayer) -> _FolderContents:
-    """Read the text files of a folder; what was withdrawn or forgotten here is so, however old that folder is."""
+    """Read the text files of a folder; messages withdrawn or forgotten here stay so, however old that folder is."""
     data = layer.read(folder.decisions) or b""
     decisions, damaged = parse_decisions(data, folder.decisions.name)
     known = set(decisions)
@@ -163,7 +163,8 @@ def _restore(change: KnowledgeChange, read: _FolderContents, archive: Archive, n
     unsure: list[str] = []
     for time, name in sorted(placed.items()):
         block, pair = blocks.get(time), archive.get(make_qa_id(time))
-        # A lost line may have taken the pair or a message out, also of the archive: then only what both hold stands.
+        # A lost line may have removed the pair or a message, also from the archive: then only the content of both is
+        # valid.
         if not read.complete and (block is None or pair is None):
             if block is not None:
                 unsure.append(f"{name}.txt: {block.qa_id} is not in the archive; a damaged decision may have erased it")
@@ -178,7 +179,7 @@ def _restore(change: KnowledgeChange, read: _FolderContents, archive: Archive, n
         change.update_sources(index, sources)
     team = read.sources["team"]
     names = {each.topic for each in decisions if isinstance(each, PairFiled | PairMoved)} | {*change.topic_names()}
-    # A description may be of an earlier text, with messages that are gone by now.
+    # A description may be of an earlier text, with messages that are deleted by now.
     outdated = [name for name in names if not _is_described(team.get(topic_id(name)), change.read_topic_file(name))]
     describe_provisionally(change, outdated, now)
     return RestoreResult(
@@ -195,12 +196,12 @@ def _is_longer(block: TopicBlock | None, pair: CapturedPair | None) -> bool:
 
 
 def _is_described(entry: CachedSource | None, data: bytes) -> bool:
-    """Whether a topic's description is of this very text."""
+    """Whether a topic's description belongs to exactly this text."""
     return entry is not None and not entry.summary_pending and entry.content_hash == content_hash(data.decode())
 
 
 def _place_pairs(decisions: list[Decision]) -> dict[datetime, TopicName]:
-    """Return the topic of each pair that stands, by the decisions: a killed process may have left older files."""
+    """Return the topic of each filed pair, by the decisions: a killed process may have left older files."""
     placed: dict[datetime, TopicName] = {}
     for said in decisions:
         if isinstance(said, MessagesWithdrawn | MessagesForgotten):
@@ -216,7 +217,7 @@ def _place_pairs(decisions: list[Decision]) -> dict[datetime, TopicName]:
 def _current_block(
     block: TopicBlock | None, pair: CapturedPair | None, gone: AbstractSet[str], *, own_words: bool
 ) -> TopicBlock | None:
-    """Return a pair as the archive has it: its file may be older than a withdrawal. A person's words stay."""
+    """Return a pair as the archive has it, since its file may be older than a withdrawal. A person's words stay."""
     if pair is None or (block is not None and own_words and gone.isdisjoint(map(bare_message_id, pair.message_ids))):
         return block
     left = strip_withdrawn(pair, lambda each: bare_message_id(each) in gone)
@@ -224,7 +225,7 @@ def _current_block(
 
 
 def _read_topic_files(folder: Path) -> Iterator[tuple[TopicName, bytes]]:
-    """Yield the topic files; hidden and foreign files, folders and links are none."""
+    """Yield the topic files; skip hidden and foreign files, folders and links."""
     try:
         entries = sorted(folder.iterdir()) if folder.exists() else []
         for entry in entries:
@@ -235,15 +236,15 @@ def _read_topic_files(folder: Path) -> Iterator[tuple[TopicName, bytes]]:
 
 
 async def export(knowledge: KnowledgeStore, copy: Callable[[Path], None], to: Paths) -> tuple[str, ...]:
-    """Write all text files and the archive into a folder that is empty or not there; return their names.
+    """Write all text files and the archive into an empty or a new folder; return their names.
 
-    Raises ConfigError where the folder holds something, and KnowledgeError.
+    Raises ConfigError if the folder is not empty, and KnowledgeError.
     """
     folder = to.data
     if await run_sync(lambda: folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise ConfigError(f"{folder} is not empty; name a folder that is empty or not there yet")
     await TextFiles(knowledge, to, tracked=False).catch_up()
-    # Last: a decision is about a pair that the archive holds.
+    # Last, so that the copy holds the pair of every decision.
     await run_sync(copy, to.raw)
     return await run_sync(
         lambda: tuple(sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()))
@@ -251,14 +252,14 @@ async def export(knowledge: KnowledgeStore, copy: Callable[[Path], None], to: Pa
 
 
 class TopicAdoption(Struct, frozen=True, kw_only=True):
-    """What was taken in from a topic file that a person edited."""
+    """The changes taken from a topic file that a person edited."""
 
     topic: TopicName
     changed: tuple[QAId, ...]
-    """With other words."""
+    """The pairs with other words."""
     removed: tuple[QAId, ...]
     left_out: tuple[QAId, ...] = ()
-    """In the edit, and as they were: they stand in no topic, or a message of theirs was withdrawn or forgotten."""
+    """Ignored pairs of the edit: they are in no topic, or one of their messages was withdrawn or forgotten."""
 
 
 _ADOPTED = "a person edited the topic"
@@ -267,10 +268,10 @@ _ADOPTED = "a person edited the topic"
 def adopt(
     change: KnowledgeChange, *, name: TopicName, path: Path, data: bytes, knowledge: KnowledgeStore, archive: Archive
 ) -> TopicAdoption:
-    """Take in an edited topic, as a decision of the team. Blocks.
+    """Apply an edited topic as a decision of the team. Blocks.
 
-    A pair that was filed after the edit, which cannot know of it, stays. Raises ConfigError where the edit has what
-    cannot be taken in, and KnowledgeError.
+    A pair that was filed after the edit, which cannot contain it, stays. Raises ConfigError if the edit cannot be
+    applied, and KnowledgeError.
     """
     now, edited_at = knowledge.clock.now(), datetime.fromtimestamp(path.stat().st_mtime, UTC)
     blocks, damaged = parse_topic_file(data, file=path.name)

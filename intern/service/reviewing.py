@@ -1,6 +1,6 @@
-"""Captures that wait for the team, as the page shows them: with the topic that fits and what approval would replace.
+"""Captures that wait for the team, as the page shows them: with the likely topic and the blocks that approval replaces.
 
-No model is asked: what the page says of a topic is a guess by words, unless the conversation is in a topic already.
+No model is asked: the topic on the page is a guess by words, unless the conversation is in a topic already.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ROWS = 50
 _LATEST = 40  # blocks of a topic that are compared with a capture
 _CLOSE = 0.3  # the share of words that two answers, or two questions, have in common
 _MOST_CLOSE = 3
-_LIKELY = 0.6  # the least share of the question's words that name and questions of a likely topic have…
+_LIKELY = 0.6  # the least share of the question's words that the name and the questions of a likely topic contain…
 _LIKELY_WORDS = 2  # …and their least number
 _PROPOSED = 5  # topics that a search proposes for a question
 
@@ -48,9 +48,9 @@ class WaitingCapture(Struct, frozen=True, kw_only=True):
     link: str
     """To its last message; empty where that is unknown."""
     topic: TopicName | None
-    """Where it is likely to be filed; None where no topic is like it."""
+    """The topic where it is likely to be filed; None if no topic is similar."""
     is_settled: bool
-    """Its conversation is in that topic already, so it will be filed there."""
+    """Whether its conversation is in that topic already, so it will be filed there."""
     older: tuple[QAId, ...]
     """Earlier versions of the conversation that wait, too."""
     replaces: tuple[DiffPiece, ...]
@@ -60,11 +60,11 @@ class WaitingCapture(Struct, frozen=True, kw_only=True):
 
 
 class ReviewPage(Struct, frozen=True, kw_only=True):
-    """Some captures that wait, by topic, and how many there are in all."""
+    """Some captures that wait, by topic, and their total number."""
 
     groups: tuple[tuple[TopicName | None, tuple[WaitingCapture, ...]], ...]
     total: int
-    """Conversations; of each, the newest version counts."""
+    """The number of conversations; of each, the newest version counts."""
     offset: int
     shown: int
     review: bool
@@ -76,7 +76,7 @@ class EditableCapture(Struct, frozen=True, kw_only=True):
 
     capture: WaitingCapture
     messages: tuple[tuple[MessageId, Turn], ...]
-    """Empty where its archive does not say which turn is which message: it can only be approved as it is."""
+    """Empty if its archive does not map turns to messages: then it can only be approved as it is."""
     topics: tuple[TopicName, ...]
     """The most likely ones."""
 
@@ -99,17 +99,17 @@ class ParkedCaptures(Struct, frozen=True, kw_only=True):
 
 
 class ReviewQueue:
-    """Reads what waits for the team. Raises KnowledgeError where a store cannot be read."""
+    """Reads the captures that wait for the team. Raises KnowledgeError if a store cannot be read."""
 
     def __init__(self, stores: Stores) -> None:
         self._settings, self._stores = stores.settings, stores
         self._archive, self._knowledge = stores.archive, stores.knowledge
         self._finder = HybridSearch(stores.search)
         self._conversations: dict[QAId, ConversationId] = {}
-        """Of captures that were looked at, for the archive holds these on disk."""
+        """Captures that were read already, for the archive holds these on disk."""
 
     async def list_waiting(self, offset: int = 0) -> ReviewPage:
-        """List conversations that wait, oldest first; those on a page stand by topic."""
+        """List conversations that wait, oldest first; a page groups them by topic."""
         waiting = await run_sync(self._newest_versions)
         shown = [await self._load_waiting(*each) for each in waiting[offset : offset + _CARDS]]
         topics = dict.fromkeys(sorted((each.topic for each in shown), key=lambda topic: (topic is None, topic or "")))
@@ -129,7 +129,7 @@ class ReviewQueue:
         }
 
     async def load_capture(self, qa_id: QAId) -> EditableCapture:
-        """Return one capture that waits, to edit it. Raises ConfigError where there is none of that id."""
+        """Return one capture that waits, to edit it. Raises ConfigError if the id is unknown."""
         pair = await run_sync(get_pair, qa_id, self._archive)
         check_awaits_review(pair.qa_id, self._knowledge)
         older = next((older for each, older in await run_sync(self._newest_versions) if each == pair.qa_id), None)
@@ -167,7 +167,7 @@ class ReviewQueue:
         return await run_sync(self._build_waiting_capture, pair, older, known[-1] if known else None, likely)
 
     async def _find_likely_topics(self, pair: CapturedPair) -> tuple[TopicName, ...]:
-        """Return the topics whose questions have most words of this one, the best first."""
+        """Return the topics whose questions share most words with this one, the best first."""
         wanted = SearchFilter(kinds=("source",), type="topic")
         found = await self._finder.find_without_terms(pair.question, wanted, _PROPOSED)
         names = [TopicName(each.document.path.removesuffix(".txt")) for each in found]
@@ -189,7 +189,7 @@ class ReviewQueue:
         return self._conversations.get(qa_id)
 
     def _filter_fitting_topics(self, words: AbstractSet[str], names: Sequence[TopicName]) -> tuple[TopicName, ...]:
-        """Keep the topics that fit: rules join a topic in much the same way."""
+        """Keep the matching topics: the rules choose a topic in much the same way."""
 
         def count_shared_words(name: TopicName) -> int:
             questions = (extract_question(block.turns) for block in self._knowledge.read_topic(name)[-_LATEST:])

@@ -1,6 +1,6 @@
-"""What the status page shows, put together from the stores of the running bot, and the little that it can do.
+"""The data of the status page from the stores of the running bot, and the page's few actions.
 
-Reads the stores that the process holds; opens none anew, and delays no actor.
+Reads the stores that the process holds; opens no others, and delays no actor.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from intern.stores.sqlite.questions import Question
 from intern.stores.sqlite.traces import DailyCounts
 from intern.stores.sqlite.work import find_retry
 
-DAYS = 14  # whose costs are listed
+DAYS = 14  # days in the table of costs
 _FEW = 5  # on the front page
 _FEW_LEFT_OUT = 20
 _MOST_SHOWN = 50  # captures with all that was said
@@ -55,7 +55,7 @@ _POLL_SECONDS = 0.1
 
 
 class HomePage(Struct, frozen=True, kw_only=True):
-    """The front page: what needs a person, and how the bot does."""
+    """The front page: items that need a person, and the figures of the bot."""
 
     needs: tuple[AttentionItem, ...]
     """The most urgent first."""
@@ -70,11 +70,11 @@ class OutdatedAnswerList(Struct, frozen=True, kw_only=True):
     answers: tuple[tuple[OutdatedAnswerReport, str], ...]
     total: int
     retracts: bool
-    """`ai.retract` is on."""
+    """Whether `ai.retract` is on."""
 
 
 class AskResult(Struct, frozen=True, kw_only=True):
-    """What the box to ask gave."""
+    """The answer to a question on the page."""
 
     question: str
     result: AnswerResult
@@ -83,15 +83,15 @@ class AskResult(Struct, frozen=True, kw_only=True):
 
 
 Done = Literal["done", "parked", "waiting"]
-"""`parked`: it was tried and could not be filed; `waiting`: it is in work, and takes its time."""
+"""`parked`: filing was tried and failed; `waiting`: it is in work, and takes its time."""
 
 
 @dataclass(kw_only=True)
 class LiveBotState(BotState):
     """A running bot, as its page sees it.
 
-    Raises KnowledgeError where a store cannot be read or written, ConfigError where what was asked for is not there or
-    cannot be done.
+    Raises KnowledgeError if a store cannot be read or written, ConfigError if the requested item is missing or the
+    action is impossible.
     """
 
     answerer: QuestionAnswerer
@@ -99,9 +99,9 @@ class LiveBotState(BotState):
     checkpoints: Checkpoints
     checks: HealthMonitor
     replay: Callable[[str], Awaitable[Sequence[ReplayedRecording]]]
-    """Works out again what was recorded about a name; also raises the ModelError family."""
+    """Replays the recordings of a name; also raises the ModelError family."""
     embedder: Embedder | None = None
-    """Finds paraphrases where the page searches."""
+    """Finds paraphrases when the page searches."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,10 +113,10 @@ class LiveBotState(BotState):
         self.reviewing, self.browsing = ReviewQueue(self.stores), KnowledgeBrowser(self.stores, self.embedder)
 
     async def renew(self) -> None:
-        """Read again what another process may have changed. A running bot knows of every change."""
+        """Read changes of other processes again. A running bot knows of every change."""
 
     async def home(self, days: int) -> HomePage:
-        """Return the data of the front page, with figures of the last so many days."""
+        """Return the data of the front page, with figures of the last days."""
         gaps = await self.asked.gaps(_FEW)
         return HomePage(
             needs=tuple([each async for each in self._find_needs(gaps.total)]),
@@ -147,7 +147,7 @@ class LiveBotState(BotState):
                 yield AttentionItem(kind=kind, number=number)
 
     async def system(self) -> SystemPage:
-        """Return how the process works, and what it costs."""
+        """Return the work and the cost of the process."""
         rest, stores = self.checkpoints.count_unfinished(), self.stores
         usage = await self._overview.usage(DAYS)
         today, options = usage.get(self.clock.now().date(), ()), self.settings.llm
@@ -181,7 +181,7 @@ class LiveBotState(BotState):
         )
 
     async def list_outdated_answers(self) -> OutdatedAnswerList:
-        """List posted answers that their sources do not support any more, newest first."""
+        """List posted answers that their sources no longer support, newest first."""
 
         def link(answer: OutdatedAnswer) -> str:
             return build_message_link(self.settings, answer.guild_id, answer.place, answer.message_id)
@@ -200,7 +200,7 @@ class LiveBotState(BotState):
         topic: str = "",
         edited: Mapping[MessageId, str] = MappingProxyType({}),
     ) -> Done:
-        """Approve or reject captures, as `intern review` does it. A rejection is of earlier versions, too."""
+        """Approve or reject captures, as `intern review` does. A rejection includes earlier versions."""
         if action == "reject":
             qa_ids = await run_sync(self.reviewing.add_older_versions, qa_ids)
         name = parse_topic_name(topic) if topic else None
@@ -208,7 +208,7 @@ class LiveBotState(BotState):
         return await self._run_job("review", review)
 
     async def retry(self, qa_id: QAId) -> Done:
-        """Try to file one of them, as `intern retry` does it."""
+        """Try to file one of them, as `intern retry` does."""
         decided = self.stores.knowledge.last_decision(qa_id)
         if not isinstance(decided, PairParked):
             raise ConfigError(f"{qa_id[:80]} is not parked any more")
@@ -218,7 +218,7 @@ class LiveBotState(BotState):
         )
 
     async def retire(self, fact_id: FactId, why: str) -> Done:
-        """Have a fact believed no more, as `intern facts retire` does it."""
+        """Mark a fact as outdated, as `intern facts retire` does."""
         return await self._run_job("retire_fact", FactRetirement(fact_id=fact_id, why=why))
 
     async def ask(self, question: str) -> AskResult:
@@ -237,7 +237,7 @@ class LiveBotState(BotState):
         jobs, payload = self.stores.jobs, encode_json(given)
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         with move_on_after(_DONE_WITHIN):
-            while (outcome := await jobs.result(job_id)) is None:  # noqa: ASYNC110 another process may have done it
+            while (outcome := await jobs.result(job_id)) is None:  # noqa: ASYNC110 another process may finish it
                 await sleep(_POLL_SECONDS)
             done = msgspec.json.decode(read_job_result(outcome))
             await self.renew()

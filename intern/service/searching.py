@@ -1,4 +1,4 @@
-"""The search, put together: what the indices list is kept searchable, and what is found is compared with the disk."""
+"""The search over all indices; results are compared with the disk."""
 
 from __future__ import annotations
 
@@ -54,13 +54,14 @@ _log = get_logger(__name__)
 
 
 _SPOKEN: frozenset[SearchKind] = frozenset({"nugget", "fact"})
-"""Distilled from what was said: no file, so none that could have changed."""
+"""Sources distilled from messages: they are no files, so they cannot have changed."""
 
 
 class DiscoveredSources:
     """Discovered files as sources of answers, named by their paths below their scan paths.
 
-    Models and members can read these names, which tell nothing of the machine; the store has hashes of whole paths.
+    Models and members can read these names, which reveal nothing about the machine; the store has hashes of whole
+    paths.
     """
 
     def __init__(self, settings: Settings, store: SqliteSearchStore) -> None:
@@ -70,7 +71,7 @@ class DiscoveredSources:
         self._scanner = Scanner(settings.discovery, never=list_ignored_paths(settings))
 
     async def entries(self) -> tuple[IndexEntry, ...]:
-        """List the files that could be summarised. Raises KnowledgeError."""
+        """List the files that can be summarised. Raises KnowledgeError."""
         documents = [each for each in await self._store.list_documents("file") if each.status == "ok"]
         await self._update_names(documents)
         told = ((self._named[each.source_id], f"{each.title}: {each.meta.get('summary')}") for each in documents)
@@ -112,7 +113,7 @@ class DiscoveredSources:
 
 
 class PassageRanking:
-    """A search in all that answers may draw on."""
+    """A search in all sources of answers."""
 
     def __init__(self, settings: Settings, finder: HybridSearch, discovered: DiscoveredSources | None = None) -> None:
         self._finder, self._discovered = finder, discovered
@@ -120,7 +121,7 @@ class PassageRanking:
 
     async def find_hits(self, text: str, limit: int, /) -> list[PassageHit]:
         """Return the best passages, best first. Raises KnowledgeError."""
-        # However little they are like it: a model decides whether they answer, even without a common word.
+        # Even with little similarity: a model decides whether they answer, even without a common word.
         found = await self._finder.find_passages(text, limit, self._kinds, least=SimilarityThresholds())
         if self._discovered is None:
             return found
@@ -138,7 +139,7 @@ def open_library(
     clock: Clock,
     sources: SourceFolder | None = None,
 ) -> Library:
-    """Open all that answers draw on; without a database, only what the indices list."""
+    """Open all sources of answers; without a database, only the listed ones."""
     paths, site = settings.paths, settings.discord.site
     ranking = discovered = learned = None
     if search is not None:
@@ -163,69 +164,69 @@ def open_library(
 
 
 class SearchResult(Struct, frozen=True, kw_only=True):
-    """Something found, and why."""
+    """A search result with the reasons for its rank."""
 
     source_id: SourceId
     kind: SearchKind
     type: str
     path: str
-    """Of a discovered file the whole path, else the one in its folder; the address of a page. Else empty."""
+    """The whole path of a discovered file, the path in its folder for others, or the address of a page. Else empty."""
     title: str
     summary: str
-    """Of a nugget and of a fact, what it says."""
+    """The text of a nugget or a fact."""
     text: str
-    """The passage that fits best, as it is indexed."""
+    """The best passage, as it is indexed."""
     score: float
-    """From words and likeness together; not comparable between questions."""
+    """The score of words and similarity together; not comparable between questions."""
     matched: tuple[str, ...]
-    """Words of the question that it holds."""
+    """The words of the question that it contains."""
     bm25: float
-    """How well they fit; not comparable between questions."""
+    """The score of its words; not comparable between questions."""
     words_place: int | None
-    """Its place among what words found, from 1."""
+    """Its rank among results by words, from 1."""
     likeness: float | None
-    """How like the question it is, at most 1; None where it has no vector, or vectors were not searched."""
+    """Its similarity to the question, at most 1; None if it has no vector, or vectors were not searched."""
     likeness_place: int | None
-    """Its place among what is alike, from 1."""
+    """Its rank by similarity, from 1."""
     words_only: bool
-    """Paraphrases could not be looked up; some may be missing here."""
+    """Whether paraphrases could not be searched; some may be missing here."""
     status: str
     visibility: str
     guild_id: str
     indexed_at: str | None
     at: datetime
     stale: bool = False
-    """The file was written to since, and could not be looked at again just now."""
+    """Whether the file was changed since and could not be read again just now."""
 
 
 class OutdatedResults(Struct, frozen=True):
-    """The results that are no longer as they were indexed."""
+    """The results that changed since they were indexed."""
 
     sources: frozenset[SourceId] = frozenset()
-    """Listed in an index."""
-    files: frozenset[SourceId] = frozenset()  # discovered
+    """The ids of listed sources."""
+    files: frozenset[SourceId] = frozenset()  # discovered files
     gone: frozenset[SourceId] = frozenset()
-    """Of both, what is not there any more."""
+    """The results of both kinds that do not exist any more."""
 
     def __contains__(self, source_id: object) -> bool:
         return source_id in self.sources or source_id in self.files
 
 
 def documents_changed(settings: Settings, catalogue: Catalogue, left_out: Collection[str]) -> bool:
-    """Whether a document is new, changed or gone since all were indexed; `left_out` names files that are none.
+    """Whether a document is new, changed or deleted since all were indexed; `left_out` names files that are ignored.
 
-    Looks into no file. Blocks; raises SourceError and KnowledgeError.
+    Reads no file. Blocks; raises SourceError and KnowledgeError.
     """
     files = [source for source in catalogue.sources().values() if isinstance(source, CachedFile)]
     known = {file.rel_path: (file.size_bytes, file.version) for file in files}
     if not known:
-        return False  # never indexed; that may take minutes, and is for who asks for it
+        return False  # never indexed; that may take minutes, so only a request for it starts it
     scan = SourceFolder(settings.paths.sources, settings.kb.max_source_bytes).scan()
     found = {file.rel_path: (file.size_bytes, file.version) for file in scan.files}
     fit = (path for path in found if path in known or (path not in left_out and is_source_id(f"kb:{path}")))
     if any(found[path] != known.get(path) for path in fit):
         return True
-    # What lies below a folder that cannot be read is neither gone nor there.
+    # Files below an unreadable folder are neither deleted nor present.
     return not scan.unreadable and not known.keys() <= found.keys()
 
 
@@ -237,7 +238,7 @@ class Freshness:
         self._scanner = Scanner(settings.discovery, never=list_ignored_paths(settings))
 
     def find_outdated(self, found: Iterable[SearchHit]) -> OutdatedResults:
-        """Find what changed since, or is gone."""
+        """Find results that changed since, or were deleted."""
         sources: set[SourceId] = set()
         files: set[SourceId] = set()
         gone: set[SourceId] = set()
@@ -254,7 +255,7 @@ class Freshness:
         return OutdatedResults(frozenset(sources), frozenset(files), frozenset(gone))
 
     def _mtime(self, document: SearchDocument) -> float | None:
-        """None where it is gone. Raises OSError."""
+        """Return the time of the last change; None if the file was deleted. Raises OSError."""
         if document.kind == "file":
             file = self._scanner.check_file(document.path)
             return None if file is None else file.mtime
@@ -263,13 +264,13 @@ class Freshness:
             known = self._knowledge.topic_versions(name).get(name)
             return None if known is None else known[1]
         if document.type != "document":
-            # A page: its own time for looking again comes.
+            # A page: it has its own refresh interval.
             indexed = document.meta.get("indexed_mtime")
             return indexed if isinstance(indexed, float) else 0.0
         try:
             return os.stat(self._sources / document.path).st_mtime_ns / 1e9  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError):
-            os.listdir(self._sources)  # noqa: PTH208 if the whole folder is away, nothing is known to be gone
+            os.listdir(self._sources)  # noqa: PTH208 if the whole folder is unreachable, no file counts as deleted
             return None
 
 
@@ -290,7 +291,7 @@ def build_search_result(found: SearchHit, outdated: OutdatedResults) -> SearchRe
 
 
 async def check_server(wanted: SearchFilter | None, settings: Settings, search: SqliteSearchStore) -> None:
-    """Raise ConfigError where a search is for a server that is neither configured nor the origin of anything."""
+    """Raise ConfigError for a search on a server that is not configured and has no content here."""
     if wanted is not None and wanted.guild_id is not None:
         known = {*settings.discord.guild_ids, *await search.read_guild_ids()}
         if wanted.guild_id not in known:
@@ -313,7 +314,7 @@ class Indexing:
         self.open_web: OpenWeb = partial(PageFetcher, stores.settings.web)
         """Fetches pages; tests put their own here."""
         self.policy = DialPolicy()
-        """Says which; None: the usual one."""
+        """Says which addresses may be fetched; None: the usual one."""
         self._kb_catalogue = Catalogue(stores.knowledge, "kb")
         self.team_catalogue = Catalogue(stores.knowledge, "team")
         self.embedding = None if embedder is None else EmbeddingUpdater(stores.search, embedder)
@@ -321,7 +322,7 @@ class Indexing:
         sources, topics = stores.sources, stores.knowledge
         self._library = Library(indices=both, sources=sources, topics=topics, archive=archive, pages=stores.pages)
         self.turn = Lock()
-        # Apart from the others: slow sites hold up neither topics nor documents.
+        # Apart from the others: slow sites delay neither topics nor documents.
         self._fetching = Lock()
         self._words = Lock()
 
@@ -362,7 +363,7 @@ class Indexing:
         return refreshed
 
     async def make_vectors(self, within: float = math.inf) -> None:
-        """Make missing vectors, `within` so many seconds. Raises KnowledgeError."""
+        """Make missing vectors for at most `within` seconds. Raises KnowledgeError."""
         if self.embedding is None:
             return
         try:
@@ -380,20 +381,20 @@ class Indexing:
                 return
 
     async def index_changed_topics(self, *, describe: bool = True) -> None:
-        """Describe the topics that changed, and let them be found; without `describe`, no model is asked."""
+        """Describe the changed topics and index them; without `describe`, no model is asked."""
         async with self.turn:
             await self._refresh_topics(describe=describe)
             await self._keep_searchable()
 
     async def clear_topics(self, topics: AbstractSet[TopicName]) -> None:
-        """Describe these topics anew by rules, and let nothing lead to what stood in them; in the `turn`."""
+        """Describe these topics by rules, and remove their old content from the search; in the `turn`."""
         now = self._stores.clock.now()
         await self._stores.knowledge.change(lambda change: describe_provisionally(change, topics, now))
-        # What stands in them now can be found again once they are described.
+        # Their present content can be found again after their description.
         await self._stores.search.delete_sources([topic_id(name) for name in sorted(topics)])
 
     async def take_over_vectors(self, other: Settings) -> None:
-        """Use the vectors that another folder's database has of the same documents, where there are such."""
+        """Reuse the vectors that another folder's database has of the same documents."""
         model = embedding_model(self._settings)
         if self.embedding is None or model is None:
             return
@@ -428,7 +429,7 @@ class Indexing:
 
 
 def merge_refreshes(*refreshed: RefreshReport) -> RefreshReport:
-    """All of these refreshes in one."""
+    """Merge these refreshes into one."""
     return RefreshReport(
         changed=tuple(chain.from_iterable(each.changed for each in refreshed)),
         removed=tuple(chain.from_iterable(each.removed for each in refreshed)),

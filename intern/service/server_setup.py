@@ -33,13 +33,13 @@ _MODES: Final = {
 
 
 class ServerSetup:
-    """Carries out the commands for the server of one community. Calling it does so, and returns the reply."""
+    """Carries out the commands for the server of one community. A call does so and returns the reply."""
 
     def __init__(self, registry: CommunityRegistry, community: str, clock: Clock) -> None:
         self._registry, self._name, self._clock = registry, community, clock
 
     async def __call__(self, command: ServerCommand) -> str:
-        """Do it for a member who may. Raises KnowledgeError."""
+        """Do it for an authorised member. Raises KnowledgeError."""
         if isinstance(command, SetupCommand):
             return await self._set_up(command.wanted, command.interaction.guild_id)
         settings = await self._registry.settings(self._name)
@@ -68,7 +68,7 @@ class ServerSetup:
 
 
 def _apply_setup(chosen: Chosen, wanted: SetupChanges) -> Chosen:
-    """Return what a server chose, with what is wanted. Raises ConfigError."""
+    """Return the choices of a server with the requested changes. Raises ConfigError."""
     tables: dict[str, dict[str, Any]] = {section: dict(values) for section, values in chosen.items()}
     discord, kb = tables.setdefault("discord", {}), tables.setdefault("kb", {})
     _update_list(discord, "team_role_ids", add=wanted.team_role, remove=wanted.remove_team_role)
@@ -141,7 +141,7 @@ def _format_lines(what: str, lines: list[str]) -> Iterator[str]:
 
 
 def first_choice(joined: GuildJoined) -> Chosen:
-    """Return what a server chose by its language on Discord."""
+    """Return the first choices for a server, by its language on Discord."""
     language = joined.locale.partition("-")[0].lower()
     return {"discord": {"language": language}} if language in SPOKEN - {ENGLISH} else {}
 

@@ -1,4 +1,4 @@
-"""How a data folder stands, read without its lock and without changing anything, whether or not a bot is at work."""
+"""The state of a data folder, read without its lock and without changing anything, whether or not a bot is running."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from intern.stores.sqlite.traces import Votes
 from intern.stores.sqlite.work import Retry, find_retry, parse_retries
 
 SHED = "questions_shed"
-"""The name that questions without room are counted by; see `intern.actors.events`."""
+"""The name under which dropped questions are counted; see `intern.actors.events`."""
 
 MASKED = "masked_"
-"""What the counts of masked secrets begin with; the kind follows."""
+"""The prefix of the counts of masked secrets; the kind follows."""
 
 
 class ParkedPair(Struct, frozen=True, kw_only=True):
@@ -45,9 +45,9 @@ class ParkedPair(Struct, frozen=True, kw_only=True):
     qa_id: QAId
     reason: str
     tries: int
-    """How often it was tried."""
+    """The number of tries."""
     next_at: datetime | None
-    """When it is tried again by itself; None where it waits for a person."""
+    """The time of the next automatic try; None where it waits for a person."""
 
 
 class PendingImages(Struct, frozen=True, kw_only=True):
@@ -56,80 +56,80 @@ class PendingImages(Struct, frozen=True, kw_only=True):
     captures: int
     oldest_seconds: float
     reason: str
-    """Why the oldest one waits."""
+    """The reason why the oldest one waits."""
 
 
 class ServerReadProgress(Struct, frozen=True, kw_only=True):
-    """How far a server was read."""
+    """The reading progress of a server."""
 
     guild_id: str
     until: datetime
-    """Nothing up to here needs to be read again, in any channel."""
+    """No message up to here needs to be read again, in any channel."""
     age_seconds: float
     channels_ahead: int
-    """Channels that are further than that; in all others, nothing was written lately."""
+    """Channels that are read further; in all others, there were no new messages lately."""
     newest: datetime
-    """Up to here, the furthest of them is settled."""
+    """The time up to which the furthest channel is settled."""
     newest_age_seconds: float
 
 
 class FolderStatus(Struct, frozen=True, kw_only=True):
-    """All that the folder tells."""
+    """The state of the folder."""
 
     data_dir: str
     running: bool
-    """A process works on it: holds the folder, or shares the communities of the database."""
+    """Whether a process works on it: holds the folder, or shares the communities of the database."""
     pid: int | None
-    """Of the process that holds the folder."""
+    """The process that holds the folder."""
     archived: int
     """Pairs in the archive."""
     topics: int
     waiting: int
     """Pairs that are not decided yet: they come next."""
     damaged: tuple[str, ...]
-    """What of archive, topics and decisions is away, or cannot be read and is passed over: file, line, reason."""
+    """Lost or unreadable parts of archive, topics and decisions: file, line, reason."""
     undecided: int
-    """Pairs behind the cursor without a decision: they would never come. `intern regenerate` files them."""
+    """Pairs behind the cursor without a decision: they would never be filed. `intern regenerate` files them."""
     parked: tuple[ParkedPair, ...]
     awaiting_review: int
     """Pairs that the team has to approve or reject."""
     due: int
-    """Pairs that were approved, and are not filed yet."""
+    """Approved pairs that are not filed yet."""
     feedback: Votes
     calibration: str
-    """What is the matter with it; empty where there is nothing."""
+    """The problem of the calibration; empty if there is none."""
     shed_today: int
     shed: int
-    """Questions that found no room, ever."""
+    """Questions dropped so far because the queue was full."""
     counts_today: dict[str, int]
-    """Everything that was counted this UTC day."""
+    """All counts of this UTC day."""
     masked: dict[str, int]
-    """Secrets that were kept out of the archive, ever, by kind."""
+    """Secrets kept out of the archive so far, by kind."""
     secret_facts: int
-    """Facts that were not kept, for they look secret."""
+    """Facts that were not stored because they look secret."""
     outdated_answers: int
-    """Posted answers that cite what is not there any more."""
+    """Posted answers that cite deleted sources."""
     pending_posts: int
-    """Replies that are not wholly on Discord yet."""
+    """Replies that are not completely on Discord yet."""
     pending_images: PendingImages | None
     waiting_jobs: int
-    """Asked for by commands."""
+    """Jobs of commands."""
     tokens_today: int
-    """Prompts and replies of this UTC day."""
+    """Tokens of prompts and replies of this UTC day."""
     token_budget: int
     """`llm.daily_token_budget`; 0: none."""
     cost_today: float
-    """Of this UTC day, by the prices that were set."""
+    """The cost of this UTC day, by the configured prices."""
     cost_budget: float
     """`llm.daily_cost_budget`; 0: none."""
     currency: str
     marks: tuple[ServerReadProgress, ...]
     documents: int
-    """What can be searched."""
+    """Documents that can be searched."""
     embeddings: str | None
-    """The model whose vectors are searched; None where words alone are."""
+    """The model whose vectors are searched; None if the search uses words alone."""
     unembedded: int
-    """Documents that have no vector of it yet."""
+    """Documents without a vector of it."""
     engine: str = ""
     """The vector engine; empty where vectors are local."""
     engine_behind: int = 0
@@ -137,9 +137,9 @@ class FolderStatus(Struct, frozen=True, kw_only=True):
 
 
 def read_status(settings: Settings, *, clock: Clock) -> FolderStatus:
-    """Read the folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
+    """Read the folder. Raises KnowledgeError for existing files that cannot be read. Blocks."""
     pid, running = find_lock_holder(settings.home)
-    # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
+    # The decisions first: pairs archived meanwhile wait, but every decision is about a pair that we see.
     db = open_read_only(settings)
     knowledge, copy = KnowledgeStore(db), open_vector_copy(settings, db)
     cursor = knowledge.cursor()
@@ -237,7 +237,7 @@ def count_without_vectors(settings: Settings, figures: DatabaseFigures) -> int:
 
 
 def find_lost_folders(paths: Paths, knowledge: KnowledgeStore, *, moves: bool = False) -> Iterator[str]:
-    """Tell that the archive is not there, though decisions tell of it, and of what a person edited. Blocks."""
+    """Report a missing archive if decisions refer to it, and files that a person edited. Blocks."""
     if knowledge.cursor() is not None and not moves and not paths.raw.exists():
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
     for edited in find_edited_files(paths):
@@ -249,7 +249,7 @@ def find_lost_folders(paths: Paths, knowledge: KnowledgeStore, *, moves: bool = 
 def find_lock_holder(data_dir: Path) -> tuple[int | None, bool]:
     """Return the process that holds the folder, and whether one does. Reads the lock's file, to disturb no process.
 
-    Only where a process died and left its id behind, the lock is tried, for an instant.
+    Only if a process died and left its id behind, try the lock for an instant.
     """
     path = data_dir / ".lock"
     try:
@@ -284,21 +284,21 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
     type: str
     path: str
     state: State
-    """`pending`: its present text is not described yet; `failed`: and the last try to do so failed.
+    """`pending`: its present text is not described yet; `failed`: the last try to describe it failed, too.
 
-    `left_out`: it is no source, and `last_error` says why; answers draw on nothing of it.
+    `left_out`: it is not used as a source, and `last_error` gives the reason.
     """
     age_seconds: float
-    """Since it was last described, or first left out for this reason."""
+    """Seconds since it was last described, or first left out for this reason."""
     last_error: str | None
     next_check: datetime | None = None
-    """None: with the next look of the running bot."""
+    """The time of the next refresh; None: with the next one of the running bot."""
     check_every_seconds: float | None = None
-    """How often that looks; None where the source has a time of its own."""
+    """The refresh interval; None if the source has its own."""
     is_described: bool = True
-    """Whether a model has ever described it; `age_seconds` is since it was first listed otherwise."""
+    """Whether a model has ever described it; if not, `age_seconds` counts from its first listing."""
     note: str = ""
-    """How it was read, where that is worth knowing: a page that needs JavaScript, or that was rendered."""
+    """The way it was read, if notable: a page that needs JavaScript, or that was rendered."""
 
     @property
     def name(self) -> str:
@@ -307,7 +307,7 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def why(self) -> str:
-        """The last error; else why it is stale, if it is."""
+        """The last error; else the reason why it is stale, if it is."""
         unread = "its present text is not fetched or not described yet"
         undescribed = "its present text is not described yet; the next look at the folder does that"
         forgotten = "it is not there any more; the next look at the folder forgets it"
@@ -320,10 +320,10 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
 
 
 def read_source_statuses(settings: Settings, knowledge: KnowledgeStore, *, clock: Clock) -> tuple[SourceStatus, ...]:
-    """Every source, by id, and then what was left out when the bot or `intern index` looked last. Blocks.
+    """Return every source by id, then the files left out when the bot or `intern index` last refreshed. Blocks.
 
-    A process that has `knowledge` gives its own: to open it reads every decision. Raises KnowledgeError for what is
-    there and cannot be read.
+    Pass the `knowledge` of the process, if any: opening it reads every decision. Raises KnowledgeError for existing
+    files that cannot be read.
     """
     from intern.sources.catalogue import Catalogue
 
@@ -333,7 +333,7 @@ def read_source_statuses(settings: Settings, knowledge: KnowledgeStore, *, clock
     indices: tuple[tuple[Index, Path], ...] = (("kb", paths.sources), ("team", paths.topics))
     for index, folder in indices:
         sources = Catalogue(knowledge, index).sources()
-        # Topics are in the database: no file can be away.
+        # Topics are in the database: their files cannot be missing.
         away = _find_folder_error(folder) if sources and index == "kb" else None
         for source_id, source in sorted(sources.items()):
             listed.append(_build_source_status(source_id, source, folder, now, every, away=away))
@@ -341,7 +341,7 @@ def read_source_statuses(settings: Settings, knowledge: KnowledgeStore, *, clock
 
 
 def open_source_statuses(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
-    """Return the sources for a process that has nothing open. Blocks; raises KnowledgeError."""
+    """Return the sources for a process that has no store open. Blocks; raises KnowledgeError."""
     return read_source_statuses(settings, KnowledgeStore(open_read_only(settings)), clock=clock)
 
 
@@ -366,11 +366,11 @@ def _build_source_status(
 
 
 def _find_state(source: CachedSource, folder: Path | None, away: str | None) -> tuple[State, str | None]:
-    """Its state, and what went wrong. `away`: why the folder of its file, if it has one, cannot be looked at."""
+    """Return its state and its error. `away`: the reason why its file's folder cannot be read."""
     if isinstance(source, CachedPage):
         from intern.sources.library import page_state
 
-        # A summary that failed is owed; the site is not to blame.
+        # A failed summary is still due; the site is not to blame.
         owed = source.summary_pending and source.last_error
         return "failed" if owed else _PAGES[page_state(source)], source.last_error
     if away:
@@ -388,7 +388,7 @@ def _find_state(source: CachedSource, folder: Path | None, away: str | None) -> 
 
 
 def _find_folder_error(folder: Path) -> str | None:
-    """Why a folder cannot be looked at; None where it can."""
+    """Return the reason why a folder cannot be read; None if it can."""
     try:
         os.listdir(folder)  # noqa: PTH208
     except OSError as error:

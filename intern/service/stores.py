@@ -48,17 +48,17 @@ from intern.stores.sqlite.usage import ReplyStore
 from intern.stores.sqlite.work import AttemptStore, JobQueue, PendingCaptures
 
 ARCHIVE = "archive"
-"""Whose position only says that the archive is this database's own."""
-_COPIED_WITHIN = 10.0  # seconds; the rest is copied by the bot, or the next command
+"""The follower whose position only shows that the archive belongs to this database."""
+_COPIED_WITHIN = 10.0  # seconds; the bot or the next command copies the rest
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """Replace a file at once. Raises KnowledgeError."""
+    """Replace a file atomically. Raises KnowledgeError."""
     FileLayer().write_atomically(file, data)
 
 
 def open_search(settings: Settings, db: Database, room: CacheBudget | None = None) -> SqliteSearchStore:
-    """Open the search, with the vector engine that the settings name, and with the room that vectors share."""
+    """Open the search, with the vector engine of the settings, and the shared budget for vectors."""
     copy = open_vector_copy(settings, db)
     if copy is not None:
         db.close_with(copy.engine.aclose)
@@ -66,7 +66,7 @@ def open_search(settings: Settings, db: Database, room: CacheBudget | None = Non
 
 
 async def probe_vector_engine(settings: Settings) -> tuple[Sequence[str], str]:
-    """Ask the vector engine, where there is one. Return a line about it, or why it did not answer."""
+    """Ask the vector engine, if there is one. Return a line about it, or the reason why it did not answer."""
     copy = open_vector_copy(settings, open_read_only(settings))
     if copy is None:
         return (), ""
@@ -81,7 +81,7 @@ async def probe_vector_engine(settings: Settings) -> tuple[Sequence[str], str]:
 def build_message_link(
     settings: Settings, server: GuildId | None, channel: ChannelId | None, message: MessageId | None
 ) -> str:
-    """Return the link to a message; empty where it is unknown. It may not be known which of our servers it is on."""
+    """Return the link to a message; empty if its server or channel is unknown."""
     servers = settings.discord.guild_ids
     known = server or (servers[0] if len(servers) == 1 else None)
     return message_link(known, channel, message, settings.discord.site) or ""
@@ -104,9 +104,9 @@ class Stores:
         templates: OpenTemplates = load_templates,
         room: CacheBudget | None = None,
     ) -> None:
-        """Open the stores, and finish what a killed process left half done, if this process `holds` the folder. Blocks.
+        """Open the stores, and finish the work of a killed process, if this process `holds` the folder. Blocks.
 
-        Raises KnowledgeError, and ConfigError where the setting of what is passed over would swallow what is to come.
+        Raises KnowledgeError, and ConfigError if the setting of ignored pairs includes future pairs.
         """
         self.settings, self.db, self.clock = settings, db, clock
         paths = settings.paths
@@ -146,7 +146,7 @@ class Stores:
         self._version: object = None
 
     async def sync_vector_engine(self) -> str:
-        """Bring the vector engine up to date; return why that was not possible, or nothing."""
+        """Bring the vector engine up to date; return the reason if that failed, or an empty text."""
         try:
             with fail_after(_COPIED_WITHIN):
                 if self.search.engine is not None:
@@ -163,26 +163,26 @@ class Stores:
             self.knowledge.reload()
 
     async def claim_archive(self) -> None:
-        """Have the database know, before the first pair is archived, that the archive is its own."""
+        """Record in the database, before the first pair is archived, that the archive belongs to it."""
         if not len(self.archive):
             await self.knowledge.db.write(lambda db: save_position(db, ARCHIVE, ""))
 
     async def check_archive_owner(self) -> None:
-        """Check that the archive is this database's own, for a bot would file another's anew. Raises KnowledgeError."""
+        """Check that the archive is this database's own, or a bot would file another's again. Raises KnowledgeError."""
         own = await self.knowledge.db.read(lambda db: read_position(db, ARCHIVE))
         if len(self.archive) and own is None and not await run_sync(self.knowledge.decisions_after, 0, 1):
             raise _build_lost_error(self.knowledge.db.place, self.settings.paths)
 
     def find_last_decided(self) -> QAId | None:
-        """Return the newest pair that was decided, or that the operator wants ignored."""
+        """Return the newest pair that was decided, or that the operator's setting ignores."""
         known = [each for each in (self.knowledge.cursor(), self.passed_over) if each is not None]
         return max(known, key=qa_id_time, default=None)
 
 
 def _check_not_lost(paths: Paths, knowledge: KnowledgeStore, files: TextFiles) -> None:
-    """Check that the text files tell of no database that knew more, above all of what is forgotten.
+    """Check that no newer database wrote the text files, above all its forget requests.
 
-    It is so where a database was lost, or an older one put back. Raises KnowledgeError.
+    Otherwise a database was lost, or replaced by an older one. Raises KnowledgeError.
     """
     foreign = files.foreign_decisions()
     if not knowledge.decisions_after(0, 1):
@@ -220,7 +220,7 @@ def _check_passed_over(settings: Settings, latest: datetime) -> None:
 
 
 def _remove_unfinished_files(paths: Paths) -> None:
-    """Clear away what a killed process had begun to write: it may hold what was withdrawn or forgotten since."""
+    """Remove unfinished files of a killed process: they may contain messages withdrawn or forgotten since."""
     try:
         for left_behind in hidden_files(paths, "tmp"):
             left_behind.unlink(missing_ok=True)
@@ -232,19 +232,19 @@ def _remove_unfinished_files(paths: Paths) -> None:
 
 
 class BackupResult(Struct, frozen=True, kw_only=True):
-    """What was written."""
+    """The files of a backup."""
 
     path: str
     bytes: int
     beside: tuple[str, ...]
-    """Files and folders that belong to a backup, and that this does not hold."""
+    """Files and folders that a backup needs, but that this file does not contain."""
 
 
 def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackupResult:
-    """Copy the database to a file, with `force` in place of another. Blocks, reads beside a bot at work.
+    """Copy the database to a file, with `force` replacing another. Blocks; works beside a running bot.
 
-    Raises ConfigError where the file must not or cannot be written there, and KnowledgeError where the database cannot
-    be read, there is no room, or the copy is not whole; nothing has changed then.
+    Raises ConfigError if the file must not or cannot be written there, and KnowledgeError if the database cannot be
+    read, there is no room, or the copy is incomplete; nothing has changed then.
     """
     if settings.data.url:
         raise ConfigError(
@@ -282,7 +282,7 @@ def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackupResul
     return BackupResult(path=str(to), bytes=to.stat().st_size, beside=tuple(map(str, _list_companions(settings))))
 
 
-_MOST_TOLD = 3  # of what is wrong
+_MOST_TOLD = 3  # the errors that it found
 
 
 def _check_room(source: Path, folder: Path) -> None:
@@ -293,7 +293,7 @@ def _check_room(source: Path, folder: Path) -> None:
 
 
 def _move_in_place(beside: Path, to: Path) -> None:
-    # Only the owner may read what the database holds.
+    # Only the owner may read the database.
     beside.chmod(0o600)
     with beside.open("rb+") as file:
         os.fsync(file.fileno())
@@ -302,7 +302,7 @@ def _move_in_place(beside: Path, to: Path) -> None:
 
 
 def _list_companions(settings: Settings) -> list[Path]:
-    """List what a backup needs beside the database: existing paths, without those inside of others."""
+    """List the other existing paths that a backup needs, without those inside of others."""
     paths = settings.paths
     found = [path for path in (paths.data, paths.raw, paths.topics, paths.sources, paths.links) if path.exists()]
     return [path for path in found if not any(other != path and path.is_relative_to(other) for other in found)]

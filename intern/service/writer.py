@@ -1,4 +1,4 @@
-"""All that changes a data folder, put together for the process that holds its lock, and the jobs that ask for it."""
+"""All changes of a data folder, for the process that holds its lock, and the jobs that request them."""
 
 from __future__ import annotations
 
@@ -69,33 +69,33 @@ _log = get_logger(__name__)
 
 
 FOLLOWER = "extractor"
-"""Whose position it is."""
+"""The follower whose position this is."""
 
-# Jobs that leave something to see.
+# Jobs whose results are worth showing at once.
 _LOOKED_AFTER = frozenset({"regenerate", "capture", "import", "forget", "review", "retry"})
-_READ_AHEAD = 32  # decisions; a follower asks again when it is through
+_READ_AHEAD = 32  # decisions; a follower asks again when it has these
 
 
 class NotesJob(Struct, frozen=True, kw_only=True):
-    """What an import of notes asks for."""
+    """The input of an import of notes."""
 
     notes: tuple[Segment, ...] = ()
     withdrawn: tuple[ConversationId, ...] = ()
-    """Notes that are no more."""
+    """Notes that were deleted."""
 
 
 def read_job_result(outcome: JobOutcome) -> bytes:
-    """Return what a job gave. Raises what it ended with, as ConfigError or KnowledgeError."""
+    """Return the result of a job. Raises its error as ConfigError or KnowledgeError."""
     if outcome.error is not None:
         raise (ConfigError if outcome.exit_code == ConfigError.exit_code else KnowledgeError)(outcome.error)
     return outcome.result or b"null"
 
 
 class _ReadingPace:
-    """Waits until one more conversation may be read. All who read in this process share it."""
+    """Waits until one more conversation may be read. All readers of this process share it."""
 
     def __init__(self, most: int) -> None:
-        """`most` in any minute."""
+        """Allow `most` conversations a minute."""
         self._window = RateWindow(most)
         self._turns = Lock()
 
@@ -106,14 +106,14 @@ class _ReadingPace:
 
 
 class ExtractionService:
-    """What the extractor works with. All methods raise KnowledgeError."""
+    """The stores and steps that the extractor uses. All methods raise KnowledgeError."""
 
     def __init__(self, stores: Stores, model: Model) -> None:
         settings, db, clock = stores.settings, stores.db, stores.clock
         self.facts = FactStore(db, clock=clock)
         self.nuggets = NuggetStore(db)
         self.log = ExtractionLog(db, clock=clock)
-        # Rules cost nothing that is worth a bound.
+        # Rules cost almost nothing, so they have no limit.
         paced = settings.kb_model.kind == "endpoint"
         self._auto = settings.extraction.auto
         self._archive = archive = stores.archive
@@ -152,11 +152,11 @@ class ExtractionService:
         return int(position) if position is not None and position.isascii() and position.isdigit() else 0
 
     async def save_position(self, position: int) -> None:
-        """All up to there was looked at."""
+        """Store the position up to which decisions were read."""
         await self.log.save_position(FOLLOWER, str(position))
 
     async def read_steps_after(self, position: int | None) -> Sequence[ExtractionStep]:
-        """Return some of the decisions after `position`, and which conversations each is about."""
+        """Return some of the decisions after `position`, with the conversations of each."""
         steps = list[ExtractionStep]()
         for step, decision in await run_sync(self._read_steps, position or 0):
             if isinstance(decision, MessagesWithdrawn | MessagesForgotten):
@@ -168,10 +168,10 @@ class ExtractionService:
 
     async def find_next_due(self, handed: AbstractSet[Hashable]) -> DueRecord[ExtractionStep]:
         """Return the next conversation to retry, or the next thread that is due."""
-        del handed  # a failure that is tried again is due again later, or never
+        del handed  # a failed one that is retried is due again later, or never
         conversation_id, seconds = await self.extractor.next_retry()
         if conversation_id is None:
-            # Forgotten messages stood in it; what else did is read anew.
+            # Forgotten messages were part of it; the remaining ones are read again.
             conversation_id = await self.log.next_due()
         if conversation_id is None:
             thread_id, later = await self.answered.find_due_thread()
@@ -181,9 +181,9 @@ class ExtractionService:
         return DueRecord(record=ExtractionStep(conversations=(conversation_id,)), key=conversation_id)
 
     async def extract(self, conversation_id: ConversationId) -> Came:
-        """Learn what there is to learn from a conversation as it stands now; also raises the ModelError family.
+        """Learn from the present state of a conversation; also raises the ModelError family.
 
-        Where nothing is to be extracted by itself, what stands no more is withdrawn all the same.
+        Where automatic extraction is off, outdated lessons are withdrawn all the same.
         """
         thread_id = bot_answer_thread(conversation_id)
         if thread_id is not None:
@@ -208,10 +208,11 @@ class ExtractionService:
             await self.log.clear_due(conversation_id)
 
     async def extract_unread(self, tell: Callable[[int, int], None] = lambda _done, _of: None) -> Mapping[Came, int]:
-        """Read all conversations that stand and were never read, and say how many came to which end.
+        """Read all filed conversations that were never read, and return their number by outcome.
 
-        They were filed while nothing was to be extracted, or were too short for an older setting. Also raises
-        ModelUnavailableError; what was read by then stays so. `tell` hears how many of how many were looked at.
+        They were filed while extraction was off, or were too short for an older setting. Also raises
+        ModelUnavailableError; conversations read by then stay read. `tell` gets the number of conversations checked and
+        their total.
         """
         came: Counter[Came] = Counter()
         archive = self._archive
@@ -226,7 +227,7 @@ class ExtractionService:
     async def catch_up(self, tell: Callable[[int], None] = lambda _: None) -> int:
         """Read all conversations decided since the last time, and return their number.
 
-        Also raises ModelUnavailableError; what was looked at by then stays so. `tell` hears how many that are so far.
+        Also raises ModelUnavailableError; conversations read by then stay read. `tell` gets the number so far.
         """
         looked, position = 0, await self.position()
         while steps := await self.read_steps_after(position):
@@ -242,7 +243,7 @@ class ExtractionService:
         return looked
 
     async def retire(self, asked: FactRetirement) -> FactRetirement:
-        """Have a fact believed no more, and say why it is not. Raises ConfigError where there is no such fact."""
+        """Mark a fact as outdated, with the reason. Raises ConfigError if there is no such fact."""
         try:
             fact = await self.facts.retire(asked.fact_id, asked.why)
         except LookupError:
@@ -251,18 +252,18 @@ class ExtractionService:
         return FactRetirement(fact_id=fact.id, why=fact.retired_why)
 
     async def read_notes(self, asked: NotesJob) -> Mapping[Came, int]:
-        """Learn from notes, and withdraw what others taught. Also raises ModelUnavailableError."""
+        """Learn from notes; withdraw the lessons of deleted ones. Also raises ModelUnavailableError."""
         for conversation_id in asked.withdrawn:
             await self.extractor.withdraw(conversation_id)
         return Counter([await self.extractor.extract_segment(note) for note in asked.notes])
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Keep nothing of these messages, nor of what was made from them. Bears repetition."""
+        """Delete these messages, and everything made from them. Safe to repeat."""
         await self.extractor.forget(message_ids)
         await self.answered.forget(message_ids)
 
     async def find_messages_by(self, user_id: UserId) -> frozenset[MessageId]:
-        """Find a member's messages that may have taught something, though no archive holds them."""
+        """Find a member's messages that may have taught something, though they are in no archive."""
         return await self.answered.threads.find_messages_by(user_id)
 
     async def has_learned_from(self, message_ids: Collection[MessageId]) -> bool:
@@ -284,7 +285,7 @@ class ExtractionService:
 
 
 class Writer:
-    """All that changes a data folder. Only the process that holds the folder's lock has one."""
+    """Makes all changes of a data folder. Only the process that holds the folder's lock has one."""
 
     def __init__(
         self,
@@ -298,10 +299,10 @@ class Writer:
         templates: OpenTemplates = load_templates,
         room: CacheBudget | None = None,
     ) -> None:
-        """Open the stores, and finish what a killed process left half done. Blocks.
+        """Open the stores, and finish the work of a killed process. Blocks.
 
-        Raises KnowledgeError, and ConfigError where the setting of what is passed over would swallow what is to come.
-        `web` fetches pages and `policy` says which; both are for tests.
+        Raises KnowledgeError, and ConfigError if the setting of ignored pairs includes future pairs. `web` fetches
+        pages and `policy` limits the addresses; both are for tests.
         """
         self._settings, self._clock = settings, clock
         self.stores = stores = Stores(settings, db, clock, files, templates=templates, room=room)
@@ -336,13 +337,13 @@ class Writer:
         }
 
     async def adopt(self, label: str) -> TopicAdoption:
-        """Take in a topic that a person edited. Raises ConfigError where there is none, and KnowledgeError."""
+        """Apply a topic that a person edited. Raises ConfigError if there is none, and KnowledgeError."""
         stores = self.stores
         knowledge, files, name = stores.knowledge, stores.files, parse_topic_name(label)
         async with self.learning.filing:
             if await run_sync(read_progress, knowledge) is not None:
                 raise ConfigError("the topics are being regenerated; finish that with `intern regenerate`, then adopt")
-            await files.catch_up(name)  # which keeps an edit beside that was not noticed yet
+            await files.catch_up(name)  # this also keeps an edit that was not noticed yet
             path = await run_sync(files.find_edit, name)
             data = await run_sync(files.layer.read, path) or b""
             work = partial(adopt, name=name, path=path, data=data, knowledge=knowledge, archive=stores.archive)
@@ -352,19 +353,19 @@ class Writer:
         return adopted
 
     async def discover(self) -> DiscoveryReport:
-        """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
+        """Process the weightiest questions of discovery's feed. Raises KnowledgeError."""
         async with self._discovering:
             return await self._discovery.run_cycle()
 
     async def freshen(self, paths: Sequence[str]) -> DiscoveryReport:
-        """Look at these discovered files again, since a search found them. Raises KnowledgeError."""
+        """Read these discovered files again, since a search found them. Raises KnowledgeError."""
         async with self._discovering:
             return await self._discovery.refresh_files(paths)
 
     async def forget(self, asked: ForgetRequest) -> ForgetResult:
-        """Take a member's messages, or single ones, out of all that is held; `erase`: also out of the archive.
+        """Remove a member's messages, or single ones, from all stores; `erase`: also from the archive.
 
-        Killed in between, asking again does the rest. Raises ConfigError for what can be no id, and KnowledgeError.
+        After a kill, asking again finishes it. Raises ConfigError for an impossible id, and KnowledgeError.
         """
         user_id = asked.validate().user_id
         also = await self._find_messages_by(user_id) if user_id is not None else frozenset[MessageId]()
@@ -375,7 +376,7 @@ class Writer:
             cleared = None
             if said is not None:
                 cleared = await knowledge.change(partial(remove_messages, knowledge, archive, said, found.message_ids))
-            # No restore from the text files brings it back from here on. An edit that was not noticed is kept beside.
+            # From here on, no restore from the text files brings it back. An edit that was not noticed is kept beside.
             await self.stores.files.catch_up(*found.topics)
         ids = found.message_ids
         held = bool(also) or await self.stores.remains.holds(ids) or await self.extraction.has_learned_from(ids)
@@ -385,7 +386,7 @@ class Writer:
         async with self.indexing.turn:
             await self.indexing.clear_topics({*found.topics, *changed})
         await self.stores.files.clear_edited()
-        # A thread that was being read just then may have brought messages that were unknown before.
+        # A thread that was being read just then may have added unknown messages.
         late = frozenset[MessageId]() if user_id is None else await self.extraction.find_messages_by(user_id)
         for forget in self._derived:
             await forget({*found.message_ids, *late})
@@ -422,7 +423,7 @@ class Writer:
         return erased
 
     async def run_job(self, job: Job, look: Callable[[], None] = lambda: None) -> bytes:
-        """Do what a command asked for, and encode the result. `look` is called after what leaves something to see."""
+        """Do the job of a command, and encode the result. `look` is called after jobs with a visible result."""
         if job.kind not in self._jobs:
             raise KnowledgeError(f"this version of intern knows no job {job.kind!r}; update the one that is running")
         takes, work = self._jobs[job.kind]
@@ -442,7 +443,7 @@ class Writer:
         return merge_refreshes(await self.indexing.refresh(), await self.indexing.refresh_pages())
 
     async def _refresh(self) -> RefreshReport:
-        with respect_pauses():  # for a search, which makes no model call by itself
+        with respect_pauses():  # for a search, which itself makes no model call
             return await self.indexing.refresh(describe=self._settings.kb_model.kind == "offline")
 
     async def _settle(self, settling: GapSettlement) -> None:
@@ -456,7 +457,7 @@ class Writer:
 
 
 def build_discovery(settings: Settings, store: SqliteSearchStore, model: Model, clock: Clock) -> Discovery:
-    """Discovery as the operator wants it."""
+    """Return discovery with the operator's settings."""
     options, secrets = settings.discovery, settings.secrets
     scanner = Scanner(options, never=list_ignored_paths(settings))
     return Discovery(options, store=store, scanner=scanner, model=model, clock=clock, secrets=secrets)

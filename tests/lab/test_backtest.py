@@ -1,4 +1,4 @@
-"""Backtest: each question is asked again, knowing what was known before it and nothing of what came after."""
+"""Backtest: each question is asked again, with the knowledge before it and nothing after it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def documented(folder: Path) -> None:
 
 
 class Watched:
-    """Rules that keep an eye on what they are told, and when."""
+    """Rules that check their inputs, and the times."""
 
     def __init__(self, model: Model, clock: ReplayClock, planted: Mapping[str, datetime]) -> None:
         self._model = model
@@ -98,7 +98,7 @@ class Watched:
         self.prompts.add(prompt.name)
         told = {mark: known_from for mark, known_from in self._planted.items() if mark in text}
         self.told |= told.keys()
-        # What is asked tells by itself when that was, whatever the replay takes for the time.
+        # The question itself shows its time, independent of the replay's clock.
         question = str(getattr(given, "question", ""))
         now = max((known_from for mark, known_from in told.items() if mark in question), default=self._clock.now())
         self.leaks += [(prompt.name, mark, now) for mark, known_from in told.items() if known_from > now]
@@ -106,7 +106,7 @@ class Watched:
 
 
 class Marks:
-    """Words that stand nowhere else, and when each was first said."""
+    """Words that occur nowhere else, and the time of each word's first use."""
 
     def __init__(self) -> None:
         self.known_from: dict[str, datetime] = {}
@@ -124,7 +124,7 @@ class Marks:
 
 
 def planted(seed: int, marks: Marks) -> Town:
-    """A town at random, in which every text, name and note bears a mark."""
+    """Return a random town, in which every text, name and note bears a mark."""
     random, town = Random(seed), Town()
     places = [
         town.channel("100", name=marks(NEVER), topic=marks(NEVER)),
@@ -158,7 +158,7 @@ def planted(seed: int, marks: Marks) -> Town:
         )
         said.append((place, message_id, who, at))
         if turn % 6 == 5:
-            # Of what stood there before, nothing is left: what was first said then is now.
+            # An edit leaves nothing of the old text: its new words are first used now.
             place, message_id, _, _ = random.choice(said[-20:])
             place.edit(message_id, f"How do I set the {subject}? {marks(town.wait(seconds=random.choice([2, 900])))}")
     return town
@@ -173,7 +173,7 @@ async def test_no_prompt_holds_anything_that_was_said_edited_or_named_later(tmp_
     done = await replayed(tmp_path, town, watch=marks.watch, concurrency=1 + 3 * seed)
     [watched] = marks.by_models
     assert watched.leaks == []
-    # It was put to the test: all steps were taken, and questions answered from what others had been told before.
+    # The test has taken place: all steps were taken, and questions answered from earlier conversations of others.
     assert len(watched.told) > 15
     assert watched.prompts >= {"decide", "confirm", "classify", "integrate", "extract"}
     assert any(outcome.reply and "team:" in "".join(outcome.citations) for outcome in done.outcomes)
@@ -189,7 +189,7 @@ async def test_a_thread_that_the_team_answered_in_is_known_as_far_as_it_went_by_
     thread.say(MAYA, f"In the end it was port 9000. {marks(town.now + timedelta(seconds=300))}")
     done = await replayed(tmp_path, town, watch=marks.watch)
     assert marks.by_models[0].leaks == []
-    assert marks.by_models[0].told == {"zq0qz"}  # of the last answers nobody was asked again
+    assert marks.by_models[0].told == {"zq0qz"}  # no further question was asked about the last answers
     assert seen(done) == [("silent", "no_sources"), ("team_silent", "")]
 
 
@@ -204,7 +204,7 @@ async def test_what_a_question_replies_to_is_not_known_as_it_was_edited_later(tm
     await replayed(tmp_path, town, watch=marks.watch)
     [watched] = marks.by_models
     assert watched.leaks == []
-    # A reply to what nobody knew then concerns nobody, so the last question is not even asked.
+    # A reply to a message that was unknown then has no addressee, so the last question is not even asked.
     assert watched.told == {"zq0qz", "zq1qz"}
 
 
@@ -247,7 +247,7 @@ async def test_an_answer_that_was_mended_later_teaches_from_then_on(tmp_path: Pa
     town.channel().edit(answer, "The relay listens on port 9000 behind the proxy.")
     town.channel().say(BOB, QUESTION)
     done = await replayed(tmp_path, town)
-    assert seen(done)[1] == ("silent", "no_sources")  # the words that stood there then are lost
+    assert seen(done)[1] == ("silent", "no_sources")  # the words before the edit are lost
     assert done.outcomes[2].reply is not None
     assert "9000" in done.outcomes[2].reply
 
@@ -406,7 +406,7 @@ async def test_a_replay_that_is_stopped_tells_what_it_has(tmp_path: Path) -> Non
 
 async def test_a_model_that_is_away_costs_its_questions_and_what_was_taught_is_learned_later(tmp_path: Path) -> None:
     town = Town()
-    documented(tmp_path)  # where nothing is known, the model is not asked
+    documented(tmp_path)  # without knowledge, the model is not asked
     answered(town)
     town.channel().say(BOB, QUESTION)
     answered(town, "How are logs rotated?", "Weekly, by logrotate.")
@@ -451,7 +451,7 @@ async def test_an_estimate_without_a_model_counts_no_calls(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("steps", "calls"),
     [
-        # Two decisions and a topic to be chosen at least; at most a check of each answer, and four calls to learn.
+        # Two decisions and a topic choice at least; at most a check of each answer, and four calls to learn.
         ("fused", EstimateRange(least=3, most=8)),
         # Three gates, for thanks go through it, too; at most four steps each.
         ("separate", EstimateRange(least=4, most=16)),

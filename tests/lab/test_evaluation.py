@@ -1,4 +1,4 @@
-"""Questions in a file, asked at the door, judged by what the file expects, and compared with an earlier time."""
+"""Questions in a file: asked of the application, judged by the file's expectations, compared with an older run."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_expected_sources_that_no_index_lists_are_found() -> None:
 
 
 class Desk:
-    """A door whose answers wait until they are let go; it knows how many wait."""
+    """An answerer whose answers wait until they are released; it counts the waiting ones."""
 
     def __init__(self, *, held: bool = False) -> None:
         self.open = anyio.Event()

@@ -1,4 +1,4 @@
-"""Whether two answers are alike, by words and by vectors."""
+"""The similarity of two answers, by words and by vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replayed answers are judged by the team's own answers first, then by votes; what nothing tells is left open."""
+"""Replayed answers are judged by the team's own answers first, then by votes; without either, they stay open."""
 
 from __future__ import annotations
 

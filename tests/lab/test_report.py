@@ -1,4 +1,4 @@
-"""The report of a backtest: a page that runs nothing, whatever people wrote, and a table that fits a terminal."""
+"""The report of a backtest: a page without scripts, even from hostile texts, and a table that fits a terminal."""
 
 from __future__ import annotations
 

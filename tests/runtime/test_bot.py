@@ -1,4 +1,4 @@
-"""The bot put together: what it takes up again at a start, whom it listens to, and what the pipeline hands on."""
+"""The bot put together: the work that it resumes at a start, the channels that it reads, and the pipeline's events."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_another_server_is_neither_answered_nor_learned_from(tmp_path: Pat
 
 
 async def settled(sandbox: Sandbox, events: Watching, channel_id: ChannelId) -> None:
-    """A question and the team's reply to it, each handled in one way or another."""
+    """Settle a question and the team's reply to it, each in one of the ways."""
     asked = sandbox.say("bob", "@intern which port does the relay listen on?", channel_id=channel_id)
     await events.one_of(object, where=lambda told: isinstance(told, Batch | AnswerResult))
     sandbox.say("mira", "Port 7480.", channel_id=channel_id, reply_to=asked.id)

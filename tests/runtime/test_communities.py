@@ -1,4 +1,4 @@
-"""The registry of communities: which events open one, what it hears then, and when it is closed again."""
+"""The registry of communities: the events that open one, the events that it receives then, and its closing."""
 
 from __future__ import annotations
 

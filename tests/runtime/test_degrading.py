@@ -1,4 +1,4 @@
-"""A model that is away, or that may not be asked any more today: nothing is lost, and who asks is told."""
+"""A model that is unavailable, or over its budget for today: no work is lost, and the asker gets a notice."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Bot:
         self.seen = Watching()
 
     async def ask(self, text: str, number: int = 0) -> Reply:
-        """A question that is addressed to the bot, and what it said."""
+        """Ask a question that is addressed to the bot, and return its reply."""
         self.sandbox.say(f"bob{number}", f"@intern {text}")
         return await self.seen.one_of(Reply, after=number)
 
@@ -82,7 +82,7 @@ async def test_while_the_endpoint_is_away_captures_are_kept_and_filed_once_it_is
             taught = await bot.teach()
             assert not bot.seen.all_of(PairFiled)
             away = False
-            filed = await bot.seen.one_of(PairFiled)  # by itself
+            filed = await bot.seen.one_of(PairFiled)  # automatically
             assert filed.qa_id == taught.qa_id
             assert not (await bot.ask("which port does the relay listen on?", 1)).notice
 
@@ -99,7 +99,7 @@ async def test_an_endpoint_that_hangs_costs_the_first_questions_their_time_and_t
     bot = Bot(HandClock())
     with endpoint_double(answer) as endpoint, fail_after(30):
         settings = settings_with(tmp_path, endpoint.base_url, max_retries=3, timeout_seconds=0.5)
-        # Both take as long, as they do where nobody sets them.
+        # Both take as long, as they do without settings.
         settings = replace(settings, ai=replace(settings.ai, request_timeout_seconds=0.5))
         async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=HandClock()):
             await bot.seen.one_of(RefreshReport)
@@ -120,7 +120,7 @@ async def test_an_endpoint_that_hangs_costs_the_first_questions_their_time_and_t
 
 @pytest.mark.rest
 async def test_what_was_spent_is_on_the_disk_within_seconds_of_the_last_call(tmp_path: Path) -> None:
-    clock = HandClock()  # by which no time passes between two calls
+    clock = HandClock()  # without time between two calls
     bot = Bot(clock)
     with endpoint_double() as endpoint, fail_after(30):
         settings = settings_with(tmp_path, endpoint.base_url)
@@ -160,7 +160,7 @@ async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_
             assert not bot.seen.all_of(PairFiled)
             clock.turn(seconds=2)
             assert clock.now().date() == then.now().date() + timedelta(days=1)
-            filed = await bot.seen.one_of(PairFiled)  # by itself
+            filed = await bot.seen.one_of(PairFiled)  # automatically
             assert filed.qa_id == taught.qa_id
             assert not (await bot.ask("which port does the relay listen on?", 1)).notice
 
@@ -189,7 +189,7 @@ async def test_a_capture_that_fits_into_no_days_budget_is_parked_and_holds_up_no
 async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The first life ends while what it was taught waits for midnight: how long it may wait then is no matter here.
+    # The first life ends while its lessons wait for midnight: the length of that wait does not matter here.
     monkeypatch.setattr("intern.actors.pipeline.SHUTDOWN_SECONDS", 0.5)
     clock = HandClock()
     await spend(tmp_path, clock)
@@ -206,7 +206,7 @@ async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(
 
 
 async def spend(folder: Path, clock: HandClock) -> HandClock:
-    """All that the budgets above allow for the day; gives a clock that stays there."""
+    """Spend the whole budget above for the day; return a clock that stays there."""
     async with await SqliteDatabase.open(folder / "intern.db") as db:
         await UsageLog(db).add(clock.now().date(), "answer", UsageMeter(1, 1_000_000, cost=2.0))
     return HandClock(clock.now())

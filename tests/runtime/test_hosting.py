@@ -1,4 +1,4 @@
-"""A hosting process keeps its communities as Discord and the registry have them."""
+"""A hosting process keeps its communities in agreement with Discord and the registry."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Block:
         return [event.message.text for event in self.heard.get(name, ()) if isinstance(event, flow.MessageCreated)]
 
     async def until(self, met: Callable[[], bool]) -> None:
-        while not met():  # noqa: ASYNC110 the database works in threads, and tells nothing
+        while not met():  # noqa: ASYNC110 the database works in threads, and sets no events
             await anyio.sleep(0.01)
 
 
@@ -357,7 +357,7 @@ async def test_a_suspended_community_hears_nothing_until_it_is_resumed(
         await registry.change("one", lambda each: replace(each, state="suspended"))
         await block.until(lambda: "one" not in block.hosting.communities)
         block.town.say("bob", "Anyone?", channel_id=here)
-        block.tell(flow.GuildJoined(guild_id=guild_id, name="One"))  # as each new session of Discord tells
+        block.tell(flow.GuildJoined(guild_id=guild_id, name="One"))  # as each new session of Discord reports
         block.tell(block.town.session_of(guild_id))
         block.town.say("bob", "Hello?", channel_id=here)
         await block.until(lambda: not block.hosting._news)
@@ -365,7 +365,7 @@ async def test_a_suspended_community_hears_nothing_until_it_is_resumed(
         await block.until(lambda: "one" in block.hosting.communities)
         block.town.say("bob", "And the host?", channel_id=here)
         await block.until(lambda: "And the host?" in block.texts("one"))
-        # What was said meanwhile is history: the session tells of it.
+        # Messages meanwhile are history: the session reports them.
         assert block.texts("one") == ["Which port?", "And the host?"]
         *_, session = (each for each in block.heard["one"] if isinstance(each, flow.SessionStarted))
         assert session.channels[0].last_message_id is not None
@@ -528,7 +528,7 @@ async def test_no_shard_is_handed_over_before_discord_has_welcomed_all(tmp_path:
 
 @asynccontextmanager
 async def handed_over(one: Block, other: Block) -> AsyncGenerator[None]:
-    """Stop a process that works for a community, and wait until the other one serves that."""
+    """Stop a process that works for a community, and wait until the other one serves it."""
     async with one.up():
         await one.until(lambda: len(one.held) == 4)
         _, place = one.joined("A server")

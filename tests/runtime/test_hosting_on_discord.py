@@ -71,7 +71,7 @@ class Hotel:
         (sources / "relay.md").write_text(text)
 
     def archived(self, name: str) -> str:
-        """All that a community captured."""
+        """Return all captures of a community."""
         weeks = sorted((self.folder / "communities" / name / "team-knowledge/raw").glob("*.txt"))
         return "".join(each.read_text() for each in weeks)
 
@@ -105,18 +105,18 @@ class Hotel:
         await self.until(lambda: all(map(is_indexed, names)))
 
     async def choose(self, name: str, **chosen: dict[str, Any]) -> None:
-        """Let a community choose settings, and wait until they hold."""
+        """Let a community choose settings, and wait until they are in effect."""
         registry = self.hosting.registry
         made = await registry.change(name, lambda each: replace(each, chosen=chosen))
         await self.until(lambda: self.hosting.communities.get(name) == build_community(made))
 
     @property
     def is_connected(self) -> bool:
-        """Whether each shard that it holds has a session."""
+        """Return whether each shard that it holds has a session."""
         return bool(self.hosting._chat.is_open)
 
     async def until(self, met: Callable[[], object]) -> None:
-        while not met():  # noqa: ASYNC110 the database and the archive tell nothing
+        while not met():  # noqa: ASYNC110 the database and the archive set no events
             await anyio.sleep(0.01)
 
 
@@ -156,7 +156,7 @@ async def test_each_server_has_its_own_team_documents_and_knowledge(tmp_path: Pa
 
             asked = await discord.say(discord.alice, PORT)
             assert "7480" in (await discord.wait_for_answer(asked)).content
-            # She is of the team of one server, and a member of the other like everybody.
+            # She is a team member on one server, and an ordinary member on the other.
             for channel, member in ((discord.help, discord.alice), (there, dan)):
                 question = await discord.say(member, ZORB, channel=channel)
                 await discord.say(discord.tess, "Hold the blue key for ten seconds.", reply_to=question)
@@ -216,7 +216,7 @@ async def test_an_outage_changes_nothing_and_a_removal_ends_the_community(tmp_pa
             asked = await discord.say(discord.alice, PORT)
             assert "7480" in (await discord.wait_for_answer(asked)).content
             assert [each.state for each in await hotel.hosting.registry.all()] == ["active", "left"]
-        # A removal while the process is down is seen at the next start, also of a server that is served no more.
+        # A removal while the process is down is noticed at the next start, also of a server that is no longer served.
         third = discord.world.new_guild("Third")
         discord.world.guilds[other.id] = other
         async with hotel.up("community", "other", "third") as hosting:

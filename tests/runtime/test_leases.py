@@ -1,4 +1,4 @@
-"""Processes that share shards by leases: an even spread, take-over in time, and nothing served without a lease."""
+"""Processes that share shards by leases: an even spread, take-over in time, and no serving without a lease."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_process_with_shards_of_its_own_takes_these_and_no_others() -> None:
 
 
 class Process:
-    """One that serves what it has leases on, and notes it."""
+    """A process that serves the shards of its leases, and records it."""
 
     def __init__(self, cell: Cell, name: str) -> None:
         self.cell, self.name, self.stop, self.over = cell, name, Event(), Event()

@@ -1,4 +1,4 @@
-"""The whole bot and Discord's double on real sockets: what members and the team meet, and what they never do."""
+"""The whole bot and Discord's double on real sockets, as members and the team meet it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.anyio
 
 MESSAGES = "/channels/*/messages"
 WORDING = load_wordings()["en"]
-KNOWN = "On which port does the relay listen?"  # the documents say it
-UNKNOWN = "Why is my tenant blocked?"  # they do not
+KNOWN = "On which port does the relay listen?"  # the documents contain the answer
+UNKNOWN = "Why is my tenant blocked?"  # the documents lack the answer
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def anyio_backend() -> str:
 
 
 class Ended(NamedTuple):
-    """What became of a reply."""
+    """The outcome of a reply."""
 
     question_id: str
     outcome: str
@@ -81,12 +81,12 @@ class Stage:
         return [message.content for message in said if message.author.id == self.discord.bot_id]
 
     async def over(self, question: Message) -> str:
-        """What became of the reply to a question."""
+        """Return the outcome of the reply to a question."""
 
         return (await self.seen.one_of(Ended, where=lambda ended: ended.question_id == question.id)).outcome
 
     async def captured(self, *texts: str) -> CapturedPair:
-        """The first pair whose turns are, or end with, these."""
+        """Return the first pair whose turns are, or end with, these."""
 
         def holds(pair: CapturedPair) -> bool:
             return [turn.text for turn in pair.turns][-len(texts) :] == list(texts)
@@ -98,7 +98,7 @@ class Stage:
 
     @asynccontextmanager
     async def up(self, *, llm: dict[str, Any] | None = None, **options: Any) -> AsyncGenerator[None]:
-        """The bot at work, once it has indexed its documents; seen off calmly at the end."""
+        """Run the bot, once it has indexed its documents; end it calmly."""
         discord, self.seen, stop = self.discord, Seeing(), Event()
         door: dict[str, Any] = {
             "token": discord.token,
@@ -119,7 +119,7 @@ class Stage:
                     await self.seen.one_of(RefreshReport)
                 yield
                 stop.set()
-                if llm is not None:  # a model that never answers would hold up a calm end
+                if llm is not None:  # an unresponsive model would delay a calm end
                     tg.cancel_scope.cancel()
 
 
@@ -267,7 +267,7 @@ async def test_a_reply_and_a_second_line_a_correction_and_a_forum_answer_are_cap
         discord.acts.post(discord.help.id, discord.bob, f"{discord.bot.mention} {KNOWN}", webhook_id="77")
         last = await stage.say(discord.alice, f"{discord.bot.mention} {KNOWN}")
         await stage.answered(last)
-    assert len(discord.said_by_bot()) == 3  # nothing to the webhook
+    assert len(discord.said_by_bot()) == 3  # no request to the webhook
     assert not any("webhook" in turn.text for pair in stage.seen.all_of(CapturedPair) for turn in pair.turns)
 
 
@@ -310,7 +310,7 @@ async def test_an_answer_in_work_when_its_channel_turns_private_is_not_posted(st
 
 
 async def _own(stage: Stage, author: User) -> Message:
-    """A message of theirs that concerns nobody."""
+    """Return a message of this author that needs no answer."""
     return stage.discord.acts.post(stage.discord.help.id, author, "…")
 
 
@@ -383,7 +383,7 @@ async def test_what_was_said_while_it_was_down_is_handled_once_within_the_rate_l
 @pytest.mark.parametrize("strangers", [2, 40])
 async def test_a_reply_in_a_thread_of_a_hundred_replies_costs_ten_calls_at_most(stage: Stage, strangers: int) -> None:
     discord = stage.discord
-    # Whose roles nobody has told us of: each costs a look-up.
+    # Authors with unknown roles: each costs a look-up.
     people = [discord.world.new_member(f"stranger {n}") for n in range(strangers)]
     old = [discord.acts.post(discord.help.id, people[n % strangers], f"Before {n}.") for n in range(120)]
     thread = await discord.create_thread("Long", author=discord.alice, message=old[60])
@@ -421,7 +421,7 @@ async def test_a_restart_knows_the_team_again_however_many_wrote_in_a_thread(sta
         pair = await stage.captured("Raise the quota.")
         looked_up = [each.path for each in discord.requests[before:] if "/members/" in each.path]
     assert [turn.speaker for turn in pair.turns] == ["User", *["Team"] * 21]
-    assert len(looked_up) <= 1, looked_up  # whoever asked before the first start
+    assert len(looked_up) <= 1, looked_up  # people who asked before the first start
 
 
 # Edits and deletions after the fact.
@@ -446,7 +446,7 @@ async def test_a_captured_message_that_is_edited_is_captured_anew_and_one_that_i
     assert "Raise the qota." in "".join(p.read_text() for p in (stage.folder / "team-knowledge/raw").iterdir())
 
 
-# What Discord refuses.
+# Refusals of Discord.
 
 
 @pytest.mark.rest

@@ -1,4 +1,4 @@
-"""Secrets planted wherever people write: they stand nowhere afterwards, and what only looks like one is untouched."""
+"""Secrets planted wherever people write occur nowhere afterwards, and harmless lookalikes are untouched."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def messages_of(texts: Iterable[str]) -> Iterator[str]:
 
 
 def spelled(part: str) -> set[str]:
-    """A text as it is, and as JSON and HTML spell it."""
+    """Return a text as it is, and as JSON and HTML spell it."""
     return {part, json.dumps(part)[1:-1], part.replace("&", "&amp;").replace('"', "&#34;").replace("'", "&#39;")}
 
 
 def leaks(place: str, text: str) -> list[str]:
-    """The secrets that stand somewhere, in any spelling."""
+    """Return the secrets that occur anywhere, in any spelling."""
     parts = ((kind, part) for kind, planted in SECRETS.items() for part in planted.secret)
     return [f"{kind} in {place}" for kind, part in parts if any(each in text for each in spelled(part))]
 
 
 class Stage:
-    """A bot on Discord's double, with models on an endpoint and its page, and all that it shows or keeps."""
+    """A bot on Discord's double, with models on an endpoint and its page, and all that it shows or stores."""
 
     def __init__(self, folder: Path, discord: DiscordDouble, endpoint: EndpointDouble, clock: HandClock) -> None:
         self.folder, self.discord, self.endpoint, self.clock = folder, discord, endpoint, clock
@@ -117,7 +117,7 @@ class Stage:
             stop.set()
 
     async def asked(self, text: str, **how: Any) -> Message:
-        """Ask, and wait until it is answered, or not."""
+        """Ask, and wait for the answer or its refusal."""
         before = len(self.seen.all_of(AnswerResult))
         self.clock.turn(seconds=60)
         message = await self.discord.say(self.discord.alice, f"{self.discord.bot.mention} {text}", **how)
@@ -125,7 +125,7 @@ class Stage:
         return message
 
     async def visit(self, port: int, question_ids: Sequence[str]) -> None:
-        """Look at every page that leads somewhere from the first, and at these questions."""
+        """Open every page that is reachable from the first, and those of these questions."""
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", follow_redirects=True) as client:
             left = ["/", *(f"/questions/{each}" for each in question_ids), "/search?q=relay", "/questions?q=relay"]
             while left:
@@ -137,7 +137,7 @@ class Stage:
                 left += [each.replace("&amp;", "&") for each in found if "/static" not in each]
 
     def kept(self) -> Iterator[tuple[str, str]]:
-        """Rows of all databases, what is compressed in them, and the bytes of all files."""
+        """Return the rows of all databases, their compressed contents, and the bytes of all files."""
         for path in sorted(self.folder.rglob("*")):
             if not path.is_file():
                 continue
@@ -191,7 +191,7 @@ async def test_a_planted_secret_stands_nowhere_and_what_looks_like_one_is_untouc
                 asked.append(await stage.asked(f"{SECRETS[kind].text} {QUESTION}"))
                 await discord.wait_for_thread(asked[-1])
             asked += [await stage.asked(f"{QUESTION}\n{pack}") for pack in packs]
-            # In a thread, by somebody else, before a question.
+            # In a thread, by another member, before a question.
             thread = await discord.wait_for_thread(asked[0])
             for pack in packs:
                 await discord.say(discord.bob, pack, channel=thread)
@@ -202,17 +202,17 @@ async def test_a_planted_secret_stands_nowhere_and_what_looks_like_one_is_untouc
                 title = f"{SECRETS['npm'].text} is refused"
                 await discord.create_thread(title, author=discord.alice, text=f"{QUESTION}\n{pack}")
                 await seen.one_of(AnswerResult, after=before)
-            # For one pair of eyes.
+            # For one member's eyes.
             for pack in packs:
                 used = await double.ask(discord, discord.alice, f"{QUESTION}\n{pack}")
                 await discord.until(partial(double.shown, used))
-            # In what the team answers, and in what was asked then.
+            # In the team's answer, and in its question.
             for n, pack in enumerate(packs):
                 question = await discord.say(discord.bob, f"How do I rotate the relay's tokens?\n{pack}")
                 await discord.say(discord.tess, f"Rotate them with this: {pack}", reply_to=question)
                 await seen.one_of(PairFiled, after=n)
             await stage.asked("How do I rotate the relay's tokens?")
-            # And what is no secret.
+            # And harmless lookalikes.
             for pack in messages_of(LOOKALIKES):
                 await stage.asked(f"{QUESTION}\n{pack}")
             await stage.visit(free_tcp_port, [each.id for each in asked])

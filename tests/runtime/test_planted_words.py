@@ -1,4 +1,4 @@
-"""Two communities in one process: words planted in one are looked for in all that the other shows or keeps."""
+"""Two communities in one process: all that one shows or stores is searched for words planted in the other."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TABLES = ("documents", "blocks", "decisions", "sources", "questions", "facts", "
 
 
 class Listening:
-    """A model that notes what it is asked, and what it says."""
+    """A model that records its questions and its replies."""
 
     def __init__(self, model: Model, said: list[str]) -> None:
         self._model, self._said = model, said
@@ -78,7 +78,7 @@ def learned(given: ExtractIn) -> Any:
 
 
 class Two:
-    """Two communities at work, and all that came of each, in words."""
+    """Two communities at work, with all results of each, in words."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, HandClock()
@@ -147,7 +147,7 @@ class Two:
         return asked.id
 
     async def shown(self, name: str) -> str:
-        """All that a community shows or keeps, but for the names of its own files."""
+        """Return all that a community shows or stores, except the names of its own files."""
         page = self.pages[name]
         views: list[Any] = [self.events[name].told, self.metrics.text(await page.gauges())]
         given = {"offset": 0, "days": 14, "most": 20, "wanted": QuestionFilter()}
@@ -173,7 +173,7 @@ class Two:
         return "\n".join([*map(repr, views), *map(repr, posts), *self.said[name], *await run_sync(self._kept, name)])
 
     async def _told(self, name: str) -> AsyncGenerator[Any]:
-        """Yield what commands tell of a community, by operators and on its server."""
+        """Yield the output of commands about a community, by operators and on its server."""
         copy = self.folder / f"copy-{name}"
         async with open_registry(self.defaults, clock=self.clock) as registry:
             yield await registry.show(name)
@@ -223,7 +223,7 @@ async def lived(two: Two) -> tuple[str, str]:
                 await two.ask("one", question)
             for question in ("How do I reset it?", "Which port is it?", "Where is the spool?"):
                 await two.ask("other", question)
-            while not (await two.pages["one"].browsing.facts()).rows:  # noqa: ASYNC110 the extractor tells nothing
+            while not (await two.pages["one"].browsing.facts()).rows:  # noqa: ASYNC110 the extractor sets no events
                 await anyio.sleep(0.01)
             for page in two.pages.values():  # else they are stored within a second
                 await page.stores.questions.store()

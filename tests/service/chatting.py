@@ -1,4 +1,4 @@
-"""Channels to be exported, in which time passes as people write."""
+"""Channels to export, in which time passes as people write."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class Town:
         self.places: dict[str, Place] = {}
 
     def channel(self, place_id: str = "100", **about: Any) -> Place:
-        """The channel of that id; made if there is none."""
+        """Return the channel of that id; add it if it is missing."""
         if place_id not in self.places:
             self.places[place_id] = Place(self, place_id, about)
         return self.places[place_id]
 
     def thread(self, place_id: str, kind: str = "GuildPublicThread", **about: Any) -> Place:
-        """A thread in channel 100."""
+        """Return the thread in channel 100."""
         return self.channel(place_id, type=kind, categoryId="100", **about)
 
     def next_id(self) -> str:
-        """The id that the next message or thread gets, if no time passes."""
+        """Return the id of the next message or thread, if no time passes."""
         return position_at(self.now, self.written).id
 
     def wait(self, **delta: float) -> datetime:
-        """Time passes."""
+        """Let time pass."""
         self.now += timedelta(**delta)
         return self.now
 
     def save(self, folder: Path) -> tuple[Path, ...]:
-        """A file a channel."""
+        """Save the export, a file for each channel."""
         folder.mkdir(parents=True, exist_ok=True)
         return tuple(place.save(folder) for place in self.places.values())
 
@@ -56,7 +56,7 @@ class Place:
         self.messages: list[dict[str, Any]] = []
 
     def say(self, who: str, text: str, *, to: str | None = None, after: float = 300, **more: Any) -> str:
-        """Somebody writes, so many seconds after whatever was written before."""
+        """Write a message so many seconds after the previous one."""
         town = self._town
         town.now += timedelta(seconds=after)
         message_id = more.pop("own_id", None) or town.next_id()
@@ -76,13 +76,13 @@ class Place:
         return str(message_id)
 
     def edit(self, message_id: str, text: str) -> None:
-        """An export holds the last text, and when it was written."""
+        """Edit a message. An export holds the last text, and when it was written."""
         for message in self.messages:
             if message["id"] == message_id:
                 message.update(content=text, timestampEdited=self._town.now.isoformat())
 
     def save(self, folder: Path) -> Path:
-        """The file."""
+        """Save the file."""
         path = folder / f"{self.about['id']}.json"
         path.write_text(
             json.dumps({"guild": {"id": "5", "name": "s"}, "channel": self.about, "messages": self.messages})

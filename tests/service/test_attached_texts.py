@@ -182,7 +182,7 @@ async def test_a_log_that_cannot_be_fetched_leaves_the_question_to_be_answered(t
 
 
 def holding(settings: Settings, word: str) -> list[str]:
-    """The files of a folder that hold a word, and the unpacked recordings that do."""
+    """Return the files of a folder and the unpacked recordings that contain a word."""
     folder = settings.paths.database.parent
     files = (path for path in folder.rglob("*") if path.is_file())
     found = sorted(str(path.relative_to(folder)) for path in files if word.encode() in path.read_bytes())

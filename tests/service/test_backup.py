@@ -1,4 +1,4 @@
-"""A backup: whole, of one moment, taken beside others who write, and never half there."""
+"""A backup is complete, of one moment, taken beside writers, and never half written."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def test_a_damaged_database_gives_no_backup(tmp_path: Path) -> None:
 
 
 def damage(database: Path) -> None:
-    """Write over some pages in the middle."""
+    """Overwrite some pages in the middle."""
     db: Any = apsw.Connection(str(database))
     db.pragma("wal_checkpoint(truncate)")
     db.close()

@@ -1,4 +1,4 @@
-"""What became of a topic, told from the decisions, and texts compared."""
+"""The history of a topic from the decisions, and compared texts."""
 
 from __future__ import annotations
 

@@ -48,12 +48,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-_OFTEN = 84  # each eighty-fourth step is looked at in make test
+_OFTEN = 84  # each eighty-fourth step is checked in make test
 _MORE = 4  # each fourth one in make test-all, and all others where INTERN_KILL_MOMENTS is set, as by make soak-kills
 
 
 class Watched(FileLayer):
-    """Tells before each step, and after the first half of each write; knows what is not on disk for sure."""
+    """Reports before each step, and after the first half of each write; knows the changes that a crash may lose."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -87,7 +87,7 @@ class Watched(FileLayer):
 
 
 class WatchedDatabase(Database):
-    """Tells after each transaction."""
+    """Reports after each transaction."""
 
     def __init__(self, db: Database, tell: Callable[[str], None]) -> None:
         super().__init__(db.place)
@@ -125,18 +125,18 @@ class WatchedDatabase(Database):
 
 
 class Left(NamedTuple):
-    """What a process that is killed at a step leaves."""
+    """The state that a process killed at a step leaves."""
 
     step: str
     folder: Path
     rows: Rows | None
-    """On a server."""
+    """The rows on a server."""
     told: Told
     doing: Act | None
 
 
 class Life:
-    """A writer at work; its folder is copied at the steps to look at, and its rows on a server."""
+    """A writer at work; its folder is copied at the steps to check, and its rows on a server."""
 
     def __init__(self, folder: Path, server: Schemas | None, schema: str, looked_at: Callable[[int], bool]) -> None:
         self.folder = folder / "data"
@@ -215,7 +215,7 @@ async def _do(act: Act, writer: Writer) -> None:
 
 
 def _acts() -> list[Act]:
-    """Captures, fuller ones, edits, deletions; between them all else that writes."""
+    """Yield captures, fuller ones, edits, deletions; between them all other writes."""
     told, acts = Told(), list[Act]()
     community = Community(Random(3))
 

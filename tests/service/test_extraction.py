@@ -1,4 +1,4 @@
-"""Nuggets and facts in a folder: they come with what is filed, change with it, and go with it."""
+"""Nuggets and facts in a folder: they come with filed conversations, change with them, and are deleted with them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def learned(*nuggets: str, facts: tuple[FactOut, ...] = ()) -> ExtractOut:
 
 
 def parrot(given: ExtractIn) -> ExtractOut:
-    """Says again all that was said."""
+    """Repeat the whole conversation."""
     return learned(given.transcript, facts=(fact(given.transcript.replace("\n", " ")),))
 
 
@@ -138,7 +138,7 @@ class Shop:
     async def taught(
         self, *said: tuple[int, UserId, str], conversation: str = QUOKKA, at: datetime | None = None
     ) -> CapturedPair:
-        """Captured, filed, and read."""
+        """Capture, file and read a conversation."""
         pair = await self.captured(*said, conversation=conversation, at=at)
         await self.work.learning.file(FilingDecision(pair=pair, choice=TopicChoice(name=SPOOL)))
         await self.work.extraction.catch_up()
@@ -209,7 +209,7 @@ async def test_who_is_forgotten_is_known_by_no_name(tmp_path: Path) -> None:
         assert await work.stores.names.read_names((MIA,)) == {MIA: ("mia_the_quokka",)}
         await work.forget(ForgetRequest(user_id=MIA, erase=True))
         assert await work.stores.names.read_names((MIA, ANN)) == {ANN: ("ann",)}
-        # What was on its way comes too late.
+        # Lessons on their way come too late.
         await work.learning.keep(
             Capture(
                 conversation_id=QUOKKA,
@@ -384,7 +384,7 @@ async def test_nothing_skipped_parked_waiting_or_rejected_gets_in(tmp_path: Path
                 (50 + 10 * n, MIA, "Why?"), (51 + 10 * n, ANN, "So."), conversation=f"thread_{n + 5}"
             )
             await work.learning.file(FilingDecision(pair=pair, choice=choice))
-        await shop.captured(ASKED, ANSWERED)  # nobody has decided about it yet
+        await shop.captured(ASKED, ANSWERED)  # there is no decision about it yet
         await work.extraction.catch_up()
     shop.settings = load_settings(environ={}, overrides={"data": {"dir": str(tmp_path)}, "kb": {"review": True}})
     async with shop.open() as work:
@@ -662,7 +662,7 @@ async def test_what_others_said_is_learned_anew_though_it_was_read_between_tombs
         forgetting, nudges = work.extraction.extractor.forget, iter([work.extraction.catch_up])
 
         async def late(message_ids: Collection[MessageId]) -> None:
-            for catch_up in nudges:  # another filing nudged whoever follows the decisions
+            for catch_up in nudges:  # another filing woke the followers of the decisions
                 assert await catch_up() > 0
             await forgetting(message_ids)
 
@@ -671,7 +671,7 @@ async def test_what_others_said_is_learned_anew_though_it_was_read_between_tombs
         due = await work.extraction.find_next_due(frozenset())
         assert due.record is not None
         assert due.record.conversations == (QUOKKA,)
-    async with shop.open() as work:  # nobody forgets it over a restart
+    async with shop.open() as work:  # a restart does not lose it
         await work.extraction.catch_up()
         [left] = await shop.nuggets()
         assert "wombats" in left

@@ -1,4 +1,4 @@
-"""What is to be forgotten is nowhere, wherever it went before, and does not come back."""
+"""Forgotten messages and members are deleted from every place, and do not come back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CLOCK = HandClock()
 
 
 def message(n: int) -> MessageId:
-    """The id of the nth message, a minute after the one before, all of them long ago."""
+    """Return the id of the nth message, a minute after the one before, all of them long ago."""
     return position_at(CLOCK.now() - timedelta(days=30) + timedelta(minutes=n)).id
 
 
@@ -79,7 +79,7 @@ class Shop:
         return pair
 
     def holding(self, word: str) -> list[str]:
-        """The files below the folder in which a word stands, be it in what nobody reads."""
+        """Return the files below the folder that contain a word, even those that no code reads."""
         files = (path for path in self.folder.rglob("*") if path.is_file())
         return sorted(str(path.relative_to(self.folder)) for path in files if word.encode() in path.read_bytes())
 
@@ -96,7 +96,7 @@ def capture(thread: str, *said: tuple[int, UserId, str]) -> Capture:
 
 
 def waiting(thread: str, *said: tuple[int, UserId, str]) -> CaptureRequest:
-    """The same, as it waits for a word on its images."""
+    """Capture and file a conversation that waits for the description of its images."""
     return CaptureRequest(
         conversation_id=ConversationId(f"thread_{thread}"),
         guild_id=None,
@@ -129,7 +129,7 @@ def shop(tmp_path: Path) -> Shop:
 
 
 async def everything(shop: Shop) -> None:
-    """Mia's word in every place that can hold it."""
+    """Put Mia's word into every place that can hold it."""
     await shop.taught("1", QUESTION, ANSWER, THANKS)
     await shop.taught("1", LATER)
     await shop.taught("2", OTHER, ITS_ANSWER)
@@ -213,7 +213,7 @@ async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -
 
 
 async def dump_of(shop: Shop) -> AsyncGenerator[tuple[str, str]]:
-    """All rows of all tables, with what is compressed in them."""
+    """Return all rows of all tables, with their compressed contents."""
     on_server = shop.settings.data.url
     schema = "information_schema.tables where table_schema = current_schema()"
     listed = f"select table_name from {schema}" if on_server else "select name from sqlite_schema where type = 'table'"
@@ -372,14 +372,14 @@ async def test_captures_that_do_not_say_who_wrote_in_them_are_named(shop: Shop) 
         ]
         await shop.taught("3", (3, MIA, "How?"), (4, ANN, "So."), (5, TOM, "Thanks for that."))
         done = await work.forget(ForgetRequest(user_id=MIA))
-        # Of the other one a newer capture tells.
+        # A newer capture tells about the other one.
         assert (done.messages, done.nameless, done.nameless_count) == (1, (old[0].qa_id,), 1)
         by_hand = await work.forget(ForgetRequest(message_ids=(message(1),)))
         assert (by_hand.found, by_hand.captures) == (True, 1)
 
 
 class Away:
-    """A model that is down."""
+    """A model that is unavailable."""
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         del prompt, given, images
@@ -417,7 +417,7 @@ async def test_a_description_that_was_made_of_it_goes_though_the_clock_went_back
 
 
 class Pondering:
-    """Files all in one topic, but thinks about the second pair until it may go on."""
+    """Files all in one topic, but waits with the second pair until it may go on."""
 
     def __init__(self) -> None:
         self.stalled, self.may_go_on = Event(), Event()
@@ -435,7 +435,7 @@ class Pondering:
 
 
 async def until(met: Callable[[], bool]) -> None:
-    """Wait for what threads do, and leave them the interpreter in between: who asks all the time keeps them from it."""
+    """Wait for threads, and leave them the interpreter in between: constant polling would keep them from it."""
     while not met():  # noqa: ASYNC110 (a thread sets no events)
         await sleep(0.01)
 
@@ -461,7 +461,7 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
         async with create_task_group() as tg:
             tg.start_soon(partial(do_jobs_forever, work.stores.jobs, do=do))
             await model.stalled.wait()
-            # It is archived, and then waits to be filed; asked for sooner, it might be filed before the rebuild begins.
+            # It is archived, and then waits to be filed; requested sooner, it might be filed before the rebuild begins.
             third = capture("3", (21, MIA, "And a quokka at sea?"), (22, ANN, "No."))
             await ask_for("capture", msgspec.json.encode(third))
             await until(lambda: len(work.stores.archive) == 3)

@@ -32,12 +32,12 @@ STEPS = "stop the relay, copy the folder and set spool.path."
 
 
 def as_archived(message: ChatMessage) -> str:
-    """Return a text without the mention that opens it."""
+    """Return the text without the mention that opens it."""
     return remove_person_ids([Turn("Team", message.text)], ())[0].text
 
 
 class Counting:
-    """Rules that count what they are asked."""
+    """Rules that count their questions."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -84,7 +84,7 @@ class Town:
             await over.wait()
 
     def archived(self) -> list[list[str]]:
-        """The turns of each version."""
+        """Return the turns of each version."""
         return [[turn.text for turn in pair.turns] for pair in Archive(self.settings.paths.raw).pairs_after(None)]
 
     def filed(self) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Whether the model is there, as far as anybody knows who asked it; and what waits although all is well."""
+"""The health of models by the calls' outcomes, and work that waits although all is well."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_model_of_whose_replies_none_can_be_used_is_not_well_until_one_c
     for n in range(USELESS_FROM):
         assert watch.checks() == (WELL,)
         given = SummarizeIn(source_id=f"team:{n}.txt", text="The spool keeps \ud83d metrics.")  # half an emoji
-        for _ in range(2):  # what is asked again counts once
+        for _ in range(2):  # a repeated question counts once
             await fails(
                 model, learns if n % 2 else answers, (ModelReplyError, ModelRefusedError)[n % 2]("<html>secret"), given
             )

@@ -185,7 +185,7 @@ async def test_an_expired_link_is_read_again_on_discord(tmp_path: Path) -> None:
         endpoint.next(told, prompt="summarize_images")
 
         class Renewing(Sandbox):
-            """Signs links anew for whoever reads a message again."""
+            """Signs links anew when a message is read again."""
 
             async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
                 found = await super().look_up(channel_id, message_id)

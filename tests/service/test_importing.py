@@ -395,7 +395,7 @@ async def test_beside_a_running_bot_it_archives_and_the_bot_files(tmp_path: Path
         done = await imported(tmp_path, chat)
         assert (done.archived, done.filed) == (20, None)
         assert sandbox.posts() == ()
-    # Leaving the block sees the bot off to the end of its work.
+    # Leaving the block waits for the end of the bot's work.
     knowledge = KnowledgeStore(ReadOnlySqliteDatabase(settings.paths.database))
     assert [pair.qa_id for pair in archived(tmp_path) if knowledge.last_decision(pair.qa_id) is None] == []
     assert len(archived(tmp_path)) == 20
@@ -405,7 +405,7 @@ async def test_beside_a_running_bot_it_archives_and_the_bot_files(tmp_path: Path
 
 
 def world_of(sandbox: Sandbox, chat: Chat, messages: list[ChatMessage]) -> None:
-    """The same conversation as an export."""
+    """Return the same conversation as an export."""
     for message in messages:
         chat.messages.append(
             {

@@ -1,4 +1,4 @@
-"""Indexing what is indexed: no call, and nothing written anywhere in the data folder."""
+"""Indexing an indexed folder makes no call, and writes nothing anywhere in the data folder."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ FILES = 40
 
 
 def traces(folder: Path) -> dict[str, tuple[int, str]]:
-    """When each file was written, and what is in it."""
+    """Return the time and the content of each file."""
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, sha256(path.read_bytes()).hexdigest())
         for path in sorted(folder.rglob("*"))
-        # Whoever holds the folder writes that down; SQLite's side files are there while it is open.
+        # The holder of the folder writes that down; SQLite's side files are there while it is open.
         if path.is_file() and not path.name.startswith(".lock") and not path.name.endswith(("-wal", "-shm"))
     }
 
 
 async def indexed(settings: Settings) -> int:
-    """How many were described."""
+    """Index, and return the number of descriptions."""
     async with open_intern(settings) as intern:
         return len((await intern.index()).changed)
 

@@ -1,4 +1,4 @@
-"""The door: what scripts, commands and evaluations do with a data folder."""
+"""The application API: the operations of scripts, commands and evaluations on a data folder."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def question(text: str) -> Conversation:
 
 
 async def reply(intern: Intern, text: str) -> str:
-    """The answer, or the reason why there is none in brackets."""
+    """Return the answer, or the reason for silence in brackets."""
     with fail_after(10):
         result = await intern.answer(question(text))
     return result.reply_text or f"({result.reason})"
 
 
 def example() -> str:
-    """The code in the docstring of the door."""
+    """Return the code in the docstring of the package."""
     assert intern.service.__doc__ is not None
     return textwrap.dedent(inspect.cleandoc(intern.service.__doc__).partition("Example:\n")[2])
 
@@ -190,12 +190,12 @@ async def test_settings_that_cannot_work_are_refused_on_opening(tmp_path: Path) 
             pass
 
 
-# A folder that somebody else holds.
+# A folder that another process holds.
 
 
 @asynccontextmanager
 async def bot(settings: Settings) -> AsyncGenerator[None]:
-    """The bot at work on the folder."""
+    """Run the bot on the folder."""
 
     class Indexed(ActivityReporter):
         def __init__(self) -> None:
@@ -261,7 +261,7 @@ async def test_when_the_holder_dies_in_the_middle_the_one_who_waits_takes_over(t
 
 
 async def claimed(jobs: JobQueue) -> Job:
-    """The job that somebody is about to submit, now ours."""
+    """Claim the next submitted job."""
     while (job := await jobs.claim()) is None:
         await checkpoint()
     return job
@@ -280,7 +280,7 @@ async def test_the_folder_is_free_again_when_the_door_is_closed(tmp_path: Path) 
 
 
 def unwritable(tmp_path: Path) -> Settings:
-    """Settings whose data folder cannot be made, not by root either; what there is to read lies elsewhere."""
+    """Return settings whose data folder cannot be made, even by root; the files to read are elsewhere."""
     readable = settings_in(tmp_path / "readable")
     (tmp_path / "file").write_text("")
     return load_settings(
@@ -302,7 +302,7 @@ async def test_a_folder_that_cannot_be_written_to_can_be_asked(tmp_path: Path) -
     settings = settings_in(tmp_path)
     async with open_intern(settings) as intern:
         await intern.index()
-    # SQLite writes to this file of its own, but for a database that is opened as one that never changes.
+    # SQLite writes to this file of its own, except for an immutable database.
     settings.paths.database.with_name("intern.db-shm").mkdir()
     async with open_intern(settings) as intern:
         assert "7480" in await reply(intern, "Which port does the relay listen on?")

@@ -1,4 +1,4 @@
-"""What is counted of calls of models, for Prometheus."""
+"""The counts of model calls, for Prometheus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 def told(metrics: Metrics, name: str) -> Mapping[str, float]:
-    """What is counted of embeddings, by the label beside the prompt's."""
+    """Return the counts of embeddings, by the label beside the prompt's."""
     families = text_string_to_metric_families(metrics.text()[0].decode())
     samples = [each for family in families for each in family.samples if each.name == name]
     return {

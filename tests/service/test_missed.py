@@ -1,4 +1,4 @@
-"""What was edited or deleted while the bot was down, on real sockets: learned of after the next start."""
+"""The bot learns of edits and deletions during its downtime after the next start, on real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What model servers tell of themselves: lists in the words of each, and servers of this machine."""
+"""The lists of model servers, in the format of each, and servers of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that the settings name: who waits for whom, and what is refused before anybody is asked."""
+"""The models of the settings: the order of waiting, and refusals before any call."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def ask_after_a_start(folder: Path, endpoint: EndpointDouble, **options: o
 
 
 async def hold_up(endpoint: EndpointDouble, background: Model, answering: Model) -> None:
-    """As much background work as there is room for, all of it hanging; then a question."""
+    """Start as much background work as there is room for, all of it hanging; then ask a question."""
     endpoint.next(*[never()] * 4, prompt=SUMMARIZE_SOURCE.name)
     with fail_after(10):
         async with create_task_group() as tg:
@@ -74,7 +74,7 @@ async def test_a_model_of_its_own_for_learning_is_not_used_up_by_it_either() -> 
         both = served_by(endpoint) | {"kb": served_by(other, max_in_flight=2)}
         async with open_models(settings(llm=both), None, HandClock()) as models:
             await hold_up(other, models.learning, models.answering)
-            assert len(other.asked(SUMMARIZE_SOURCE.name)) == 1  # half of what it may have in flight
+            assert len(other.asked(SUMMARIZE_SOURCE.name)) == 1  # half of its share in flight
             assert len(endpoint.asked(GATE.name)) == 1
 
 
@@ -108,7 +108,7 @@ async def test_a_database_that_fails_costs_no_answer(tmp_path: Path) -> None:
 
 
 def folder_with(tmp_path: Path, mistake: str) -> dict[str, Any]:
-    """An operator's folder whose one template has a mistake."""
+    """Return an operator's folder whose one template has a mistake."""
     text = f"{{% block system %}}Judge. {mistake}{{% endblock %}}{{% block user %}}{{{{ question }}}}{{% endblock %}}"
     (tmp_path / "gate.md.j2").write_text(text)
     return {"dir": str(tmp_path)}

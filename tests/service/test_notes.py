@@ -1,4 +1,4 @@
-"""Notes are learned once, anew when they change, and no more when they are gone."""
+"""Notes are learned once, again when they change, and withdrawn when they are deleted."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ async def test_a_server_that_is_killed_and_comes_back_loses_nothing_and_doubles_
 
 
 class _Told(logging.Handler):
-    """Notices the first line about a server that is away, or about what that has cost."""
+    """Notices the first line about an unavailable server, or about its cost."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The text files: what is decided is in them soon, whole, and a person's edit is kept and told."""
+"""The text files contain decisions soon and completely; a person's edit is kept and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members asked, through the application: what is kept of it, and gaps that are answered and forgotten."""
+"""The questions of members through the application: their stored data, and gaps that are answered and forgotten."""
 
 from __future__ import annotations
 

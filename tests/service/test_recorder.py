@@ -1,4 +1,4 @@
-"""The flight recorder of a bot at work keeps enough to replay it, nothing secret, and nothing that was forgotten."""
+"""The flight recorder of a bot at work stores enough to replay it, no secrets, and no forgotten messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ QUESTION = "@intern which port does the relay listen on?"
 
 
 class Bot:
-    """A bot with an endpoint, at work in a folder; each `open_intern` looks into it afterwards."""
+    """A bot with an endpoint, at work in a folder; each `open_intern` reads the folder afterwards."""
 
     def __init__(self, folder: Path, endpoint: EndpointDouble) -> None:
         self.endpoint = endpoint
@@ -220,7 +220,7 @@ async def test_an_end_while_recordings_are_stored_loses_none(bot: Bot) -> None:
 
 
 class Meanwhile(Shelf):
-    """Knowledge that lets something happen while it is asked."""
+    """Knowledge that triggers an event while it is read."""
 
     def __init__(self, happens: Callable[[], Awaitable[object]]) -> None:
         super().__init__({"kb:ports.md": "# Ports\n\nOurs is 7480."})
@@ -275,7 +275,7 @@ async def test_a_recorder_that_fails_costs_no_answer_and_says_so_once(bot: Bot) 
 
 
 def words_of(settings: Settings) -> str:
-    """All texts in the tables of the recorder, unpacked."""
+    """Return all texts in the tables of the recorder, unpacked."""
     db: Any = apsw.Connection(str(settings.paths.database))
     try:
         packed = db.execute("select recording from recordings union all select text from recorded_texts").fetchall()

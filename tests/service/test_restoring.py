@@ -1,4 +1,4 @@
-"""From the text files, the database is made anew; what people edited is kept, and taken in only when they say so."""
+"""A restore from text files makes the database anew; people's edits are kept, and adopted only on request."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def knowledge_of(settings: Settings) -> KnowledgeStore:
 
 
 def text_files(folder: Path) -> dict[str, bytes]:
-    """What can be exported."""
+    """Return the files that can be exported."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -124,7 +124,7 @@ async def test_a_lost_database_is_restored_without_a_model_and_exports_the_same_
         assert await intern.restore(tmp_path / "after") == restored
         await intern.export(tmp_path / "again")
     assert text_files(tmp_path / "again") == before
-    # Nothing is left to be done, so no model is asked: this one would fail.
+    # No work is left, so no model is asked: this one would fail.
     model = ScriptedModel()
     async with writer_in(settings, model) as writer:
         assert (await writer.indexing.refresh()).changed == ()
@@ -147,7 +147,7 @@ async def test_decisions_are_newer_than_the_topic_files_of_a_killed_process(tmp_
 
         await writer.stores.knowledge.change(remove)
         await writer.stores.files.catch_up()
-    # As a process leaves it that was killed after it wrote the decisions.
+    # The state of a process that was killed after it wrote the decisions.
     (settings.paths.topics / "spool.txt").write_bytes(text)
     (settings.paths.topics / "drum.txt").unlink()
     lose_database(settings)
@@ -216,7 +216,7 @@ async def test_what_was_forgotten_does_not_come_back_from_older_files(tmp_path: 
 
 
 class Broken(FileLayer):
-    """A disk that takes the decisions, and no more."""
+    """A disk that takes only the decisions."""
 
     def write_atomically(self, path: Path, data: bytes) -> None:
         raise KnowledgeError(f"{path}: no space is left")
@@ -268,7 +268,7 @@ async def test_an_edited_topic_is_kept_beside_and_taken_in_when_a_person_says_so
     path, edited = settings.paths.topics / "spool.txt", settings.paths.topics / ".spool.txt.edited"
     async with writer_in(settings, clock=clock) as writer:
         pairs = [await filed(writer, n) for n in (1, 2)]
-        # One block has another answer, the other one is gone. What is filed later is not in the edit.
+        # One block has another answer, the other one is gone. The edit lacks the pair that is filed later.
         path.write_text(path.read_text().split("--- QA ---")[1].join(["--- QA ---", ""]).replace("1 times", "once"))
         at = HandClock().now().timestamp() + 1
         os.utime(path, (at, at))

@@ -1,4 +1,4 @@
-"""Restoring and adopting where something went wrong before, or goes wrong meanwhile."""
+"""Restoring and adopting after earlier faults, or with faults meanwhile."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_neither_an_index_nor_a_damaged_file_revives_what_was_forgotten(tm
     lose_database(shop.settings)
     await restored(shop.settings)
     assert [name for name, data in tree(tmp_path).items() if b"quokka" in data and "raw" not in name] == []
-    # The other piece is kept, and nothing else: the index was no person's.
+    # The other piece is kept, and nothing else: no person wrote the index.
     assert [each.name for each in find_edited_files(shop.settings.paths)] == [".spool.txt.edited"]
     async with writer_in(shop.settings) as writer:
         found = await writer.stores.knowledge.db.rows("select source from sources")
@@ -169,7 +169,7 @@ async def test_a_person_s_words_that_were_withdrawn_are_not_revived_by_older_fil
         await writer.stores.files.catch_up()
         older = path.read_text()
         assert "fresh" in older
-    # A person's words are in no archive: only their topic has them.
+    # No archive has a person's words: only their topic has them.
     lose_database(settings)
     await restored(settings)
     assert b"fresh" in knowledge_of(settings).read_topic_file(SPOOL)
@@ -271,7 +271,7 @@ async def test_an_edit_that_is_noticed_after_a_withdrawal_is_kept_without_its_wo
         kept = (settings.paths.topics / ".spool.txt.edited").read_text()
         assert "twice" in kept
         assert "quokka" not in kept
-        # That the pair is not in the edit any more is no person's wish.
+        # No person removed the pair from the edit.
         assert await writer.adopt(SPOOL) == TopicAdoption(topic=SPOOL, changed=(other.qa_id,), removed=())
 
 
@@ -280,7 +280,7 @@ async def test_each_edit_is_kept_and_the_oldest_one_is_adopted_first(tmp_path: P
     path = settings.paths.topics / "spool.txt"
     async with writer_in(settings) as writer:
         await filed(writer, 1)
-        for n, word in enumerate(("once", "twice", "twice")):  # the same edit again is no other one
+        for n, word in enumerate(("once", "twice", "twice")):  # the same edit again changes nothing
             path.write_text(path.read_text().replace("1 times", word))
             os.utime(path, (n, n))
             await writer.stores.files.catch_up(SPOOL)
@@ -302,7 +302,7 @@ async def test_an_older_database_that_does_not_know_a_member_s_wish_is_refused(t
     async with writer_in(settings) as writer:
         await filed(writer, 1)
         await run_sync(copy_database, settings.paths.database, tmp_path / "older.db")
-        await writer.forget(ForgetRequest(user_id=MIA))  # nothing of theirs was archived so far
+        await writer.forget(ForgetRequest(user_id=MIA))  # none of their messages was archived so far
     lose_database(settings)
     (tmp_path / "older.db").rename(settings.paths.database)
     with pytest.raises(KnowledgeError, match=r"does not know all that is forgotten"):

@@ -51,7 +51,7 @@ def lose_database(folder: Path) -> None:
         each.unlink()
 
 
-# A history of everything that can be decided, restored and exported.
+# A history of all kinds of decisions, restored and exported.
 
 
 class History:
@@ -118,7 +118,7 @@ class History:
         await self.knowledge.change(lambda change: change.switch_to_draft(draft.list_decisions()))
 
     async def index(self) -> None:
-        """List all as an indexing does."""
+        """List all, as indexing does."""
 
         def work(change: KnowledgeChange) -> None:
             put = {topic_id(name): _entry(name, change.read_topic_file(name)) for name in change.topic_names()}
@@ -178,7 +178,7 @@ def test_whatever_was_decided_a_restore_and_an_export_give_the_same_bytes(
             await export(knowledge, partial(copy_archive, Paths(home).raw), Paths(first))
             decisions, names = knowledge.read_decisions(), knowledge.topic_names()
             edited = any(kind == "edit" for kind, *_ in acts)
-        # In its own place, with topic files that are lost: all but edited words are in archive and decisions.
+        # In its own place, with lost topic files: archive and decisions hold all but edited words.
         lose_database(home)
         for name in () if edited else lost:
             (Paths(home).topics / f"{name}.txt").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Search through the whole of intern: indices and discovered files, kept true, and true when looked at."""
+"""Search through the whole of intern: indices and discovered files, kept up to date, and checked when read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.anyio
 
 
 def settings_in(folder: Path, **discovery: Any) -> Settings:
-    """A folder with one document; what is beside it can be discovered."""
+    """Return the settings of a folder with one document; files beside it can be discovered."""
     settings = load_settings(environ={}, overrides={"data": {"dir": str(folder / "data")}, "discovery": {**discovery}})
     put(settings.paths.sources / "ports.md", "# Ports\n\nThe relay listens on port 7480.\n")
     return settings

@@ -1,4 +1,4 @@
-"""`/intern setup`: what managers of a server can set, and the replies they get."""
+"""`/intern setup`: the settings that managers of a server can choose, and the replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""To look at a data folder costs the same for each week of the archive, however many pairs it has."""
+"""Reading the status of a data folder costs the same for each week of the archive, however many pairs it has."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ sys.addaudithook(_note)
 
 @contextmanager
 def openings_of_the_week() -> Generator[list[str]]:
-    """How often the week's file is opened."""
+    """Return how often the week's file is opened."""
     _opened.clear()
     _watches[0] = True
     yield _opened

@@ -1,4 +1,4 @@
-"""The followers at work on a real folder: what was parked or approved is filed without anybody asking."""
+"""The followers at work on a real folder: parked or approved pairs are filed without a command."""
 
 from __future__ import annotations
 

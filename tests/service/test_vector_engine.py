@@ -56,7 +56,7 @@ def settings(tmp_path: Path, qdrant: QdrantDouble) -> Generator[Settings]:
 
 
 def texts(qdrant: QdrantDouble) -> str:
-    """All that the engine holds."""
+    """Return all texts in the engine."""
     return str([payload for payload, _ in qdrant.points().values()])
 
 

@@ -1,4 +1,4 @@
-"""The writer: what it finishes when it opens, what it asks no model about, and who waits for whom."""
+"""The writer: the work that it finishes when it opens, the questions without a model, and the order of waiting."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Gated:
 
 
 async def kept(writer: Writer, n: int, question: str = "", *, conversation: str = "") -> CapturedPair:
-    """The `n`th pair, in the archive."""
+    """Return the `n`th pair, in the archive."""
     question = question or f"How do I purge spool number {n}?"
     pair = await writer.learning.keep(samples.capture(question, f"Purge it {n} times.", n=n, conversation=conversation))
     assert pair is not None
@@ -306,7 +306,7 @@ async def test_parked_pairs_can_be_tried_at_once_and_one_that_fails_again_stops_
         assert {qa_id: retry.tries for qa_id, retry in (await writer.stores.attempts.read_retries()).items()} == {
             pairs[0].qa_id: 2
         }
-        # Those that have their end by now keep it.
+        # Pairs with a final decision keep it.
         model.next(CLASSIFY, named("wheel"))
         again = await done(writer, "retry", [pair.qa_id for pair in pairs])
         assert again[1:] == tuple(others)
