@@ -126,7 +126,7 @@ def _output_fields(name: str, schema: Schema, values: Mapping[str, Any]) -> dict
             return {"response_format": {"type": "json_schema", "json_schema": wanted}}
         case "function_calling":
             function = {"name": name, "description": "Give the reply.", "parameters": schema}
-            # There is one function, so "required" names it; llama.cpp passes over a choice by name.
+            # There is one function, so "required" names it; llama.cpp ignores a choice by name.
             return {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
         case "json_object":
             return {"response_format": {"type": "json_object"}}
@@ -151,7 +151,7 @@ _WORTH_A_CALL: tuple[Mapping[str, int], ...] = (
     {"stream": 0, "counting": 0},
     {"temperature": 0},
 )
-"""The places of values to try again after the smallest form; the first help answers most."""
+"""The places of values to try again after the smallest form; the first ones improve answers most."""
 
 
 class EndpointModel(Endpoint):
