@@ -102,12 +102,12 @@ LEAST_LIKENESS: Mapping[str, SimilarityThresholds] = {
     MULTILINGUAL.name: SimilarityThresholds(beside_words=0.05, alone=0.1, of_unknown=0.1),
 }
 """Without it, a search for a subject that no document has finds ten sources. A made-up word comes to .2 with one of 20
-documents in 27% of cases, to .3 in 4%; with one of 3,000 to .45 in 5%. What a single word like "photo", "physician" or
-"automobile" means came to .32 to .57 with it. Of 120 to 302 real questions a set, all but two hold a word of some
+documents in 27% of cases, to .3 in 4%; with one of 3,000 to .45 in 5%. Synonyms of single words ("photo", "physician",
+"automobile") came to .32 to .57. Of 120 to 302 real questions a set, all but two hold a word of some
 document, so that only `beside_words` concerns them.
 
-The multilingual model finds as far apart what is asked in one language and written in another as what has nothing in
-common (.13 to .26 and .1 to .25 in the sample). With .2 for those without a common word it lost a quarter of the
+The multilingual model scores a question and its document in different languages like unrelated texts (.13 to .26 and
+.1 to .25 in the sample). With .2 for those without a common word it lost a quarter of the
 Japanese questions over English documents; made-up words find something with it."""
 
 

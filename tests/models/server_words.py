@@ -1,4 +1,4 @@
-"""How servers word a refusal and a reply. The client does not import this; each entry names where it was seen.
+"""The words of servers for a refusal and a reply. The client does not import this; each entry names its source.
 
 A shape takes the fields that are refused and what is said of each, and gives status and body. A wording takes the text
 of a reply and whether a stream was asked for, and gives the message (or the delta of a stream) and the finish word.
@@ -87,7 +87,7 @@ def inside_200(fields: Sequence[str]) -> tuple[int, bytes]:
 
 
 def llama_cpp(fields: Sequence[str]) -> tuple[int, bytes]:
-    """llama.cpp's server tells many faults of a request as 500: tools/server/README.md."""
+    """llama.cpp's server reports many faults of a request as 500: tools/server/README.md."""
     said = "\n".join(f"Unsupported param: {each}" for each in fields)
     return _json(500, {"error": {"code": 500, "message": said, "type": "server_error"}})
 

@@ -38,7 +38,7 @@ class Installed:
 
 @dataclass(frozen=True)
 class InstalledWheel(Installed):
-    """Where the wheel was installed."""
+    """The environment with the wheel."""
 
     python: Path
     packages: Path
@@ -63,7 +63,7 @@ def variables(discord: DiscordDouble, base_url: str, **more: str) -> dict[str, s
 
 
 def _environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """What a service manager gives: little; above all, no settings of whoever runs the tests."""
+    """Return the few variables that a service manager sets; above all, no settings of the person who runs the tests."""
     return {"PATH": os.defpath, "HOME": os.devnull, "LANG": "C.UTF-8", **settings}
 
 
@@ -114,17 +114,17 @@ class Running:
 
     @property
     def events(self) -> list[Json]:
-        """What it logged so far."""
+        """The lines logged so far."""
         return [json.loads(line) for line in self.lines if line.startswith("{")]
 
     @property
     def pids(self) -> list[int]:
-        """Its processes: the single binary is two, the second of which is the bot."""
+        """Its processes: the single binary is two, and the second is the bot."""
         return family(self.process.pid)
 
     @property
     def complaints(self) -> list[str]:
-        """Whatever it wrote that is no log line of level info."""
+        """The output except log lines of level info."""
         return [line for line in self.lines if '"level": "info"' not in line]
 
     async def until_logged(self, event: str, *, count: int = 1, **fields: object) -> Json:
@@ -152,7 +152,7 @@ class Running:
         self.process.terminate()
 
     async def read(self) -> None:
-        """Take what it writes, until it is gone."""
+        """Read its output, until it is gone."""
         assert self.process.stderr is not None
         rest = ""
         async for chunk in TextReceiveStream(self.process.stderr):
@@ -202,7 +202,7 @@ async def started(installed: Installed, folder: Folder, settings: Mapping[str, s
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command left."""
+    """The exit code and output of a command."""
 
     exit_code: int
     stdout: str
@@ -228,7 +228,7 @@ async def until_heard(discord: DiscordDouble) -> None:
 
 
 def answers_to(discord: DiscordDouble, question: Message) -> list[Message]:
-    """What the bot has said in a question's thread."""
+    """Return the bot's messages in a question's thread."""
     thread = discord.thread_of(question)
     return [] if thread is None else [m for m in discord.messages(thread) if m.author.id == discord.bot_id]
 

@@ -1,4 +1,4 @@
-"""What the installed program says where it cannot work: one line that names what to do, and an exit code."""
+"""The installed program where it cannot work: it prints one line that names the next step, and has an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings on this machine: the same bytes for the same text, and nothing loaded that nobody asked for."""
+"""Embeddings on this machine: the same bytes for the same text, and nothing loaded without need."""
 
 from __future__ import annotations
 

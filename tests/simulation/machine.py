@@ -1,4 +1,4 @@
-"""What makes a run of the whole bot repeatable: one seed decides what happens, and in which order tasks get to run.
+"""Repeatable runs of the whole bot: one seed decides the events, and the order in which tasks run.
 
 Time is trio's and jumps while everybody waits. Work for threads is done in the loop, a moment later; the database's
 writer thread is waited for after each step that gave it something to do. So no order depends on how busy we are.
@@ -31,7 +31,7 @@ _A_MOMENT = 0.0001  # real seconds between two looks at whether a write is done:
 
 
 class Jumping(Protocol):
-    """A clock that jumps while everybody waits."""
+    """A clock that jumps while all tasks wait."""
 
     def current_time(self) -> float: ...
 
@@ -53,7 +53,7 @@ class SimulatedTime:
 
 
 class Writer:
-    """While a writer thread works, everybody else waits.
+    """While a writer thread works, all else waits.
 
     A thread takes work from its queue only when `wait` lets it. While calls of threads wait in the loop, it lets none.
     """
@@ -114,7 +114,7 @@ class _WriterOfTrio(Writer, trio.abc.Instrument):
 
 
 class _Threads:
-    """What was meant for a thread is done in the loop, a moment later."""
+    """Does the work for threads in the loop, a moment later."""
 
     def __init__(self, rng: Random, pauses: Sequence[float]) -> None:
         self._rng = rng

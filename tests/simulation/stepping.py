@@ -69,7 +69,7 @@ class _Jumping(DefaultSelector):
 
 
 class SteppingLoop(asyncio.SelectorEventLoop):
-    """asyncio's own loop with a clock that jumps. Before each step of a task, `steps` hear of it."""
+    """asyncio's own loop with a clock that jumps. It calls `steps` before each step of a task."""
 
     def __init__(self, steps: Steps) -> None:
         self._jumping = _Jumping()

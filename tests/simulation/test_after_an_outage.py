@@ -1,4 +1,4 @@
-"""The whole bot after an outage in simulated time: what was missed is asked as it would have been asked live."""
+"""The whole bot after an outage in simulated time: missed questions are asked as they would have been live."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def anyio_backend() -> str:
 
 
 async def trouble_with(seed: int, folder: Path, *, length: int) -> str:
-    """What went wrong, with all that happened; empty if nothing did."""
+    """Return the faults, with the whole history; empty if there are none."""
     async with DiscordDouble() as discord:
         run = Town(seed, folder, discord, length=length)
         broken: list[str] = []

@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def plan_of(environ: Mapping[str, str]) -> Plan:
-    """What somebody asked for."""
+    """Return the plan that the variables ask for."""
     kills = environ.get("SOAK_KILLS") != "0"
     return Plan(
         seconds=float(environ.get("SOAK_MINUTES") or ("10" if kills else "100")) * 60,

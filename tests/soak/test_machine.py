@@ -1,4 +1,4 @@
-"""What a row of samples says: growth is found, breathing is not, and too short a life says nothing."""
+"""The judgement of samples: it finds growth, ignores breathing, and does not judge too short a life."""
 
 from __future__ import annotations
 

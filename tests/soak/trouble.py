@@ -1,4 +1,4 @@
-"""What goes wrong around the bot, as a seed has it: Discord's connections and replies, and the model's."""
+"""The failures around the bot, chosen by a seed: Discord's connections and replies, and the model's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLOSES = (1001, 4000, 4007, 4008, 4009)  # those that a client may come back fr
 
 
 class Weather:
-    """How the model's endpoint does. It is changed in one thread, and asked in the endpoint's."""
+    """The state of the model's endpoint. One thread changes it, and the endpoint's thread reads it."""
 
     def __init__(self, random: Random) -> None:
         self.now: Literal["fine", "slow", "failing"] = "fine"
@@ -82,7 +82,7 @@ class Trouble:
 
     @property
     def _acts(self) -> Mapping[str, tuple[Callable[[], Awaitable[None]], int]]:
-        """What may happen, and how often in comparison."""
+        """The possible failures, with their weights."""
         return {
             "gateway broken off": (self._drop, 3),
             "gateway closed": (self._close, 3),

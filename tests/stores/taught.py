@@ -1,4 +1,4 @@
-"""Conversations, facts and nuggets for tests, and what is to be true of facts, worked out another way."""
+"""Conversations, facts and nuggets for tests, and the expected facts, computed in another way."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Beliefs:
         self._drop(lost)
 
     def retire(self, fact_id: FactId, now: datetime) -> None:
-        """The operator's word."""
+        """The operator retires a fact."""
         if fact_id not in self.retired:
             self.retired[fact_id], self._retired_at[fact_id] = "the operator", now
 
@@ -171,7 +171,7 @@ class Beliefs:
         self._drop(lost)
 
     def forget(self, conversation_id: ConversationId) -> None:
-        """Nobody ever held that conversation."""
+        """Forget a conversation, as if it had never happened."""
         touched = [each for each, where in self.ever.items() if conversation_id in where]
         self._take_back(conversation_id)
         for each in touched:
@@ -186,7 +186,7 @@ class Beliefs:
         return lost
 
     def _unsay(self, fact_ids: Iterable[FactId]) -> None:
-        """What nobody says leaves its chain, which closes behind it."""
+        """Take a fact that no conversation says out of its chain, and close the chain."""
         for each in fact_ids:
             if self.said[each] or each not in self.before:
                 continue
@@ -205,7 +205,7 @@ class Beliefs:
                 self._retired_at[older] = self._retired_at[each]
 
     def _drop(self, fact_ids: Iterable[FactId]) -> None:
-        """Nothing is kept of what nobody says, but what the operator retired, as long as somebody once said it."""
+        """Delete facts that no conversation says, except those that an operator retired and a conversation once said."""
         for each in fact_ids:
             if not self.said[each] and not (self.ever[each] and self.retired.get(each) == "the operator"):
                 for memory in (self.ever, self.said, self.before, self.retired):

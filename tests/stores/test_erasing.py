@@ -1,4 +1,4 @@
-"""Erasing: the one way in which anything leaves the archive, wherever the process is killed and whoever reads."""
+"""Erasing: the one way in which anything leaves the archive, at any moment of a kill and with any readers."""
 
 from __future__ import annotations
 

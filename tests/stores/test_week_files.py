@@ -1,4 +1,4 @@
-"""What a week file holds is the same whether its blocks are recognised or parsed."""
+"""A week file gives the same pairs whether its blocks are recognised or parsed."""
 
 from __future__ import annotations
 

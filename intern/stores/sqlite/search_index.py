@@ -341,7 +341,7 @@ class SqliteSearchStore(DocumentStore):
             self._room.remove(vectors)
 
     def _copy_changes(self, tx: Transaction) -> int:
-        """Copy later changes and their position in one transaction. Return the position. Called in the file's thread."""
+        """Copy later changes and their position in one transaction; return the position. Runs in the file's thread."""
         return self.db.read_blocking(partial(_copy_changes, tx))
 
 
