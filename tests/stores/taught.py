@@ -205,7 +205,7 @@ class Beliefs:
                 self._retired_at[older] = self._retired_at[each]
 
     def _drop(self, fact_ids: Iterable[FactId]) -> None:
-        """Delete facts that no conversation says, but not those that an operator retired and a conversation once said."""
+        """Delete facts that no conversation says, but keep those that the operator retired and one said earlier."""
         for each in fact_ids:
             if not self.said[each] and not (self.ever[each] and self.retired.get(each) == "the operator"):
                 for memory in (self.ever, self.said, self.before, self.retired):
