@@ -2,10 +2,10 @@
 
 A reply may come whole or as a stream. `timeout_seconds` bounds each silence, so a slow model may write for longer.
 
-An attempt that failed for a passing reason (408, 409, 429, 5xx, a timeout, a broken connection) is made again, after
-a growing, jittered pause or after the delay that the endpoint named, in `Retry-After` or in words. Nothing else is.
-Errors name the call, the endpoint and the setting to look at; they never hold the key, and little of what the endpoint
-wrote.
+An attempt that failed for a passing reason (408, 409, 429, 5xx, a timeout, a broken connection) is repeated, and no
+other. The pause grows and is jittered, unless the endpoint named a delay, in `Retry-After` or in words.
+Errors name the call, the endpoint and the setting to look at; they never hold the key, and little of the endpoint's
+text.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class FairCallQueue:
         return self._busy[party], self._began.get(party, 0), self._waiting[kind][0].number
 
     def _check_queue(self) -> None:
-        """Give free places; where the minute has no room, wake a call that waits, so that it looks again in time."""
+        """Give free places; if the minute has no room, wake a waiting call, so that it checks again in time."""
         now = anyio.current_time()
         self._give_places(now)
         if (turn := self._find_timed_call(now)) is not None:
@@ -324,7 +324,7 @@ class CircuitBreaker:
         """Seconds from its last opening until the next try."""
         self._until: float | None = None
         self._since = 0.0  # where it is not closed
-        self._probing: set[bool] = set()  # whose probes are under way: of the background, of answers
+        self._probing: set[bool] = set()  # the probes under way: True for the background's, False for an answer's
         self.openings = 0
         """The number of times that it opened."""
         self.refusals = 0

@@ -97,7 +97,7 @@ class EndpointEmbedder(Endpoint):
         return [known[key] for key in keys]
 
     async def _request_adapted(self, limits: EndpointLimits, texts: Sequence[str]) -> Sequence[bytes]:
-        """Ask in a form that the server takes: it may refuse a field, so many texts, or so long ones."""
+        """Ask in a form that the server takes: it may refuse a field, too many texts, or too long ones."""
         if len(texts) > (most := self._most_texts):
             return [
                 *await self._request_adapted(limits, texts[:most]),
@@ -191,7 +191,7 @@ def _vector_key(model: str, text: str) -> str:
 
 
 def _split_batches(texts: Mapping[str, str], most: int) -> Iterator[Mapping[str, str]]:
-    """Divide texts into batches of at most so many that fit into a call, in order."""
+    """Divide texts into batches that fit into a call, in order."""
     batch: dict[str, str] = {}
     tokens = 0
     for key, text in texts.items():

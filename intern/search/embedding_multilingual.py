@@ -210,7 +210,7 @@ def _rename_layers(found: Mapping[str, Array], layers: int) -> dict[str, Array]:
 
 
 def _unpack_blocks(blocks: Array) -> Array:
-    """Make floats of blocks, along the last axis."""
+    """Convert blocks to floats, along the last axis."""
     each = np.ascontiguousarray(blocks).reshape(*blocks.shape[:-1], -1, _BYTES)
     scale = each[..., :2].copy().view("<f2").astype(np.float32)
     packed = each[..., 2:]

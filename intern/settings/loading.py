@@ -49,7 +49,7 @@ class PageOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Address and password of the page."""
 
     enabled: bool = False
-    """Off by default: a visitor can read what the bot knows, and decide what it learns."""
+    """Off by default: a visitor can read the bot's knowledge, and decide what it learns."""
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8300
     """0: any free port; the log names it."""

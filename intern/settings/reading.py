@@ -79,7 +79,7 @@ class SettingsSchema:
     """All tables and keys."""
 
     def __init__(self, tables: Mapping[str, Any]) -> None:
-        """Take for each key its type, or a table of its own."""
+        """Create a schema from the type of each key, or a table of its own."""
         self._tables = tables
 
     def find_type(self, steps: list[str]) -> Any:

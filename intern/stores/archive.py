@@ -121,8 +121,8 @@ class Archive:
     def append(self, capture: Capture) -> CapturedPair:
         """Archive a capture; when this returns, it is on disk.
 
-        Raises KnowledgeError where the disk refuses (nothing was archived then), and ValueError for a capture
-        without turns, or with anything else that would not be read back as it is.
+        Raises KnowledgeError if the disk refuses; nothing is archived then. Raises ValueError for a capture
+        without turns, or one that would be read back differently.
         """
         # Never backward, and never twice: ids are unique, and a cursor that passed one pair has passed all before it.
         rows = self._rows

@@ -9,8 +9,8 @@ r"""The plain text of archive and topic files, as values. No I/O.
       and each further line, indented by two spaces.
     Team: Its answer.
 
-An empty line ends a block. Only `\n` ends a line, and a message's further lines are indented, so no text can change
-the structure, and reading gives back exactly what was written.
+An empty line ends a block. Only `\n` ends a line, and a message's further lines are indented. So no text can change
+the structure, and reading returns exactly the written text.
 
 Archives are only ever appended to. A block there that we wrote has `answered_at`, and `length`: the number of
 characters of its turns below. If it lacks its empty line, the length tells an editor that trimmed the
@@ -126,8 +126,8 @@ def qa_id_times(qa_ids: Iterable[str]) -> Iterator[datetime]:
 def format_pair_block(pair: CapturedPair) -> str:
     """Return the block of a pair in the archive, its closing empty line included.
 
-    Raises ValueError where authors and messages do not match, where there is no turn, or where anything else would not
-    be read back as it is, such as ids that break the format.
+    Raises ValueError if authors and messages do not match, if there is no turn, or if the pair would be read back
+    differently, such as with ids that break the format.
     """
     headers = [
         ("id", pair.qa_id),

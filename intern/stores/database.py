@@ -203,7 +203,7 @@ class Database(ABC):
 
 
 class ReadOnlyDatabase(Database):
-    """A database as it is, whether or not a bot is at work."""
+    """A database for reading only, whether or not a bot is running."""
 
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         """Read on a worker thread. Raises KnowledgeError."""

@@ -191,7 +191,7 @@ class FolderLock:
         return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
     def acquire(self) -> None:
-        """Take the lock, making the folder if need be; holding it already is fine.
+        """Acquire the lock, making the folder if needed; holding it already is fine.
 
         Raises FolderBusyError where another holds it, KnowledgeError where the folder cannot be locked at all.
         """

@@ -154,7 +154,7 @@ def _configure_session(db: Connection, url: str) -> None:
     said = map(db.info.parameter_status, ("default_transaction_read_only", "in_hot_standby"))
     db.takes_no_writes = "on" in said
     db.execute(_SETTINGS)
-    # Statistics begin anew then; the server's start says nothing of a crash of one process.
+    # Statistics begin again then; the server's start does not show a crash of one process.
     db.recovered = db.execute("select stats_reset::text from pg_stat_bgwriter").fetchall()[0][0]
 
 
@@ -300,7 +300,7 @@ _NOT_READY = regex(r"starting up|shutting down|in recovery mode|not accepting|no
 
 
 def explain_error(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
-    """Return the error that says what to do. An error that only wrong SQL can cause is a bug and stays as it is."""
+    """Return the error that names the next step. An error that only wrong SQL causes is a bug, and stays."""
     match error:
         case errors.SerializationFailure() | errors.DeadlockDetected():
             return KnowledgeError(f"{where} is too busy: other transactions were in the way each time; try again")

@@ -251,7 +251,7 @@ class PostgresDatabase(database.Database):
             raise explain_error(self.place, error) from error
 
     def _connect_with_lock(self, lost: int = 0) -> Connection:
-        """Hold the community, with a lock that ends with its connection. All of its writes go through that one.
+        """Lock the community, with a lock that ends with its connection. All of its writes use that connection.
 
         So nothing is written once another process holds it: raises FolderBusyError then. `lost`: the server's process
         for our own connection before.
@@ -321,7 +321,7 @@ class PostgresDatabase(database.Database):
         tx.end("commit")
 
     def _took_effect(self, number: str, recovered: str) -> bool:
-        """Ask the server whether a transaction was committed, when the connection was lost before the answer.
+        """Ask the server whether a transaction was committed, if the connection was lost before the answer.
 
         After a crash its yes is not believed: the server gives the numbers of lost transactions away again.
         """
@@ -363,7 +363,7 @@ class PostgresDatabase(database.Database):
 
 
 class ReadOnlyPostgresDatabase(database.ReadOnlyDatabase):
-    """A database on a server as it is, connected anew for each look; an empty database where it has no tables."""
+    """A database on a server for reading only, connected again for each read; an empty one if it has no tables."""
 
     def __init__(self, url: str) -> None:
         super().__init__(describe_address(url))

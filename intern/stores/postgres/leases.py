@@ -48,7 +48,7 @@ _COMMUNITY = ":leases"
 """No community has this name. Processes join one after another, as the writes of a community do."""
 
 _CONNECTING_SECONDS = 6.0
-"""A turn to IDENTIFY ends after so long, for its process may have died. It takes a moment to connect."""
+"""The seconds after which a turn to IDENTIFY ends, since its process may have died. Connecting takes a moment."""
 _BETWEEN_SECONDS = 5.0
 """Discord takes one IDENTIFY of a bucket in 5 seconds."""
 _LOOK_SECONDS = 0.2  # between two looks whether the turn before has ended
@@ -180,7 +180,7 @@ class LeaseStore:
         return await self._db.write(work)
 
     async def take_leases(self, shards: int, wanted: Collection[int]) -> list[Lease]:
-        """Take those of the wanted shards that are free, and that no transaction of their last holder keeps."""
+        """Take the wanted shards that are free, and that no transaction of their last holder keeps."""
 
         def work(tx: Transaction) -> list[Lease]:
             values = (self._holder, shards, self.seconds, f"[{', '.join(map(str, wanted))}]")

@@ -30,7 +30,7 @@ class ChangeLogEntry(NamedTuple):
 
 
 def next_position(db: Transaction) -> int:
-    """Give the position of a change. The community's row stays locked until the transaction ends."""
+    """Return the position of a new change. The community's row stays locked until the transaction ends."""
     return db.number(f"{NEXT} returning position")
 
 

@@ -179,7 +179,7 @@ class AnsweredThreads(Store):
 
     @writes
     def add(self, db: Transaction, threads: Mapping[ChannelId, datetime]) -> None:
-        """Add threads with an answer, each with the time to look at it. A known time can only become later."""
+        """Add threads with an answer, each with the time to read it. A known time can only become later."""
         db.run_each(
             "insert into answered_threads (community, thread_id, look_at) values (:community, ?, ?)"
             " on conflict (community, thread_id) do update set look_at = excluded.look_at"

@@ -157,7 +157,7 @@ class CommunityStore(Store):
 
     @writes
     def import_communities(self, db: Transaction, known: Collection[RegisteredCommunity]) -> None:
-        """Take over the communities of another registry."""
+        """Import the communities of another registry."""
         for each in known:
             self._upsert(db, each)
 

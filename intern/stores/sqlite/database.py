@@ -369,7 +369,7 @@ def is_damage(error: KnowledgeError) -> bool:
 
 
 def explain_error(path: Path, error: apsw.Error) -> Exception:
-    """Return the error that says what to do. An error that only wrong SQL can cause is a bug and stays as it is."""
+    """Return the error that names the next step. An error that only wrong SQL causes is a bug, and stays."""
     match error:
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
             return KnowledgeError(f"{path} is held by another program for over {_BUSY_SECONDS} s; end it and try again")
@@ -390,7 +390,7 @@ def explain_error(path: Path, error: apsw.Error) -> Exception:
 
 @contextmanager
 def open_read_only(path: Path, community: str) -> Generator[Transaction | None]:
-    """Read a database as it is, whether or not a bot is at work; None where there is none, or an empty one.
+    """Open a database for reading, whether or not a bot is running; yield None if there is none, or an empty one.
 
     Raises KnowledgeError where it cannot be read.
     """
@@ -417,7 +417,7 @@ _READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 
 class ReadOnlySqliteDatabase(database.ReadOnlyDatabase):
-    """A file as it is, opened anew for each look; an empty database where there is none."""
+    """A file for reading only, opened again for each read; an empty database if there is none."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))

@@ -217,7 +217,7 @@ class FactStore(Store):
 
     @writes
     def retire(self, db: Transaction, fact_id: FactId, why: str) -> Fact:
-        """Mark a fact as outdated. A fact that is retired already stays as it is.
+        """Mark a fact as outdated. A fact that is retired already stays unchanged.
 
         The older fact that it replaced is not restored. Raises LookupError where there is no such fact.
         """
@@ -339,7 +339,7 @@ def delete_unsaid(db: Transaction, fact_ids: Iterable[FactId]) -> None:
 
 
 def clean_up_facts(db: Transaction, fact_ids: Collection[FactId], now: datetime) -> None:
-    """Retire and delete those of these facts that no conversation says any more, and count the others anew."""
+    """Retire and delete those of these facts that no conversation says any more, and recount the others."""
     retire_unsaid(db, fact_ids, now)
     delete_unsaid(db, fact_ids)
     recount_occurrences(db, fact_ids)
@@ -418,7 +418,7 @@ def _apply_verdict(db: Transaction, said: Fact) -> tuple[FactId, ...]:
 
 
 def recount_occurrences(db: Transaction, fact_ids: Iterable[FactId]) -> None:
-    """Make counts and times of facts those of their occurrences; a fact without any keeps its times."""
+    """Set counts and times of facts from their occurrences; a fact without any keeps its times."""
     db.run_each(
         "update facts set (occurrence_count, first_seen_at, last_seen_at) ="
         " (select count(*), coalesce(min(timestamp), first_seen_at), coalesce(max(timestamp), last_seen_at)"

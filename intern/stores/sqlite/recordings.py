@@ -28,7 +28,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class StoredRecording(Struct, frozen=True, kw_only=True):
-    """A recording as it is listed."""
+    """A recording in the database."""
 
     kind: str
     """`answer`, or the prompt of a capture or a description."""
@@ -161,7 +161,7 @@ class RecordingStore(Store):
 
     @writes
     def trim(self, db: Transaction, oldest: str, most_bytes: int) -> None:
-        """Delete the recordings from before a time, and the oldest ones beyond so many bytes."""
+        """Delete the recordings from before a time, and the oldest ones beyond a number of bytes."""
         if db.run(f"delete from recordings {OURS} and at < ?", (oldest,)):
             _delete_orphans(db)
         shared = db.number(f"select sum(length(text) + ?) from recorded_texts {OURS}", (ROW,))

@@ -1,7 +1,7 @@
 """The outcomes of questions: a trace of each, votes on answers, counts by day.
 
 A question may consist of several messages, and each of these belongs to one trace. The newest message that is left
-names a trace, so a later trace replaces the older one for the messages that it names, and for no others. A trace
+names a trace. So a later trace replaces the older one only for the messages that it names. A trace
 holds ids, names and numbers, and nothing that anybody said, a model included: the words are in `questions`, and for
 some days in the flight recorder.
 """

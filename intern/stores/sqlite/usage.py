@@ -1,7 +1,7 @@
 """The memory of endpoints: the form of requests that each accepts, calls and costs, vectors, and replies.
 
 Counts are by UTC day and prompt. Vectors are stored by a hash of model and text, replies by a digest of the whole
-request, so that the same call is not paid for twice; both are bounded, and made again if lost. Each reply knows the
+request. So the same call is not paid for twice. Both are bounded, and made again if lost. Each reply knows the
 questions that it was used for, and is dropped once anything speaks against an answer to one of these.
 """
 
@@ -22,7 +22,7 @@ from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.store import IN, Store, Table, bare_id_array, json_array, keep_first, reads, writes
 
 _FORM_HOLDS = timedelta(days=7)
-"""The time after which the form of an endpoint's requests is found anew: the server may take more by then."""
+"""The time after which the form of an endpoint's requests is searched again: the server may take more by then."""
 
 
 class RequestFormStore(Store):
@@ -159,7 +159,7 @@ class ReplyStore(Store):
         """The questions of drops that failed: until they succeed, no reply is recalled or kept."""
 
     async def recall(self, key: str, question_id: MessageId | None) -> ReplyLookup:
-        """Look for the reply to a request, for one more question."""
+        """Find the reply to a request, for one more question."""
         await self._drop_failed()
         found = await self.db.read(lambda db: self._find_reply(db, key))
         # Mostly there is none; then the answer does not wait for the disk.

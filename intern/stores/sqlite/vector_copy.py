@@ -74,7 +74,7 @@ class VectorCopy(Store, Wakeup):
                 await self._copy_changes()
 
     async def refill(self) -> None:
-        """Delete all in the engine, and copy all anew. Raises VectorEngineError."""
+        """Delete all vectors in the engine, and copy all again. Raises VectorEngineError."""
         async with self._turn:
             await self._save_position(0)
         await self.catch_up()

@@ -35,7 +35,7 @@ _READ = f"select rid, source_id, at, vector, {_GROUP} from search_vectors join s
 _NEXT_BLOCK = f"{_READ} where model = ? and rid > ? and length(vector) = ? order by rid limit {_BLOCK}"
 _THESE = f"{_READ} where rid {IN} and model = ? and length(vector) = ?"
 _COUNT = "select count(*) from search_vectors where model = ?"
-# Each by itself is a look at one end of the table; both at once would go through all of it.
+# Each by itself reads one end of the table; both at once would scan all of it.
 _NOTED = "select coalesce((select min(n) from search_changes), 0), coalesce((select max(n) from search_changes), 0)"
 _OF_KEYS = {
     "source": f"select rid from search_documents where source_id {IN}",

@@ -66,7 +66,7 @@ class JobQueue(Store):
 
     @writes
     def submit(self, db: Transaction, kind: str, payload: bytes, key: str) -> int:
-        """Ask for a job and get its id; while one of the same kind and key waits unclaimed, get the id of that one."""
+        """Add a job and return its id; if one of the same kind and key waits unclaimed, return the id of that one."""
         return db.number(
             f"select id from jobs {OURS} and state = 'waiting' and kind = ? and key = ? order by id", (kind, key)
         ) or db.number(
