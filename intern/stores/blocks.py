@@ -88,7 +88,7 @@ class WeekFilePiece(NamedTuple):
 
 
 def format_timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with microseconds, ending in `Z`. Raises ValueError for a time without a zone."""
+    """Return a time by RFC 3339 in UTC, with microseconds and `Z`. Raises ValueError for a time without a zone."""
     if moment.tzinfo is None:
         raise ValueError(f"{moment} has no time zone")
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -59,7 +59,7 @@ def maybe_held(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Held
 async def opened(
     folder: Path, engine: VectorEngine | None, community: str = "default"
 ) -> AsyncGenerator[SqliteSearchStore]:
-    """A store in a folder, as in a process of its own."""
+    """Open a store in a folder, as in a process of its own."""
     async with await open_database(folder / "intern.db") as file:
         db = file.for_community(community)
         copy = None if engine is None else VectorCopy(db, engine, "m")

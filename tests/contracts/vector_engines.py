@@ -275,14 +275,14 @@ class Held(ABC):
 
     @abstractmethod
     def engine(self) -> VectorEngine:
-        """A new one each time, as for a new process."""
+        """Return a new engine each time, as for a new process."""
 
     @abstractmethod
     def away(self) -> AbstractContextManager[None]: ...
 
     @abstractmethod
     def lose(self) -> None:
-        """All of it."""
+        """Lose all data."""
 
     @abstractmethod
     def held(self) -> dict[str, tuple[dict[str, Any], list[float]]]:

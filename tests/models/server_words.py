@@ -93,7 +93,7 @@ def llama_cpp(fields: Sequence[str]) -> tuple[int, bytes]:
 
 
 def with_advice(fields: Sequence[str]) -> tuple[int, bytes]:
-    """LiteLLM names what it takes: docs.litellm.ai/docs/completion/drop_params (UnsupportedParamsError)."""
+    """LiteLLM names its own parameters: docs.litellm.ai/docs/completion/drop_params (UnsupportedParamsError)."""
     said = (
         f"litellm.UnsupportedParamsError: x does not support parameters: {list(fields)}. Supported parameters: model,"
     )
@@ -142,7 +142,7 @@ WORDINGS: Mapping[str, Wording] = {
 
 
 def mute(fields: Sequence[str]) -> tuple[int, bytes]:
-    """Some servers tell no reason."""
+    """Some servers give no reason."""
     del fields
     return 400, b"Bad Request"
 

@@ -185,7 +185,7 @@ async def open_model(address: str, name: object, templates: PromptTemplates) -> 
 
 
 async def check_known(model: EndpointModel, server: Server) -> None:
-    """A known server costs no call more. The narrowed form may come after the smallest."""
+    """Check that a known server costs no further call. The narrowed form may come after the smallest."""
     for _ in range(2):
         assert await model.ask(ASK, GIVEN) == ANSWER
     settled = len(server.bodies)

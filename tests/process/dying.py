@@ -281,7 +281,7 @@ class _Place(NamedTuple):
 
 
 def _story(random: Random, place: _Place, deaths: int) -> tuple[list[str], Tally]:
-    """Lives and deaths in one place, until something is amiss or the deaths are over."""
+    """Lives and deaths in one place, until there is a fault or the deaths are over."""
     settings = place.settings()
     told, tally = Told(), Tally()
     maybe: Act | None = None

@@ -45,7 +45,7 @@ class InstalledWheel(Installed):
 
 
 def variables(discord: DiscordDouble, base_url: str, **more: str) -> dict[str, str]:
-    """The environment of a bot that lacks nothing. `more` is laid over it by key, as in `discord__token=""`."""
+    """Return a complete environment of a bot. `more` overrides it by key, as in `discord__token=""`."""
     return {
         "INTERN__DISCORD__TOKEN": discord.token,
         "INTERN__DISCORD__REST_URL": discord.rest_url,
@@ -80,16 +80,16 @@ class Folder:
         (self._sources / name).write_text(text, encoding="utf-8")
 
     def raw(self) -> str:
-        """The archive, whole."""
+        """Return the whole archive."""
         return self._team("raw/*.txt")
 
     def topics(self) -> str:
-        """All topics, as answers see them; their files come a second later."""
+        """Return all topics, as answers see them; their files come a second later."""
         knowledge = self._knowledge()
         return "".join(map(knowledge.read_text, knowledge.topic_names()))
 
     def team_index(self) -> list[str]:
-        """The topics that the index lists."""
+        """Return the topics that the index lists."""
         return list(Catalogue(self._knowledge(), "team").entries())
 
     def _knowledge(self) -> KnowledgeStore:
@@ -169,7 +169,7 @@ class Running:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that it started; where the system does not say, the process alone."""
+    """Return a process and all that it started; where the system does not say, the process alone."""
     children = list[str]()
     with suppress(FileNotFoundError):
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
@@ -178,7 +178,7 @@ def family(pid: int) -> list[int]:
 
 @asynccontextmanager
 async def started(installed: Installed, folder: Folder, settings: Mapping[str, str]) -> AsyncGenerator[Running]:
-    """`intern run` in a folder, with these settings; killed at the end, if it is still there."""
+    """Run `intern run` in a folder, with these settings; kill it at the end, if it is still there."""
     process = await anyio.open_process(
         [installed.program, "run"],
         stdin=DEVNULL,
@@ -210,7 +210,7 @@ class Ended:
 
 
 async def ended(installed: Installed, folder: Folder, settings: Mapping[str, str], *arguments: str) -> Ended:
-    """A command, run to its end."""
+    """Run a command to its end."""
     with anyio.fail_after(PATIENCE):
         done = await anyio.run_process(
             [installed.program, *arguments], stdin=DEVNULL, check=False, cwd=folder.path, env=_environment(settings)
@@ -235,7 +235,7 @@ def answers_to(discord: DiscordDouble, question: Message) -> list[Message]:
 
 @contextmanager
 def nobody_listening() -> Generator[str]:
-    """The base URL of an endpoint that refuses every connection."""
+    """Return the base URL of an endpoint that refuses every connection."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens
         yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"

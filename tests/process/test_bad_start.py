@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def _one_line(run: Ended, *names: str) -> None:
-    """All of stderr is one sentence that names what to do, without a secret."""
+    """Check that stderr is one sentence that names the next step, without a secret."""
     assert run.stderr.startswith("intern: ")
     assert run.stderr.count("\n") == 1, run.stderr
     assert [name for name in names if name not in run.stderr] == [], run.stderr

@@ -80,7 +80,7 @@ class Process:
         """The number of its time with the community; 0 without."""
 
     def seconds(self) -> float:
-        """By its own clock. A paused process does not read it."""
+        """Return the time of its own clock. A paused process does not read it."""
         return self._time.seconds() if self.asleep_since is None else self.asleep_since
 
     async def runs(self) -> None:
@@ -323,7 +323,7 @@ class Cell(Community):
             await process.over.wait()
 
     async def _crash(self) -> None:
-        """A process ends as a power cut has it. It hands nothing over."""
+        """End a process as in a power cut. It hands nothing over."""
         for _ in range(self.rng.choice((0, 0, 1, 2, 3, 5, 8, 13, 21, 34))):
             await anyio.lowlevel.checkpoint()
         if not self._processes:
@@ -348,7 +348,7 @@ class Cell(Community):
             self._begin()
 
     async def _leave(self) -> None:
-        """A process is stopped calmly, as for an update."""
+        """Stop a process calmly, as for an update."""
         if len(self._processes) > 1:
             process = self.rng.choice([each for each in self._processes if each.asleep_since is None] or [None])
             if process is not None:

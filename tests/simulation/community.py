@@ -317,7 +317,7 @@ class Community(People):
         }
 
     async def _close_channel(self) -> None:
-        """A channel turns private, maybe unheard, while an answer in it is still to be read to its end."""
+        """Make a channel private, maybe without an event, while an answer in it is not yet read to its end."""
         if self.help in self.private_from:
             return
         question, member = self.say(self.rng.choice(MEMBERS), self.question(), self.help), self.rng.choice(TEAM)
@@ -390,7 +390,7 @@ class Community(People):
             self._use(member, WhyCommand(interaction=ticket, user=member, about=self.rng.choice(("", on.id))))
 
     async def _press(self) -> None:
-        """A button under a message of the bot's, or under what it told one member."""
+        """Press a button under a message of the bot's, or under its message to one member."""
         shown = [
             (post.channel_id, post.id, button, self.world.author(self.rng.choice(MEMBERS)))
             for post in self.world.posts()

@@ -49,7 +49,7 @@ class Books(NamedTuple):
 
 
 async def books_of(run: People) -> Books:
-    """Opens everything as a next start would."""
+    """Open all data as the next start would."""
     async with await open_database(run.settings) as db:
         rows = await db.read(
             lambda books: books.rows(
@@ -85,7 +85,7 @@ def _part(row: Row) -> Part:
 
 
 def violations(run: People, books: Books) -> Iterator[str]:
-    """Each broken law, in words."""
+    """Yield each broken law, in words."""
     yield from _replies(run, books)
     yield from _pings(run, books)
     yield from _captures(run, books)
@@ -138,7 +138,7 @@ def _pings(run: People, books: Books) -> Iterator[str]:
 
 
 def qualifying(run: People) -> Iterator[Said]:
-    """The team's replies that must be captured: their question still exists, and all members may read both."""
+    """Yield the team's replies that must be captured: their question still exists, and all may read both."""
     found: set[MessageId] = set()
     for said in run.standing(lambda said: said.author.type == "team_member" and not run.is_private(said.place)):
         opening = run.said.get(MessageId(said.place))
@@ -291,7 +291,7 @@ def _asks(run: People, said: Said) -> bool:
 
 
 def desk_violations(run: Community, books: Books) -> Iterator[str]:
-    """Each law on commands and buttons that was broken."""
+    """Yield each broken law on commands and buttons."""
     for used in run.used:
         interaction, told = used.interaction, run.responses.told.get(used.id)
         texts = told.texts if told else []

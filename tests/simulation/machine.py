@@ -59,12 +59,12 @@ class Writer:
     """
 
     def __init__(self, calls: Callable[[], int], wakeup: Callable[[], socket]) -> None:
-        """`calls`: how many calls of threads the loop still has to run; `wakeup`: what wakes the loop."""
+        """Make a writer. `calls` counts the calls of threads that the loop must still run; `wakeup` wakes the loop."""
         self._calls, self._wakeup = calls, wakeup
         self._queues: list[_Held] = []
 
     def queue(self) -> SimpleQueue[Any]:
-        """A queue for a thread that writes."""
+        """Return a queue for a thread that writes."""
         self._queues.append(_Held())
         return self._queues[-1]
 
@@ -121,7 +121,7 @@ class _Threads:
         self._pauses = pauses
 
     def start(self, work: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], object], name: str = "") -> None:
-        """As trio's `start_thread_soon`."""
+        """Do the work of trio's `start_thread_soon`."""
         del name
         pause = self._rng.choice(self._pauses)
 

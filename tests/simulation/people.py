@@ -178,7 +178,7 @@ class People(ABC):
 
     @abstractmethod
     def _changed(self) -> Change:
-        """A change that happens now."""
+        """Return a change that happens now."""
 
     # Questions of the laws.
 
@@ -225,7 +225,7 @@ class People(ABC):
         return " ".join(filter(None, (beginning, some, f"word{self._serial}x")))
 
     def question(self) -> str:
-        """A text that asks, sometimes for what a document knows."""
+        """Return a text that asks, sometimes for something in a document."""
         known = self.rng.random() < 0.5
         return self.text(self.rng.choice(_DOCUMENTED), words=0) if known else self.text("How do I use")
 

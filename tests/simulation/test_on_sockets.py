@@ -57,7 +57,7 @@ async def trouble_with(seed: int, folder: Path, *, length: int) -> str:
 
 
 async def check(seeds: Iterable[int], folder: Path, *, length: int = LENGTH) -> None:
-    """Plays them side by side; fails with all that happened where something went wrong."""
+    """Play all seeds side by side; fail with the whole history if there is a fault."""
     left, trouble = iter(seeds), list[str]()
 
     async def play() -> None:

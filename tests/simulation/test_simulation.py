@@ -53,7 +53,7 @@ def simulate(
 
 
 def check(seed: int, folder: Path, *, length: int = LENGTH, url: str = "", kind: type[Community] = Community) -> None:
-    """Fails with all that happened."""
+    """Fail with the whole history if a law is broken."""
     transcript, broken = simulate(seed, folder, length=length, url=url, kind=kind)
     assert not broken, "\n".join([f"seed {seed} breaks:", *broken, "", *transcript])
 

@@ -170,7 +170,7 @@ _ANSWERED = """
 
 
 def questions(said: Iterable[Said], window: timedelta, answered: Mapping[str, datetime]) -> list[Said]:
-    """The messages that surely ask, however the bot batched them.
+    """Return the messages that surely ask, however the bot batched them.
 
     In a thread, the messages that follow the bot's answer, or call it.
     """
@@ -200,7 +200,7 @@ def _surely_asking(run: Sequence[Said]) -> list[Said]:
 
 
 def lessons(said: Iterable[Said]) -> list[Said]:
-    """The team's replies that must be captured."""
+    """Return the team's replies that must be captured."""
     return [
         each
         for each in said
@@ -342,7 +342,7 @@ def _holders(books: Books) -> Mapping[str, Sequence[CapturedPair]]:
 
 
 def undecided(books: Books) -> list[QAId]:
-    """The pairs on which nothing was decided, as far as `decisions.jsonl` says."""
+    """Return the pairs without a decision in `decisions.jsonl`."""
     decided = {getattr(decision, "qa_id", None) for decision in books.decisions}
     return [pair.qa_id for pair in books.pairs if pair.qa_id not in decided]
 

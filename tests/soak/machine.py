@@ -34,7 +34,7 @@ class Sample(NamedTuple):
 
 
 def sample(pid: int, at: float) -> Sample | None:
-    """None where the process is gone."""
+    """Take a sample; None if the process is gone."""
     folder = Path("/proc") / str(pid)
     try:
         # Behind the name, which may hold anything, from field 3 on.
@@ -52,7 +52,7 @@ def sample(pid: int, at: float) -> Sample | None:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """By least squares, of three points or more: how much is gained for each unit of the first, and its standard error.
+    """Fit a line to three points or more by least squares; return its slope and the standard error.
 
     The error follows from the distance of the points from the line.
     """
@@ -84,7 +84,7 @@ class Growth(NamedTuple):
 
 
 def growth(samples: Sequence[Sample], warm_up: float) -> Growth | None:
-    """By least squares for memory; for all else, the medians of the last third of a life and of the first.
+    """Return the growth: by least squares for memory, else from the medians of the last and the first third of a life.
 
     None where the life was hardly longer than its warm-up.
     """

@@ -333,7 +333,7 @@ class Soak:
         return not self.plan.kill_every and current_time() - self._began > self.plan.seconds * TEACHING
 
     def _thread(self, line: Line) -> str | None:
-        """A thread that the bot opened lately; its asker or the team goes on there."""
+        """Return a thread that the bot opened lately; its asker or the team goes on there."""
         if line.role == "bot":
             return None
         open_now = [message.id for message in self._asked if message.id in self.discord.world.channels]
@@ -388,7 +388,7 @@ class Soak:
         return load_settings(environ=self._environment)
 
     async def _begin(self) -> None:
-        """A life, up to its first session."""
+        """Begin a life, up to its first session."""
         async with self._starting:
             await self._begin_now()
 
@@ -487,7 +487,7 @@ class Soak:
                 )
 
     async def _tasks(self, client: httpx.AsyncClient) -> int | None:
-        """As the metrics of the life tell; None where they cannot be had just now."""
+        """Return the number of tasks, by the metrics of the life; None if they are not available now."""
         try:
             text = (await client.get(f"http://127.0.0.1:{self.page_port}/metrics")).text
         except httpx.HTTPError:  # it is starting, or was killed
@@ -645,7 +645,7 @@ class Soak:
 
 
 def became_of(request: Request) -> str:
-    """Its status, with Discord's own code where it refused what was asked: 160004 is a thread that is there already."""
+    """Return a reply's status, with Discord's own code for a refusal: 160004 is a thread that exists already."""
     if request.status == 400:
         return f"400 ({request.reply['code']})"
     return str(request.status or "broken off")
@@ -696,7 +696,7 @@ def _logged(logs: Sequence[Path]) -> Logged:
 
 
 def entries(log: Path, errors: Counter[str]) -> Iterator[dict[str, Any]]:
-    """The lines of a life; those that are none are errors."""
+    """Yield the lines of a life's log; lines in another format are errors."""
     with log.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:

@@ -25,7 +25,7 @@ REST_EVERY = 80  # seconds
 
 
 def life(minutes: float, **grown: float) -> list[Sample]:
-    """A life that breathes, and grows by so much an hour."""
+    """Return the samples of a life that breathes, and grows by that much an hour."""
 
     def at(seconds: float) -> Sample:
         more = {name: each * seconds / HOUR for name, each in grown.items()}

@@ -57,7 +57,7 @@ def lines(random: Random, recorded: Path = RECORDED) -> Iterator[Line]:
 
 
 def logs_of(recorded: Path) -> list[_Log]:
-    """The recorded logs, as far as people and bots speak there; none where there are no records."""
+    """Return the recorded logs, as far as people and bots speak there; none without records."""
     file = recorded / "chat_irc.jsonl"
     if not file.is_file():
         return []
@@ -106,7 +106,7 @@ _TEACHING = (
 
 
 def made_up(random: Random, *, logs: int = 10, length: int = 400) -> list[_Log]:
-    """Logs in the shape of recorded ones: many ask, few answer, most of it is chat."""
+    """Return logs in the shape of recorded ones: many ask, few answer, most of it is chat."""
     return [_made_up_log(random, n, length) for n in range(logs)]
 
 

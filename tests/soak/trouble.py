@@ -35,7 +35,7 @@ class Weather:
         self._random = random
 
     def __call__(self, body: dict[str, Any]) -> Reply:
-        """The endpoint's reply: what it says by itself, or trouble."""
+        """Return the endpoint's own reply, or trouble."""
         self.asked += 1
         dice = self._random.random()
         if dice < {"fine": 0.005, "slow": 0.05, "failing": 0.8}[self.now]:
@@ -68,7 +68,7 @@ class Trouble:
         self._weather = weather
 
     async def make(self, every: float) -> None:
-        """Until cancelled; then all is well again."""
+        """Make trouble until cancelled; then end all of it."""
         acts = self._acts
         try:
             while True:

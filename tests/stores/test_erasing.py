@@ -34,7 +34,7 @@ def capture(*messages: str, conversation: str = "thread_1") -> Capture:
 
 
 def archive_of(folder: Path, *captures: Capture) -> tuple[Archive, list[CapturedPair]]:
-    """Each in a week of its own."""
+    """Return an archive of these captures, each in a week of its own."""
     clock = HandClock(NOW)
     archive = Archive(folder, clock=clock)
     pairs: list[CapturedPair] = []

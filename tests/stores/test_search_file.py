@@ -43,7 +43,7 @@ async def found(store: SqliteSearchStore, word: str = "ports") -> list[str]:
 
 
 async def everything(store: SqliteSearchStore) -> list[list[Row]]:
-    """All that the file holds, as rows."""
+    """Return the whole content of the file, as rows."""
     file = await store.ensure_current()
     return [await file.rows(f"select * from {table} order by 1") for table in ("search_documents", "search_vectors")]
 

@@ -300,7 +300,7 @@ _NOT_READY = regex(r"starting up|shutting down|in recovery mode|not accepting|no
 
 
 def explain_error(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
-    """Return the error that names the next step. An error that only wrong SQL causes is a bug, and stays."""
+    """Return an error that names the next step; or the same one if only wrong SQL causes it, which is a bug."""
     match error:
         case errors.SerializationFailure() | errors.DeadlockDetected():
             return KnowledgeError(f"{where} is too busy: other transactions were in the way each time; try again")

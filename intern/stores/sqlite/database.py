@@ -369,7 +369,7 @@ def is_damage(error: KnowledgeError) -> bool:
 
 
 def explain_error(path: Path, error: apsw.Error) -> Exception:
-    """Return the error that names the next step. An error that only wrong SQL causes is a bug, and stays."""
+    """Return an error that names the next step; or the same one if only wrong SQL causes it, which is a bug."""
     match error:
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
             return KnowledgeError(f"{path} is held by another program for over {_BUSY_SECONDS} s; end it and try again")

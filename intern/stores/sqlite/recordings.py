@@ -75,7 +75,7 @@ class NewRecording(Struct, frozen=True, kw_only=True):
 
 
 def compress_data(data: bytes) -> bytes:
-    """Compress; in a thread, as it takes a while."""
+    """Compress data, in a thread, since it takes a while."""
     return zlib.compress(data, _LEVEL)
 
 

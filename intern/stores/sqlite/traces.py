@@ -113,7 +113,7 @@ class DailyCounts(Store):
         self._fresh: Counter[tuple[str, str]] = Counter()
 
     def add(self, name: str, number: int = 1) -> None:
-        """Count; never waits."""
+        """Add to a count of today; never waits."""
         self._fresh[self.clock.now().date().isoformat(), name] += number
 
     async def store(self) -> None:

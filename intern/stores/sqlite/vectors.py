@@ -281,7 +281,7 @@ def _passes(group: tuple[str, ...], wanted: SearchFilter) -> bool:
 
 
 def _to_micros(moment: datetime) -> int:
-    """Microseconds, as the copy holds them."""
+    """Return a time in microseconds, as the copy holds it."""
     return int(np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us").astype(np.int64))
 
 
