@@ -301,7 +301,7 @@ class AttemptRefusal(NamedTuple):
     """An attempt that may not be made."""
 
     seconds: float
-    """The earliest time to ask again."""
+    """The seconds until asking again makes sense, at the earliest."""
 
 
 class CircuitState(NamedTuple):

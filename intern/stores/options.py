@@ -19,7 +19,7 @@ class SearchOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     collection: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]$")] = "kloros_knowledge"
     """One for all communities. Each database needs its own."""
     megabytes: Annotated[int, Meta(ge=1, le=100_000)] = 256
-    """The most vectors in memory, for all communities of the process together."""
+    """The room for vectors in memory, for all communities of the process together."""
 
     def __repr__(self) -> str:
         return settings_repr(self)

@@ -1,7 +1,7 @@
 """Leases: which of the processes that share a database serves which shard, and until when.
 
-A lease has a token, which grows with each take-over, and ends by the server's clock. The token fences
-each write of a community on a shard (`fence_database`). So a process that lost its lease unknowingly writes nothing.
+A lease has a token, which grows with each take-over, and ends by the server's clock. The token fences each
+write of a community on a shard (`fence_database`). So a process that lost its lease unknowingly writes nothing.
 """
 
 from __future__ import annotations
