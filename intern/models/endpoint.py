@@ -27,12 +27,12 @@ from intern.models.usage import UsageCounter, estimate_tokens
 
 _log = get_logger(__name__)
 
-_IMAGE_TOKENS = 1000  # what a picture costs at most endpoints, roughly
+_IMAGE_TOKENS = 1000  # the rough cost of a picture at most endpoints
 _IMAGE_TYPE = regex(r"image/[a-z0-9.+-]{1,40}")
 
 
 class ChatRequest(NamedTuple):
-    """A request, ready to be sent, and about what it may cost."""
+    """A request, ready to be sent, and an estimate of its tokens."""
 
     body: bytes
     prompt_tokens: int
@@ -103,7 +103,7 @@ def _build_example_messages(name: str, examples: Sequence[PromptExample], *, cal
 
 def _build_schema(prompt: Prompt[InT, Any], given: InT, values: Mapping[str, Any], *, offers_choices: bool) -> Schema:
     schema = reply_schema(prompt.gives, bounds=values["bounds"])
-    # In words alone an enum would only repeat what the prompt shows.
+    # In words alone an enum would only repeat the prompt.
     in_words = values["output"] in {"json_object", ""}
     if prompt.offers is None or in_words or not (offers_choices and values["choices"]):
         return schema
@@ -126,7 +126,7 @@ def _output_fields(name: str, schema: Schema, values: Mapping[str, Any]) -> dict
             return {"response_format": {"type": "json_schema", "json_schema": wanted}}
         case "function_calling":
             function = {"name": name, "description": "Give the reply.", "parameters": schema}
-            # There is one function, so "required" names it; llama.cpp passes over a choice by name.
+            # There is one function, so "required" names it; llama.cpp ignores a choice by name.
             return {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
         case "json_object":
             return {"response_format": {"type": "json_object"}}
@@ -151,7 +151,7 @@ _WORTH_A_CALL: tuple[Mapping[str, int], ...] = (
     {"stream": 0, "counting": 0},
     {"temperature": 0},
 )
-"""The places of values to try again after the smallest form; the first help answers most."""
+"""The places of values to try again after the smallest form; the first ones improve answers most."""
 
 
 class EndpointModel(Endpoint):
@@ -209,7 +209,7 @@ class EndpointModel(Endpoint):
         fault = ""
         trial, self._trial = self._trial, None
         proven = self._answered if trial is None and self.form == self._answered else None
-        # A known form that is refused was that of an older server: the search begins anew.
+        # A known form that is refused belongs to an older server: the search begins again.
         fallback = self.form if trial else self._fullest if proven not in {None, self._fullest} else None
         search = FormSearch(trial or self.form, self._smallest, proven=proven, fallback=fallback)
         while True:

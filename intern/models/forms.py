@@ -58,7 +58,7 @@ class RequestForm(NamedTuple):
     def step_down(self, parts: Collection[str]) -> RequestForm:
         """Return the form with the next value of these parts; a part at its last value keeps it.
 
-        `schema` stands for the parts of a schema, and for `output` once they are used up.
+        `schema` means the parts of a schema, and `output` once they are used up.
         """
         if "schema" in parts:
             inner = {"strict", "bounds", "choices"}
@@ -67,7 +67,7 @@ class RequestForm(NamedTuple):
         return self._replace(**places)
 
     def describe(self) -> str:
-        """Return what the server does not take; empty for the fullest form."""
+        """Return a text of the parts that the server does not take; empty for the fullest form."""
         return ", ".join(_LACKS[part][place - 1] for part, place in zip(VALUES, self, strict=True) if place)
 
 

@@ -2,10 +2,10 @@
 
 A reply may come whole or as a stream. `timeout_seconds` bounds each silence, so a slow model may write for longer.
 
-An attempt that failed for a passing reason (408, 409, 429, 5xx, a timeout, a broken connection) is made again, after
-a growing, jittered pause or after the delay that the endpoint named, in `Retry-After` or in words. Nothing else is.
-Errors name the call, the endpoint and the setting to look at; they never hold the key, and little of what the endpoint
-wrote.
+An attempt that failed for a passing reason (408, 409, 429, 5xx, a timeout, a broken connection) is repeated, and no
+other. The pause grows and is jittered, unless the endpoint named a delay, in `Retry-After` or in words.
+Errors name the call, the endpoint and the setting to look at; they never hold the key, and little of the endpoint's
+text.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _LONGEST_IDLE = 30.0  # seconds; routers forget silent connections without a wor
 _LONGEST_PAGE = 5.0  # seconds
 _SILENCES = 10  # timeouts that a whole attempt may take; one byte a minute must not hold a slot for ever
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attempts
-# Of `timeout_seconds`: a call that hangs is given up before its own timeout where its question began long before, or
-# where `ai.request_timeout_seconds` is shorter.
+# A share of `timeout_seconds`. The caller gives up a hanging call before the call's own timeout if its question began
+# long before, or if `ai.request_timeout_seconds` is shorter.
 _TELLING_SHARE = 0.25
 _ADVICE: Mapping[FailureKind, str] = {
     "key": "check {0}.api_key, and what it may do",
@@ -154,12 +154,12 @@ class Endpoint:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close what is its own, also when cancelled."""
+        """Close its own connections, also when cancelled."""
         if not self._is_shared:
             await self._line.aclose()
 
     async def fetch_page(self, path: str) -> bytes:
-        """Return what the server has at a path, such as `/v1/models`; empty where it has nothing. Costs no tokens.
+        """Return the body at a path of the server, such as `/v1/models`; empty if there is none. Costs no tokens.
 
         Raises EndpointUnavailableError.
         """
@@ -190,7 +190,7 @@ class Endpoint:
                 pause = pause_before_retry(error, tried)
                 _log.warning("model_call_retried", seconds=round(pause, 3), reason=str(error))
             await anyio.sleep(pause)
-            await still_fits()  # what failed may have cost something
+            await still_fits()  # a failed attempt may have cost something
         raise AssertionError("the last attempt returns or raises")
 
     async def _attempt(self, limits: EndpointLimits, call: EndpointCall) -> bytes:
@@ -235,7 +235,7 @@ class Endpoint:
             _log.warning("model_circuit_opened", section=self._section, seconds=self.breaker.pause, reason=reason)
 
     def _record_giving_up(self, permit: AttemptPermit, call: EndpointCall, silence: float) -> None:
-        """Record that the caller gave up. Most endpoints that hang are noticed so: questions have their own time limit.
+        """Record that the caller gave up. This detects most hanging endpoints: questions have their own time limit.
 
         A silence of a good part of `timeout_seconds` counts as a failure. A model that is still writing is only slow.
         """
@@ -319,7 +319,7 @@ class Endpoint:
         self._usage.count(call.prompt, call.prompt_tokens, 0, self._options.price.compute_cost(call.prompt_tokens, 0))
 
     def _raise_for_failure(self, answer: RawReply, call: EndpointCall) -> None:
-        """Return if the endpoint answered, else raise what its answer means."""
+        """Return if the endpoint answered, else raise the error that its answer means."""
         if answer.status == HTTPStatus.OK:
             return
         failure, says = read_failure(answer.status, answer.body), f"{call.what} answered {answer.status}"
@@ -368,7 +368,7 @@ class RawReply(NamedTuple):
 
 @dataclass
 class LastActivity:
-    """When an endpoint last said anything in an attempt."""
+    """The time at which an endpoint last sent anything in an attempt."""
 
     at: float
     """Seconds of anyio's clock; the start of the attempt where it has said nothing yet."""
@@ -388,7 +388,7 @@ class EndpointCall(NamedTuple):
 
 
 def _open_client(options: LlmOptions) -> httpx.AsyncClient:
-    """Make a client that keeps connections for all calls in flight; `Limits` does the waiting."""
+    """Make a client that keeps connections for all calls in flight; `EndpointLimits` does the waiting."""
     most = options.max_in_flight
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=_LONGEST_IDLE)
     return open_client(options.base_url, limits=limits)

@@ -1,4 +1,4 @@
-"""How much of an endpoint we use: calls in flight, calls a minute, tokens and money a day; and its circuit breaker.
+"""The limits of an endpoint (calls in flight, calls a minute, tokens and money a day) and its circuit breaker.
 
 Calls wait for the first two, communities in turn. A budget that is used up is an error at once: tomorrow is far.
 
@@ -33,7 +33,7 @@ class RateWindow:
         self._starts: deque[float] = deque()
 
     def set_share(self, part: float) -> None:
-        """Leave so much of the limit to this process, where others have the rest: for one start, in a longer time."""
+        """Give this process its share of a limit that several processes split; at least one start, in a longer time."""
         limit, seconds = self._whole
         self._limit = max(1, int(limit * part))
         self._seconds = seconds * self._limit / (limit * part)
@@ -45,7 +45,7 @@ class RateWindow:
         return self._starts[0] + self._seconds - now if len(self._starts) >= self._limit else 0.0
 
     def count_start(self, now: float) -> None:
-        """Count one."""
+        """Count one start."""
         self._starts.append(now)
 
 
@@ -134,7 +134,7 @@ class FairCallQueue:
                 pause = self._give_places(now := anyio.current_time())
                 if turn.given:
                     break
-                # One of those that wait looks again in time, for all of them.
+                # One waiting call wakes up in time, on behalf of all of them.
                 with anyio.move_on_after(pause if turn is self._find_timed_call(now) else inf):
                     await turn.woken.wait()
         except BaseException:
@@ -175,7 +175,7 @@ class FairCallQueue:
         return self._busy[party], self._began.get(party, 0), self._waiting[kind][0].number
 
     def _check_queue(self) -> None:
-        """Give free places; where the minute has no room, wake a call that waits, so that it looks again in time."""
+        """Give free places; if the minute has no room, wake a waiting call, so that it checks again in time."""
         now = anyio.current_time()
         self._give_places(now)
         if (turn := self._find_timed_call(now)) is not None:
@@ -205,14 +205,14 @@ class FairCallQueue:
 
 
 def make_call_queue(options: LlmOptions) -> FairCallQueue:
-    """Return the turns at an endpoint."""
+    """Return the queue of calls to an endpoint."""
     return FairCallQueue(options.max_in_flight, options.calls_per_minute)
 
 
 class EndpointLimits:
     """The limits of one endpoint: calls in flight, calls a minute, and its budget of a UTC day.
 
-    What is spent and held back stands in `usage`, so endpoints that share it see each other's calls. Those that
+    `usage` holds the spent and reserved amounts, so endpoints that share it see each other's calls. Those that
     share `turns` are served in turn there, each under the name of its `party`.
     """
 
@@ -245,7 +245,7 @@ class EndpointLimits:
 
     @asynccontextmanager
     async def reserve(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AsyncGenerator[StillFits]:
-        """Hold back the most that a call and its retries may take until it is counted.
+        """Reserve the most that a call and its retries may take, until the call is counted.
 
         `tokens` are those of the prompt, and of the reply unless `reply_tokens` are given. A failed attempt may have
         been counted, so call the result before each retry. Raises `ModelBudgetError`, naming `what`, where that does
@@ -292,7 +292,7 @@ class AttemptPermit(NamedTuple):
     """One attempt that may be made. Return it with the outcome."""
 
     opening: int
-    """How often the circuit had opened by then."""
+    """The number of times that the circuit had opened by then."""
     background: bool
     probe: bool
 
@@ -301,7 +301,7 @@ class AttemptRefusal(NamedTuple):
     """An attempt that may not be made."""
 
     seconds: float
-    """When to ask again, at the earliest."""
+    """The seconds until asking again makes sense, at the earliest."""
 
 
 class CircuitState(NamedTuple):
@@ -321,20 +321,20 @@ class CircuitBreaker:
     def __init__(self, *, failures: int = FAILURES, first_pause: float = FIRST_PAUSE) -> None:
         self._most, self._first_pause, self._failed = failures, first_pause, 0
         self.pause = 0.0
-        """Seconds, from when it opened last until it is tried again."""
+        """Seconds from its last opening until the next try."""
         self._until: float | None = None
         self._since = 0.0  # where it is not closed
-        self._probing: set[bool] = set()  # whose probes are under way: of the background, of answers
+        self._probing: set[bool] = set()  # the probes under way: True for the background's, False for an answer's
         self.openings = 0
-        """How often it opened."""
+        """The number of times that it opened."""
         self.refusals = 0
-        """How many attempts it refused."""
+        """The number of attempts that it refused."""
         self.reason = ""
         """The error that opened it; empty while it is closed."""
 
     @property
     def held(self) -> CircuitState | None:
-        """Since when the endpoint is left alone, and when it is tried; None while the circuit is closed."""
+        """The open circuit, with its beginning and the time of the next try; None while the circuit is closed."""
         return None if self._until is None else CircuitState(self._since, self._until, self.reason)
 
     def request_attempt(self, now: float, *, background: bool) -> AttemptPermit | AttemptRefusal:
@@ -350,7 +350,7 @@ class CircuitBreaker:
         return AttemptPermit(self.openings, background, probe=True)
 
     def check_refusal(self, now: float, *, background: bool) -> AttemptRefusal | None:
-        """Return the refusal that `asks` would give; None if it would let an attempt pass."""
+        """Return the refusal that `request_attempt` would give; None if it would let an attempt pass."""
         asked = self.request_attempt(now, background=background)
         if isinstance(asked, AttemptRefusal):
             return asked
@@ -370,7 +370,7 @@ class CircuitBreaker:
         probed = self._finish_probe(permit)
         if self._until is None:
             self._failed += 1
-        # Once it is open, an attempt that began before tells nothing new.
+        # Once it is open, an attempt that began before gives no new information.
         opens = probed if self._until is not None else self._failed >= self._most
         if opens:
             self._open_circuit(now, reason)

@@ -12,7 +12,7 @@ from intern.core.text.masking import Secret, settings_repr
 
 _MILLION = 1_000_000
 MOST_DIMENSIONS = 16_384
-"""Of a vector."""
+"""The most numbers in a vector."""
 
 _Amount = Annotated[float, Meta(ge=0, le=1_000_000)]
 
@@ -44,8 +44,8 @@ def find_price(model: str, prices: Iterable[ModelPrice]) -> ModelPrice | None:
 
 
 StructuredOutput = Literal["auto", "json_schema", "function_calling", "json_object"]
-"""How a reply is held to its type: by the response format, by a forced function call, or by the prompt alone. "auto" is
-the first of them that the server takes."""
+"""The way to hold a reply to its type: by the response format, by a forced function call, or by the prompt alone.
+"auto" is the first of them that the server takes."""
 BACKGROUND_SHARE = 0.8
 """The share of calls a minute and of a day's budget for capture and indexing; the rest is for answers."""
 
@@ -137,13 +137,13 @@ class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Up to, not including, `/embeddings`; empty: that of `[llm]`, with its key."""
     api_key: Secret = Secret()
     model: str = ""
-    """Of an endpoint, or on this machine: "english", "multilingual", or a path that ends in ".onnx"."""
+    """A model of an endpoint, or on this machine: "english", "multilingual", or a path that ends in ".onnx"."""
     pooling: Literal["mean", "cls"] = "mean"
-    """How a model of one's own makes a vector of those of its tokens: their mean, or the first one."""
+    """The way a custom model combines the vectors of tokens: their mean, or the first one."""
     query_prefix: str = ""
-    """Before a question, for a model of one's own."""
+    """The text before a question, for a custom model."""
     document_prefix: str = ""
-    """Before any other text."""
+    """The text before any other text, for a custom model."""
     dimensions: Annotated[int, Meta(ge=0, le=MOST_DIMENSIONS)] = 0
     """The length of an endpoint's vectors, for models that can shorten them; 0: the model's own."""
 

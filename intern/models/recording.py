@@ -34,7 +34,7 @@ _sent: ContextVar[list[RenderedPrompt] | None] = ContextVar("intern_sent", defau
 
 
 def note_sent(rendered: RenderedPrompt) -> None:
-    """Tell a tape around a call what the model gets, so that it need not be rendered again."""
+    """Pass the prompt to a `RecordingModel` around the call, so that it need not be rendered again."""
     if (sent := _sent.get()) is not None:
         sent.append(rendered)
 
@@ -127,7 +127,7 @@ class RecordingModel:
 
 
 def split_shared_text(prompt: Prompt[Any, Any], rendered: RenderedPrompt) -> tuple[str, str]:
-    """Return what all calls of a prompt share, and the material of this one."""
+    """Return the text that all calls of a prompt share, and the material of this one."""
     return _join_shared_text(rendered.system, rendered.examples, cast("Hashable", prompt.gives)), replace_surrogates(
         rendered.user
     )

@@ -1,4 +1,4 @@
-"""The failures of endpoints by what they mean, from a status and a body in the words and shapes of any server. Pure.
+"""The failures of endpoints by meaning, from a status and a body in the words and shapes of any server. Pure.
 
 An error is data: only the words of this module are looked for in it.
 """
@@ -32,13 +32,13 @@ left. `form`: it does not take parts of the request. `unknown`: it refuses this 
 
 
 class EndpointFailure(NamedTuple):
-    """What an error means."""
+    """The meaning of an endpoint's error."""
 
     kind: FailureKind
     parts: frozenset[str] = frozenset()
-    """Of `form`: the parts of a request that it names, as `intern.models.forms` calls them; and `encoding`."""
+    """For `form`: the parts of a request that it names, as `intern.models.forms` calls them; and `encoding`."""
     tokens: int | None = None
-    """Of `too_long`: the prompt's tokens, where the endpoint names them."""
+    """For `too_long`: the prompt's tokens, where the endpoint names them."""
     room: int | None = None
     """The tokens that the model takes, likewise."""
 
@@ -69,9 +69,9 @@ _WORDS: Mapping[FailureKind, Any] = {
 }
 """Words that decide before the status does, in this order."""
 _OF_ONE = regex(r"(?i)context|request too large|\bprompt\b")
-"""Of a limit on one request, where others count the requests of a minute."""
+"""Words about a limit on one request; other limits count the requests of a minute."""
 _LATER = regex(r"(?i)(?:try again|retry) (?:in|after) \d|RetryInfo|allocated quota|server busy|please wait")
-"""Of a limit for a minute or a day: who says when to come again is busy, though it names the account's billing, too."""
+"""Words about a limit for a minute or a day. Such an endpoint is busy, though it names the account's billing, too."""
 _DELAY = regex(r"(?i)(?:try again|retry)\W{0,2}(?:in|after|delay)\W{1,6}(?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,9})?) ?(ms|s)")
 """The delay that an error names in its words (`in 7.66s`, `in 1m20s`, `after 8 seconds`), or Google's `retryDelay`."""
 
@@ -86,7 +86,7 @@ _REFUSES = regex(
     r"|un(?:support|recogni|know|expect)"
     r"|invalid|forbidden|extra|must|required|missing|cannot|does ?n.t|deprecated|reject|no endpoints"
 )
-"""A server that is out of order names parts, too; without one of these it does not refuse them."""
+"""Words of a refusal. A broken server names parts, too; without one of these words it does not refuse them."""
 
 _NAMES: Mapping[str, Any] = {
     "limit": regex(r"(?i)max_?(?:completion_?|output_?|new_?)?tokens"),
@@ -114,7 +114,7 @@ _NAMES: Mapping[str, Any] = {
 _OF_SCHEMA = frozenset({"strict", "bounds", "choices", "schema"})
 _PLACES = frozenset({"param", "parameter", "loc", "field", "path", "argument"})
 _ECHOES = frozenset({"input", "failed_generation", "prompt", "messages"})
-"""Keys under which servers repeat what they were sent, or what a model wrote."""
+"""Keys under which servers repeat the request, or the text of a model."""
 _CLAUSE = regex(r"(?<=[.;\n])\s+|\n|\s(?=when\b)")
 _HINT = regex(
     r"(?i)\W*(?:please|only|the|did you mean|use|try|set|supported|allowed|valid|permitted|accepted|available|known"
@@ -142,7 +142,7 @@ _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def read_failure(status: int, body: bytes) -> EndpointFailure:
-    """Return what an answer that is no reply means."""
+    """Return the failure that an answer without a reply means."""
     try:
         found = list(_find_texts(msgspec.json.decode(body), "", _DEEPEST))
     except _BROKEN:

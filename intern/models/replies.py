@@ -36,8 +36,8 @@ class NoEndError(Exception):
 def find_json_objects(text: str) -> Iterator[str]:
     """Yield the JSON objects that a reply may mean, the likeliest first. Raises NoEndError.
 
-    That is the text itself; then those that stand behind the last thought, the last one first, for what comes before
-    is a draft or an example; then those that hold the end of a thought in a string.
+    First the text itself; then the objects after the last thought, the last one first, since earlier ones are drafts
+    or examples; then the objects that contain the end of a thought in a string.
     """
     yield text
     closed = list(_CLOSED.finditer(text))
@@ -74,7 +74,7 @@ def _find_outermost_objects(text: str) -> Iterator[tuple[int, int]]:
 _EXCERPT = 200  # characters of an endpoint's text that an error may quote
 _MOST_TOKENS = 10_000_000  # of one call; a larger count is a mistake, and would eat up any budget
 _PLACE = regex(r" - (?:at|from) `((?:key in )?\$[\w.\[\]]{0,200})`\Z")
-# What msgspec says before it quotes a reply; the types and bounds are ours.
+# The words of msgspec before it quotes a reply; the types and bounds are ours.
 _FAULTS = regex(
     r"Invalid enum value|Invalid value|Object contains unknown field|Object missing required field `\w{1,60}`"
     r"|Expected `[^`]{1,60}`(?: of length [<>]= \d+| [<>]=? [\d.-]+)?(?:, got `[^`]{1,60}`)?"
@@ -125,7 +125,7 @@ class ReplyMessage(Struct):
 
     @property
     def thoughts(self) -> str:
-        """The thoughts of the model, if the server tells them apart."""
+        """The thoughts of the model, if the server separates them."""
         return self.reasoning_content or self.reasoning or ""
 
     @property
@@ -232,7 +232,7 @@ class UnfitReplyError(ModelReplyError):
     def __init__(self, what: str, fault: str, hint: str = "") -> None:
         super().__init__(f"{what}: the reply {fault}{hint}")
         self.fault = fault
-        """What is wrong with it, without a word of it."""
+        """The fault of the reply, without a word of it."""
 
 
 def decode_reply(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:
@@ -308,7 +308,7 @@ class JoinedReply(NamedTuple):
     """A reply as it would have come without streaming."""
 
     status: int
-    """200, or the status that an event with an error stands for."""
+    """200, or the status of an event with an error."""
     body: bytes
     is_whole: bool
     """False where the stream ended before the reply did."""
@@ -391,7 +391,7 @@ def _read_event(data: bytes, what: str) -> _CompletionBody:
 
 
 def find_hidden_failure(body: bytes) -> int:
-    """Return the status that an error within a reply stands for; 0 where it holds none."""
+    """Return the status of an error within a reply; 0 if it has none."""
     if _NAMES_ERROR not in body:
         return 0
     try:

@@ -1,9 +1,9 @@
 """Prompts as Jinja templates: `<name>.md.j2`, one for each model call, for operators to tune.
 
-A template is two blocks: `system`, the instructions, and `user`, the material. A third, `examples`, may show the model
-how it is done: a line `--- user ---` begins what it would be given, a line `--- assistant ---` the JSON that it would
-reply. Variables are the fields of the prompt's input and the operator's constants; examples see the constants alone, so
-that they are the same for every call. What a variable holds is put in as it is and never read as a template.
+A template is two blocks: `system`, the instructions, and `user`, the material. A third, `examples`, may give examples:
+a line `--- user ---` begins an input, a line `--- assistant ---` the JSON of its reply. Variables are the fields of the
+prompt's input and the operator's constants. Examples see the constants alone, so that they are the same for every call.
+The value of a variable is inserted unchanged and never read as a template.
 """
 
 from __future__ import annotations

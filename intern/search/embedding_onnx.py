@@ -48,7 +48,7 @@ def make_custom_model(
 
 
 def _fingerprint_file(path: Path) -> bytes:
-    """Tell a file from another by its size, beginning and end: some hold gigabytes."""
+    """Return a digest of a file's size, beginning and end, since some files hold gigabytes."""
     with path.open("rb") as file:
         size = path.stat().st_size
         begin = file.read(_READ)

@@ -48,11 +48,11 @@ class SearchTerms(Struct, frozen=True):
 
     words: tuple[str, ...] = ()
     grams: tuple[str, ...] = ()
-    """Trigrams: pieces of scripts without spaces, and words that may stand among them."""
+    """Trigrams: pieces of scripts without spaces, and words that may be among them."""
     short: tuple[str, ...] = ()
     """Runs of such scripts that are too short for trigrams."""
     stems: tuple[str, ...] = ()
-    """Of words in German, French, Spanish or Portuguese, where they differ from these."""
+    """Stems of words in German, French, Spanish or Portuguese, where they differ from the words."""
 
 
 def split_search_terms(text: str) -> SearchTerms:
@@ -102,12 +102,12 @@ LEAST_LIKENESS: Mapping[str, SimilarityThresholds] = {
     MULTILINGUAL.name: SimilarityThresholds(beside_words=0.05, alone=0.1, of_unknown=0.1),
 }
 """Without it, a search for a subject that no document has finds ten sources. A made-up word comes to .2 with one of 20
-documents in 27% of cases, to .3 in 4%; with one of 3,000 to .45 in 5%. What a single word like "photo", "physician" or
-"automobile" means came to .32 to .57 with it. Of 120 to 302 real questions a set, all but two hold a word of some
+documents in 27% of cases, to .3 in 4%; with one of 3,000 to .45 in 5%. Synonyms of single words ("photo", "physician",
+"automobile") came to .32 to .57. Of 120 to 302 real questions a set, all but two hold a word of some
 document, so that only `beside_words` concerns them.
 
-The multilingual model finds as far apart what is asked in one language and written in another as what has nothing in
-common (.13 to .26 and .1 to .25 in the sample). With .2 for those without a common word it lost a quarter of the
+The multilingual model scores a question and its document in different languages like unrelated texts (.13 to .26 and
+.1 to .25 in the sample). With .2 for those without a common word it lost a quarter of the
 Japanese questions over English documents; made-up words find something with it."""
 
 
@@ -203,12 +203,12 @@ class _SearchCandidate(Struct, frozen=True, kw_only=True):
     """A source or a document that was found, and why."""
 
     document_id: str
-    """Of a source, the best one."""
+    """The document; of a source, its best one."""
     source_id: SourceId
     score: float
     """The joint score of words and vectors; at most 1, not comparable between questions."""
     by_words: float = 0.0
-    """How well its words fit, from 0 to 1: `strength_of` its bm25."""
+    """The fit of its words, from 0 to 1: the `word_strength` of its bm25."""
     bm25: float = 0.0
     """The score of its words; not comparable between questions."""
     likeness: float | None = None
@@ -233,7 +233,7 @@ class HybridSearch:
     """Search by words and, with an embedder, by vectors.
 
     Sources that are less similar than `least` are not found by vectors. By default, `least` is the known threshold of
-    the model; for other models it is `LeastLikeness()`, so any cosine from 0 on counts. The vectors of the last
+    the model; for other models it is `SimilarityThresholds()`, so any cosine from 0 on counts. The vectors of the last
     questions are cached: each question is searched for among several kinds of documents.
     """
 
@@ -404,9 +404,9 @@ _USUAL_TERMS = 12  # not fitted: questions have about ten
 def word_strength(bm25: float, documents: int, terms: int) -> float:
     """Return how well words fit, from 0 to 1, comparable between questions and between numbers of documents.
 
-    What counts for half grows with the logarithm of that number, as the weight of a rare word does, and with the terms
-    of a long text, since many of these are found by chance. Results are not ordered by it: with the share of the best
-    one's bm25, long questions (of Computer Science, with their text) find more, nDCG@10 .690 instead of .663.
+    The bm25 that counts for half grows with the logarithm of that number, as the weight of a rare word does. It also
+    grows with the terms of a long text, since many of these are found by chance. Results are not ordered by it: with
+    the share of the best bm25, long Computer Science questions find more, nDCG@10 .690 instead of .663.
     """
     half = _HALF * math.log(documents + _UNSEEN) * max(1.0, terms / _USUAL_TERMS)
     return bm25 / (bm25 + half)

@@ -248,7 +248,7 @@ def _encode_field(number: int, value: Field) -> bytes:
 
 
 def _encode_number(value: int) -> bytes:
-    value &= (1 << 64) - 1  # as protobuf writes what is negative
+    value &= (1 << 64) - 1  # as protobuf writes negative numbers
     parts = bytearray()
     while value >= 0x80:
         parts.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""The settings of one of many communities: what it chose, laid over the settings of its process."""
+"""The settings of one of many communities: its own settings, laid over those of its process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Chosen: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 _NAME = regex(r"[a-z0-9][a-z0-9-]{0,63}")
 _PATHS = {name: "" for name in KbSection.__struct_fields__ if name.endswith(("_dir", "_path"))}
-# What a community may choose. All else costs the process something, reads its disk, or holds its secrets.
+# The settings that a community may choose. All others cost the process something, read its disk, or hold its secrets.
 _THEIRS: Mapping[str, frozenset[str]] = {
     "discord": frozenset(
         "team_member_ids team_role_ids listed_channel_ids handoff_role_id channels default_mode"
@@ -49,7 +49,7 @@ class Community(Struct, frozen=True, kw_only=True):
     """A community that is known, whether or not it is open."""
 
     name: str
-    """Of its rows and of its folder: `a-z`, `0-9` and `-`."""
+    """The name of its rows and of its folder: `a-z`, `0-9` and `-`."""
     guild_ids: tuple[GuildId, ...]
     chosen: Chosen = {}
     """Its own settings, in the shape of the file."""
@@ -62,7 +62,7 @@ class CommunitySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def community(self) -> str:
-        """Whose settings these are, as the database names it."""
+        """The community of these settings, as the database names it."""
         return self.name
 
     @property
@@ -80,7 +80,7 @@ def _check_one_shard(community: Community, defaults: Settings) -> None:
 
 
 def build_community_settings(community: Community, defaults: Settings) -> Settings:
-    """Lay what a community chose over the settings of the process. Raises ConfigError that names the key.
+    """Lay a community's own settings over those of the process. Raises ConfigError that names the key.
 
     It has a folder of its own below the process's. No path of the process is its own: two would write to one archive.
     """
@@ -125,9 +125,9 @@ def _limit_daily_cost(options: LlmOptions, limit: float) -> LlmOptions:
 
 
 def change_chosen_value(chosen: Chosen, key: str, value: str | None) -> Chosen:
-    """Return what a community chose, with a value as the environment would have it, or without the key.
+    """Return a community's own settings with one key set, as a variable of the environment would, or removed.
 
-    Raises ConfigError for an unknown key; `settings_of` judges the value.
+    Raises ConfigError for an unknown key; `build_community_settings` judges the value.
     """
     section, _, name = key.partition(".")
     if name not in _THEIRS.get(section, ()):

@@ -49,7 +49,7 @@ class PageOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Address and password of the page."""
 
     enabled: bool = False
-    """Off by default: a visitor can read what the bot knows, and decide what it learns."""
+    """Off by default: a visitor can read the bot's knowledge, and decide what it learns."""
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8300
     """0: any free port; the log names it."""
@@ -99,7 +99,7 @@ class DataSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[kb]`: where knowledge lies, and how it is filed and indexed. Empty paths stand below `data.dir`."""
+    """`[kb]`: where knowledge lies, and how it is filed and indexed. Empty paths mean folders below `data.dir`."""
 
     sources_dir: str = ""
     links_path: str = ""
@@ -129,7 +129,7 @@ class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Each scan walks through the whole folder."""
 
     def mask_text(self, text: str) -> str:
-        """Return what may be kept of a text."""
+        """Return a text with its secrets and, if so set, its email addresses masked."""
         return mask_secrets(text, secrets=self.mask_secrets, emails=self.mask_emails).text
 
 
@@ -169,7 +169,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def community(self) -> str:
-        """Whose settings these are, as the database names it."""
+        """The community of these settings, as the database names it."""
         return DEFAULT_COMMUNITY
 
     @property
@@ -189,7 +189,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def conversations(self) -> ConversationOptions:
-        """How conversations are read: a part of `[discord]`."""
+        """The options of reading conversations: a part of `[discord]`."""
         return self.discord
 
     @property
@@ -216,7 +216,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Settings that do not do what they seem to do, such as prices that name no model in use."""
+        """Settings without the effect that they seem to have, such as prices that name no model in use."""
         found: dict[str, str] = {}
         for key, options in _models_in_use(self).items():
             if options.prices and options.has_unknown_price:
@@ -308,7 +308,7 @@ def load_settings(
     """Read settings from `config`, else `INTERN_CONFIG`, else ./intern.toml if it is there, else defaults.
 
     `overrides` has the shape of the file and wins over everything (command-line options). Raises ConfigError that
-    names the key, the place and what was expected, never a value.
+    names the key, the place and the expected value, never the value that was set.
     """
     raw = read_raw_settings(config, environ, settings_schema())
     merge_tables(raw.values, overrides or {})

@@ -49,7 +49,7 @@ class RawSettings(NamedTuple):
 
     values: dict[str, Any]
     origin: Mapping[str, str]
-    """Where each key was set."""
+    """The place where each key was set."""
     place: str
     """The place to name for keys that were not set."""
 
@@ -79,7 +79,7 @@ class SettingsSchema:
     """All tables and keys."""
 
     def __init__(self, tables: Mapping[str, Any]) -> None:
-        """Take for each key its type, or a table of its own."""
+        """Create a schema from the type of each key, or a table of its own."""
         self._tables = tables
 
     def find_type(self, steps: list[str]) -> Any:
@@ -90,7 +90,7 @@ class SettingsSchema:
         return hint
 
     def list_choices(self, key: str) -> tuple[str, ...]:
-        """Return the words that a key allows; it may stand in a list's tables."""
+        """Return the words that a key allows; the key may be in a list's tables."""
         *above, last = key.split(".")
         hint = self.find_type([*above, last])
         return get_args(_list_item_types(self.find_type(above)).get(last) if hint is None else hint)
@@ -233,7 +233,7 @@ def _refuse_broken(binding: Binding) -> None:
         raise ConfigError(
             f"{_DOTENV}: line {line}: expected NAME=value, a comment (#) or nothing; close each quote that is opened"
         )
-    # A bare name stands for what the environment has, as Docker's env files know it.
+    # A bare name means the value in the environment, as in Docker's env files.
     if binding.key and binding.key.startswith(PREFIX) and binding.value is None and binding.key not in os.environ:
         raise ConfigError(f"{_DOTENV}: line {line}: has no `=` after the name; write NAME=value")
 
@@ -257,7 +257,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
     except tomli.TOMLDecodeError as error:
-        # tomli's message names line and column, never the text that stands there.
+        # tomli's message names line and column, never the text there.
         raise ConfigError(f"{path}: is not valid TOML: {error}") from None
 
 

@@ -1,12 +1,12 @@
-"""All captures, for ever: week files that are only appended to. What is in here is never lost, but by `erase`.
+"""All captures, for ever: week files that are only appended to. Only `erase` removes anything.
 
 An acknowledged append is on disk. Timestamps, and so ids, strictly increase, even if the clock goes back. Pairs stay on
-disk; memory holds where each one stands (32 bytes), and which conversation a message belongs to.
+disk; memory holds the place of each one (32 bytes), and the conversation of each message.
 
 One thread at a time may append or erase; any may read meanwhile.
 
-What was decided about captures stands beside them in `decisions.jsonl`, a decision a line, as people, other programs
-and `intern restore` read it.
+The decisions about captures are beside them in `decisions.jsonl`, a decision a line, for people, other programs and
+`intern restore`.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _SOME = 1 << 20  # bytes that are copied at a time
 
 
 class ArchiveErasure(Struct, frozen=True, kw_only=True):
-    """What an erasure took out of the archive."""
+    """The figures of an erasure: the parts of the archive that it removed."""
 
     captures: int = 0
     """Pairs that lost something."""
     gone: int = 0
-    """Of these, the pairs that lost all messages: the archive does not hold them any more."""
+    """The pairs that lost all messages: the archive does not hold them any more."""
     messages: int = 0
     """A message counts once for each capture that held it."""
     damaged: int = 0
@@ -63,8 +63,8 @@ class ArchiveErasure(Struct, frozen=True, kw_only=True):
 class Archive:
     """The pairs in `raw_dir`, in order of archiving. The first use reads every week file once, a block at a time.
 
-    Raises KnowledgeError where a file cannot be read; a damaged block is passed over with a warning. What another
-    process appends after that is not seen.
+    Raises KnowledgeError where a file cannot be read; a damaged block is ignored with a warning. Blocks that
+    another process appends after that are not seen.
     """
 
     def __init__(self, raw_dir: Path, *, clock: Clock | None = None, files: FileLayer | None = None) -> None:
@@ -78,7 +78,7 @@ class Archive:
     def reserve_ids_up_to(self, floor: QAId) -> None:
         """Give no id up to `floor` again: an erased pair may have been the newest that was decided.
 
-        Raises ValueError for what is no id.
+        Raises ValueError for an invalid id.
         """
         self._last = max(self._last, blocks.qa_id_time(floor))
 
@@ -90,7 +90,7 @@ class Archive:
 
     @property
     def damaged(self) -> Sequence[blocks.BlockWarning]:
-        """What was passed over when the files were read."""
+        """The pieces that were ignored when the files were read."""
         return tuple(self._rows.damaged)
 
     def newest_time(self) -> datetime | None:
@@ -103,7 +103,7 @@ class Archive:
         return len(self._rows.times)
 
     def reload(self) -> None:
-        """Read what another process appended or erased since."""
+        """Read the changes by another process: appended and erased blocks."""
         with self._changing:
             self._rows = self._read_all()
 
@@ -121,8 +121,8 @@ class Archive:
     def append(self, capture: Capture) -> CapturedPair:
         """Archive a capture; when this returns, it is on disk.
 
-        Raises KnowledgeError where the disk refuses (nothing was archived then), and ValueError for a capture
-        without turns, or with anything else that would not be read back as it is.
+        Raises KnowledgeError if the disk refuses; nothing is archived then. Raises ValueError for a capture
+        without turns, or one that would be read back differently.
         """
         # Never backward, and never twice: ids are unique, and a cursor that passed one pair has passed all before it.
         rows = self._rows
@@ -149,7 +149,7 @@ class Archive:
     def pairs_after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
         """Yield the pairs archived after that one (None: all), oldest first, read as they are asked for.
 
-        Raises ValueError for what is no id, and KnowledgeError where a file cannot be read.
+        Raises ValueError for an invalid id, and KnowledgeError if a file cannot be read.
         """
         yield from self._pairs_since(_id_to_micros(qa_id))
 
@@ -160,7 +160,7 @@ class Archive:
                 yield pair
 
     def newest_pairs(self, most: int) -> Iterator[CapturedPair]:
-        """Yield the newest pairs, oldest first; reads no more than it must. Raises KnowledgeError as `after` does."""
+        """Yield the newest pairs, oldest first, without reading more files than needed. Raises KnowledgeError."""
         newest: list[CapturedPair] = []
         for week in reversed(self._week_files()):
             if len(newest) >= most:
@@ -170,7 +170,7 @@ class Archive:
         yield from sorted(by_time.values(), key=lambda each: each.timestamp)[-most or len(newest) :]
 
     def scan_ids(self) -> tuple[set[str], Sequence[blocks.BlockWarning]]:
-        """Read the ids of all pairs, and what is passed over; keep nothing. Raises KnowledgeError."""
+        """Read the ids of all pairs, and the ignored pieces; keep nothing. Raises KnowledgeError."""
         damaged: list[blocks.BlockWarning] = []
         return {each.qa_id for _, each in self._scan_weeks(damaged)}, damaged
 
@@ -258,7 +258,7 @@ class Archive:
             FileLayer().write_pieces_atomically(folder / week, iter(partial(file.read, _SOME), b""))
 
     def _append(self, week: str, block: bytes) -> int:
-        """Add a block to a week, and return where it stands."""
+        """Add a block to a week, and return its offset."""
         return self._files.append_durably(self._dir / week, block, fresh_line=True)
 
     def _read_block(self, week: str, start: int, length: int) -> bytes:
@@ -312,7 +312,7 @@ class Archive:
     def _week_files(self) -> list[str]:
         try:
             entries = list(self._dir.iterdir()) if self._dir.exists() else []
-            # By name is by time: ISO year, then week.
+            # The order of names is that of time: ISO year, then week.
             weeks = (entry for entry in entries if WEEK_FILE.fullmatch(entry.name))
             # A link that leads nowhere is a week that cannot be read, and no week that is not there.
             return sorted(entry.name for entry in weeks if entry.is_symlink() or entry.is_file())
@@ -341,12 +341,12 @@ class Archive:
                 _log_damaged(placed)
             elif to_microseconds(placed.pair.timestamp) == time:
                 return placed.pair
-        # Where another process erased something since we opened, other bytes stand in this place.
+        # If another process has erased something since we opened the file, this place holds other bytes.
         return None
 
 
 class _ArchiveIndex:
-    """One row a pair, sorted by time, and whose message is whose. Any thread may read while one places."""
+    """One row a pair, sorted by time, and the conversations of each message. Any thread may read while one adds."""
 
     def __init__(self) -> None:
         self.times = array("q")
@@ -378,7 +378,7 @@ class _ArchiveIndex:
         self.week_of.append(len(self._weeks) - 1)
         self.starts.append(placed.start)
         self.lengths.append(placed.length)
-        # Last: readers in other threads go by the number of times.
+        # Last: readers in other threads rely on the number of times.
         self.times.append(time)
 
     def sort(self) -> None:
@@ -416,9 +416,9 @@ def encode_decision(decision: Decision) -> bytes:
 
 
 def parse_decisions(data: bytes, file: str) -> tuple[list[Decision], tuple[blocks.BlockWarning, ...]]:
-    """Return the decisions of a file, oldest first, and what was passed over.
+    """Return the decisions of a file, oldest first, and warnings about the ignored lines.
 
-    A line that is torn, damaged or of a later version costs itself.
+    Only a line that is torn, damaged or of a later version is lost.
     """
     decisions: list[Decision] = []
     damaged: list[blocks.BlockWarning] = []

@@ -9,13 +9,13 @@ r"""The plain text of archive and topic files, as values. No I/O.
       and each further line, indented by two spaces.
     Team: Its answer.
 
-An empty line ends a block. Only `\n` ends a line, and a message's further lines are indented, so no text can change
-the structure, and reading gives back exactly what was written.
+An empty line ends a block. Only `\n` ends a line, and a message's further lines are indented. So no text can change
+the structure, and reading returns exactly the written text.
 
 Archives are only ever appended to. A block there that we wrote has `answered_at`, and `length`: the number of
-characters of its turns as they stand below. If it lacks its empty line, the length tells an editor that trimmed the
+characters of its turns below. If it lacks its empty line, the length tells an editor that trimmed the
 end (nothing is missing) from a torn write, which is no block. Blocks that people and other programs write are read
-leniently: further lines need no indent, and empty lines may stand between them. A byte order mark and `\r\n` line
+leniently: further lines need no indent, and empty lines may be between them. A byte order mark and `\r\n` line
 ends, which an editor may have added, are no part of the text.
 """
 
@@ -69,7 +69,7 @@ class TopicFileContent(NamedTuple):
 
 
 class LocatedPair(NamedTuple):
-    """An archived pair and where its bytes stand in the week file."""
+    """An archived pair and the place of its bytes in the week file."""
 
     pair: CapturedPair
     start: int
@@ -77,18 +77,18 @@ class LocatedPair(NamedTuple):
 
 
 class WeekFilePiece(NamedTuple):
-    """A piece of a week file as it is to stand once some messages are out of it."""
+    """A piece of a week file as it will be without some messages."""
 
     data: bytes
-    """Nothing where nothing is left; what lost nothing is what it was, to the byte."""
+    """Empty if nothing is left. A piece that lost nothing keeps each byte."""
     lost: int = 0
-    """How many messages it lost."""
+    """The number of messages that it lost."""
     qa_id: QAId | None = None
-    """The pair that lost them; None for what is no block."""
+    """The pair that lost them; None if the piece is no block."""
 
 
 def format_timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with microseconds, ending in `Z`. Raises ValueError for a time without a zone."""
+    """Return a time by RFC 3339 in UTC, with microseconds and `Z`. Raises ValueError for a time without a zone."""
     if moment.tzinfo is None:
         raise ValueError(f"{moment} has no time zone")
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
@@ -101,9 +101,9 @@ def make_qa_id(timestamp: datetime) -> QAId:
 
 
 def qa_id_time(qa_id: QAId) -> datetime:
-    """When the pair was archived (UTC). Ids are compared by this, never as strings: fractions may be missing.
+    """Return when the pair was archived (UTC). Ids are compared by this, never as strings: fractions may be missing.
 
-    Raises ValueError for what is no id.
+    Raises ValueError for an invalid id.
     """
     found = _QA_ID.fullmatch(qa_id)
     if found is None:
@@ -112,12 +112,12 @@ def qa_id_time(qa_id: QAId) -> datetime:
 
 
 def normalize_qa_id(qa_id: QAId) -> QAId:
-    """Return an id with its whole fraction: these can be compared as strings. Raises ValueError as `time_of`."""
+    """Return an id with its whole fraction: these can be compared as strings. Raises ValueError as `qa_id_time`."""
     return make_qa_id(qa_id_time(qa_id))
 
 
 def qa_id_times(qa_ids: Iterable[str]) -> Iterator[datetime]:
-    """Yield the times of those that are ids; a model may name anything."""
+    """Yield the times of the valid ids; a model may name anything."""
     for qa_id in qa_ids:
         with suppress(ValueError):
             yield qa_id_time(QAId(qa_id))
@@ -126,8 +126,8 @@ def qa_id_times(qa_ids: Iterable[str]) -> Iterator[datetime]:
 def format_pair_block(pair: CapturedPair) -> str:
     """Return the block of a pair in the archive, its closing empty line included.
 
-    Raises ValueError where authors and messages do not match, where there is no turn, or where anything else would not
-    be read back as it is, such as ids that break the format.
+    Raises ValueError if authors and messages do not match, if there is no turn, or if the pair would be read back
+    differently, such as with ids that break the format.
     """
     headers = [
         ("id", pair.qa_id),
@@ -147,7 +147,7 @@ def format_pair_block(pair: CapturedPair) -> str:
 
 
 def format_topic_block(block: TopicBlock) -> str:
-    """Return the block of a pair in a topic file, with its closing empty line. Raises ValueError as `format_raw`."""
+    """Return the block of a pair in a topic file, with its closing empty line. Raises ValueError likewise."""
     headers = [
         ("id", block.qa_id),
         ("timestamp", _format_own_timestamp(block)),
@@ -185,8 +185,8 @@ def scan_archive(lines: Iterable[bytes], *, file: str) -> Iterator[LocatedPair |
 def erase_messages(lines: Iterable[bytes], message_ids: AbstractSet[str]) -> Iterator[WeekFilePiece]:
     """Yield a week file piece by piece, without these messages (ids without prefix).
 
-    A pair keeps its id and its other messages. It goes as a whole where nothing is left of it, or where it does not
-    say which turn belongs to which message; and so does a damaged piece that contains one of the ids.
+    A pair keeps its id and its other messages. It is removed as a whole if nothing is left of it, or if it does not
+    say which turn belongs to which message. So is a damaged piece that contains one of the ids.
     """
     for chunk in _split_chunks(lines):
         try:
@@ -223,7 +223,7 @@ class _ParsedBlock(NamedTuple):
     extra: tuple[tuple[str, str], ...]
     turns: tuple[Turn, ...]
     stray: _DamagedBlockError | None
-    """What stands behind the block's end and belongs to nothing."""
+    """The text behind the block's end that belongs to nothing."""
 
 
 class _DamagedBlockError(ValueError):
@@ -239,7 +239,7 @@ class _DamagedBlockError(ValueError):
 
 
 def _check_read_back(pair: CapturedPair, block: str) -> None:
-    """Raise ValueError where the block does not say what the pair says."""
+    """Raise ValueError if the block differs from the pair."""
     said = pair if any(pair.author_ids) else replace(pair, author_ids=())  # unknown authors are not listed
     [chunk] = _split_chunks(_split_lines(block.encode()))
     try:
@@ -321,7 +321,7 @@ def _split_chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
     first = number = 1
     for line in lines:
         bare_line = line.removeprefix(BOM_UTF8)
-        if not at or bare_line in markers:  # files may have been joined, so a mark may stand before any block
+        if not at or bare_line in markers:  # files may have been joined, so any block may begin with a mark
             at += len(line) - len(bare_line)
         else:
             bare_line = line
@@ -341,7 +341,7 @@ def _split_chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
 
 
 def _parse_chunk(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _ParsedBlock:
-    """Read a chunk. Raises _DamagedError."""
+    """Read a chunk. Raises _DamagedBlockError."""
     lines = _decode(chunk.data).split("\n")
     if lines[0] == f"{MARKER}\r":  # never ours, so an editor has changed every line
         lines = [line.removesuffix("\r") for line in lines]
@@ -349,7 +349,7 @@ def _parse_chunk(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Pa
         raise _DamagedBlockError(0, "text that belongs to no block")
     ended = not lines[-1]
     if ended:
-        lines.pop()  # what stands behind the last newline is no line
+        lines.pop()  # the text behind the last newline is no line
     headers, extra, first = _read_headers(lines, known)
     strict = appended and "answered_at" in headers
     turns, end = _read_turns(lines, first, strict=strict)

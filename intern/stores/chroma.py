@@ -97,7 +97,7 @@ class Chroma(VectorEngine):
         return answer
 
     async def _has_collection(self) -> bool:
-        """Whether there is a collection; other requests name it by its id."""
+        """Return whether there is a collection; other requests name it by its id."""
         if not self._id:
             known = await self.send_request("GET", f"{_PATH}/{self.collection}", None, _ChromaCollection)
             self._id = "" if known is None else known.id

@@ -1,4 +1,4 @@
-"""What stores see of a database: transactions, and one statement at a time. Each engine has a subclass of both.
+"""The database as stores see it: transactions, and one statement at a time. Each engine has a subclass of both.
 
 Statements are the SQL that SQLite and PostgreSQL share; `intern/stores/postgres/dialect.py` translates the rest.
 """
@@ -30,7 +30,7 @@ PROCESS = f"process {os.getpid()} on {gethostname()}"[:63]
 """The name of this process for others, and for people."""
 
 SCHEMA_VERSION = 1
-"""Another one for each change of `schema.sql` that a database made before does not have."""
+"""The version of `schema.sql`. Raise it with each change that existing databases lack."""
 
 _PLACEHOLDER = regex(r"'[^']*'|\?|:community\b")
 
@@ -44,9 +44,9 @@ def resolve_placeholders(statement: str) -> tuple[str, tuple[int, ...]]:
 
 
 class Transaction(ABC):
-    """What a piece of work may do inside its transaction. Statements are run to their end, so none outlives it.
+    """The operations for work inside its transaction. Statements are run to their end, so none outlives it.
 
-    `:community` in a statement stands for the community that the store is bound to; `?` for the values, in order.
+    `:community` in a statement means the community that the store is bound to; each `?` the next value.
     """
 
     def __init__(self, community: str = DEFAULT_COMMUNITY) -> None:
@@ -77,7 +77,7 @@ class Transaction(ABC):
         """Run the statement once for each set of values."""
 
     def advance_numbering(self, table: str, column: str) -> None:  # noqa: B027 an engine may do so by itself
-        """Let rows to come be numbered after the largest number there is. Needed where rows came with numbers."""
+        """Make new rows get numbers after the largest existing one. Needed after inserting rows with numbers."""
 
     def _with_community(self, values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
         if not places:
@@ -97,7 +97,7 @@ class Database(ABC):
     def __init__(self, place: str) -> None:
         self.community = DEFAULT_COMMUNITY
         self.place = place
-        """Where it is, for people."""
+        """Its file or address, for people."""
         self._others: list[Callable[[], Awaitable[object]]] = []
 
     async def __aenter__(self) -> Self:
@@ -120,7 +120,7 @@ class Database(ABC):
     async def community_scope(self, community: str) -> AsyncGenerator[Self]:
         """Bind the database to a community for a while.
 
-        At the end, the community is held no more, and all is closed that was opened with it; the database stays open.
+        At the end, unlock the community and close everything that was opened with it; the database stays open.
         """
         other = self.for_community(community)
         other._others = []  # noqa: SLF001 - the same class
@@ -132,10 +132,10 @@ class Database(ABC):
                 await other.unlock_community()
 
     async def unlock_community(self) -> None:  # noqa: B027 most engines need nothing
-        """Hold the community no more."""
+        """Release the lock on the community."""
 
     async def lock_community(self, *, beside_leases: bool = False) -> None:  # noqa: B027 most engines need nothing
-        """Let no other process hold the community's database until this one is closed; holding it already is fine.
+        """Lock the community's database against other processes until this one is closed; holding it already is fine.
 
         The lock of its folder does that for a file. Raises FolderBusyError where another process holds it, or where
         processes have leases: they share all communities. `beside_leases`: for a community that is served no more.
@@ -148,17 +148,17 @@ class Database(ABC):
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in a transaction; once this returns, its changes survive any crash.
 
-        What `work` raises undoes its own changes only and is raised here. Where the caller is cancelled, the work is
+        An error from `work` undoes its own changes only and is raised here. If the caller is cancelled, the work is
         still done, or not at all. `work` does not commit, and may be run again after a conflict or a lost connection.
         Raises KnowledgeError when the database cannot be reached, or is busy, damaged, full or unwritable.
         """
 
     @abstractmethod
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        """Run `work` on a worker thread against one unchanging view of what is committed. It cannot write.
+        """Run `work` on a worker thread against one unchanging view of the committed data. It cannot write.
 
-        Unless it is `steady`, what it reads may change between two statements: one alone needs no more, and a
-        transaction takes as long as a look at some rows. Raises KnowledgeError as `write` does.
+        Unless it is `steady`, the data may change between two statements. One statement alone needs no more, and a
+        transaction takes as long as a read of some rows. Raises KnowledgeError as `write` does.
         """
 
     @abstractmethod
@@ -187,10 +187,10 @@ class Database(ABC):
 
     @abstractmethod
     async def scrub(self) -> None:
-        """Leave nothing of what was deleted or overwritten in the files of the database. Takes long; writes wait."""
+        """Remove deleted and overwritten data from the files of the database. Takes long; writes wait."""
 
     def close_with(self, close: Callable[[], Awaitable[object]]) -> None:
-        """Close something else with this database: `close` awaits `_close_others`."""
+        """Close something else with this database: `close` awaits `_close_dependents`."""
         self._others.append(close)
 
     async def _close_dependents(self) -> None:
@@ -199,11 +199,11 @@ class Database(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish what is under way, then let the database go. Harmless when repeated."""
+        """Finish the work under way, then close the database. Harmless when repeated."""
 
 
 class ReadOnlyDatabase(Database):
-    """A database as it is, whether or not a bot is at work."""
+    """A database for reading only, whether or not a bot is running."""
 
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         """Read on a worker thread. Raises KnowledgeError."""
@@ -218,4 +218,4 @@ class ReadOnlyDatabase(Database):
         raise KnowledgeError(f"{self.place} is open for reading only, so nothing is scrubbed")
 
     async def close(self) -> None:
-        """Do nothing: each look closes what it opened."""
+        """Do nothing: each read closes its own connection."""

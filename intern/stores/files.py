@@ -1,6 +1,6 @@
-"""How bytes reach the disk: appended and fsynced, or written beside and renamed; never half of either.
+"""Durable file writes: append and fsync, or write a file beside and rename it; never half of either.
 
-A reader sees the old file or the new one. Where writing fails, what stood there still stands.
+A reader sees the old file or the new one. If writing fails, the old content stays.
 
 One writer per data folder, by an flock that the system lets go of however its process ends.
 """
@@ -25,7 +25,7 @@ class FileLayer:
     """The disk. The single steps (`write`, `fsync`, `rename`, `truncate`) are there to be overridden by tests."""
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
-        """Write what fits, and say how many bytes that was."""
+        """Write as many bytes as fit, and return their number."""
         return os.write(fd, data)
 
     def fsync(self, fd: int) -> None:
@@ -50,7 +50,7 @@ class FileLayer:
             raise unreadable_error(path, error) from error
 
     def append_durably(self, path: Path, data: bytes, *, fresh_line: bool = False) -> int:
-        """Add `data` at the end and fsync; return the offset at which it stands.
+        """Append `data` and fsync; return its offset.
 
         With `fresh_line`, a newline goes first where the file does not end in one (a torn tail). Raises
         KnowledgeError; the file then has its old length again, if the disk allows at least that.
@@ -157,7 +157,7 @@ def _unwritable_error(path: Path, error: OSError) -> KnowledgeError:
 
 
 class FolderLock:
-    """The lock of a data folder, for `with`. The pid in `.lock` is only for people; the flock is what holds."""
+    """The lock of a data folder, for `with`. The pid in `.lock` is only for people; the flock is the lock."""
 
     def __init__(self, data_dir: Path) -> None:
         self._dir = data_dir
@@ -169,7 +169,7 @@ class FolderLock:
         return self._fd is not None
 
     def describe_holder(self) -> str:
-        """Who holds the folder, for people. The lock file may have gone, or say nothing."""
+        """Describe the holder of the folder, for people. The lock file may be gone, or empty."""
         try:
             fd = os.open(self._dir / ".lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -181,7 +181,7 @@ class FolderLock:
 
     @property
     def is_valid(self) -> bool:
-        """Whether it is held, and the folder's lock file is still the one that is: the folder was not taken away."""
+        """Whether the lock is held on the folder's current lock file: the folder was not replaced."""
         if self._fd is None:
             return False
         try:
@@ -191,7 +191,7 @@ class FolderLock:
         return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
     def acquire(self) -> None:
-        """Take the lock, making the folder if need be; holding it already is fine.
+        """Acquire the lock, making the folder if needed; holding it already is fine.
 
         Raises FolderBusyError where another holds it, KnowledgeError where the folder cannot be locked at all.
         """
@@ -219,7 +219,7 @@ class FolderLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Let go. The file stays: to delete it would let two processes lock two files of one name."""
+        """Release the lock. The file stays: to delete it would let two processes lock two files of one name."""
         if self._fd is None:
             return
         fd, self._fd = self._fd, None

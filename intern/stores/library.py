@@ -1,4 +1,4 @@
-"""What is known of sources, and the text files that tell it: the indices, and the cache of each.
+"""The descriptions of sources in text files: the indices, and the cache of each.
 
 In an index, an entry is a source id on a line and a description on the next, then a blank line. No description and no
 file name can forge an entry.
@@ -24,7 +24,7 @@ from intern.stores.files import FileLayer
 
 _log = get_logger(__name__)
 
-# What `intern.core.text.words.topic_name` makes.
+# The names that `intern.core.text.words.make_topic_name` makes.
 _SLUG = regex(r"[a-z0-9-]{1,64}")
 
 
@@ -105,9 +105,9 @@ class DescriptionAttempts(Struct, frozen=True, kw_only=True):
     """Tries in a row that brought no description of a text."""
 
     failed: int = 0
-    """For a reason of its own: what the model said of it was of no use."""
+    """Failures because of the text itself: the model's reply was of no use."""
     unheard: int = 0
-    """Since then: no model was there."""
+    """Later failures, because no model was available."""
     next_at: datetime | None = None
     """When it is tried again without a request."""
 
@@ -123,7 +123,7 @@ class _CachedEntry(Struct, frozen=True, kw_only=True, tag_field="source_type"):
     last_error: str | None = None
     """Why the last try to read or to describe it failed."""
     tries: DescriptionAttempts | None = None
-    """What was tried in vain to describe this very text."""
+    """The failed tries to describe this very text."""
 
     @property
     def described_at(self) -> datetime | None:
@@ -132,7 +132,7 @@ class _CachedEntry(Struct, frozen=True, kw_only=True, tag_field="source_type"):
 
 
 class CachedFile(_CachedEntry, frozen=True, kw_only=True, tag="file"):
-    """What is known of a file. The same size and version (its mtime) mean: unchanged; otherwise the hash decides."""
+    """The cached state of a file. With the same size and version (its mtime) it is unchanged; else the hash decides."""
 
     rel_path: str
     size_bytes: int
@@ -140,7 +140,7 @@ class CachedFile(_CachedEntry, frozen=True, kw_only=True, tag="file"):
 
 
 class CachedTopic(CachedFile, frozen=True, kw_only=True, tag="topic"):
-    """What is known of a topic. Its version is the position of its newest change."""
+    """The cached state of a topic. Its version is the position of its newest change."""
 
     version: int = msgspec.field(name="version")
 
@@ -151,19 +151,19 @@ RENDERED = "rendered"
 
 
 class CachedPage(_CachedEntry, frozen=True, kw_only=True, tag="url"):
-    """What is known of a web page. One without a description was never had, or is gone; no index lists it."""
+    """The cached state of a web page. One without a description was never fetched, or is gone; no index lists it."""
 
     url: str
     last_fetched_at: datetime | None = None
     etag: str | None = None
     last_modified: str | None = None
     fetch_status: str | None = None
-    """What the last look gave: `FRESH`, `NEEDS_SCRIPTS`, `RENDERED`, or an error."""
+    """The result of the last fetch: `FRESH`, `NEEDS_SCRIPTS`, `RENDERED`, or an error."""
     next_check_at: datetime | None = None
     failures: int = 0
-    """Looks in a row that failed."""
+    """Failed fetches in a row."""
     missing: int = 0
-    """Looks in a row that found that there is no such page."""
+    """Fetches in a row that found no such page."""
 
 
 CachedSource = CachedFile | CachedTopic | CachedPage
@@ -173,7 +173,7 @@ Index = Literal["kb", "team"]
 
 
 class IndexCache(Struct, frozen=True, kw_only=True):
-    """What the last indexing found, by source id."""
+    """The sources that the last indexing found, by id."""
 
     sources: Mapping[SourceId, CachedSource] = {}
     generated_at: datetime | None = None

@@ -34,7 +34,7 @@ PATIENCE = 2.0
 _WITHIN = 30.0  # seconds, for work in the background
 _AT_ONCE = 256  # points in one request: about 2 MB with 384 numbers each
 _LONGEST_IDLE = 2.0  # seconds; Qdrant closes a connection after 5, and a request must not meet that
-_MOST_SAID = 200  # characters of what an engine says of an error
+_MOST_SAID = 200  # characters of an engine's error message
 
 
 class VectorPoint(NamedTuple):
@@ -47,7 +47,7 @@ class VectorPoint(NamedTuple):
 
 
 MARK = SearchDocument(id="mark", source_id=SourceId(""), kind="source", at=datetime(1970, 1, 1, tzinfo=UTC))
-"""The document of the point with what is marked. Its model has no name."""
+"""The document of the point that holds the mark. Its model has no name."""
 
 
 class EnginePoint(NamedTuple):
@@ -67,7 +67,7 @@ class NearDocument(NamedTuple):
 
 
 class PointCondition(NamedTuple):
-    """What a field of a point has to be."""
+    """A condition on a field of a point."""
 
     field: str
     how: Literal["is", "not", "in", "holds", "from", "before"]
@@ -81,13 +81,13 @@ class VectorEngine(ABC):
     """One engine, for all communities. Methods raise VectorEngineError; those that begin with `_` differ."""
 
     header: ClassVar[str]
-    """That carries the key."""
+    """The header that carries the key."""
 
     def __init__(self, options: SearchOptions, client: httpx.AsyncClient | None = None) -> None:
         self._url = options.url.rstrip("/")
         self.name = options.vectors
         self.where = f"{options.vectors} at {self._url}, collection {options.collection}"
-        """Its address, for messages, and for the position of what follows."""
+        """Its address, for messages, and for the position of its follower."""
         self.collection = options.collection
         self._key = options.api_key.reveal()
         self._client = client
@@ -116,7 +116,7 @@ class VectorEngine(ABC):
         return await self._count(_build_conditions(community, model, SearchFilter(retired=True)))
 
     async def read_mark(self, community: str) -> str:
-        """Return what was marked last; empty where nothing was, or it is lost."""
+        """Return the last mark; empty if there is none, or it is lost."""
         return await self._read_text(_point_id(community, MARK))
 
     @abstractmethod
@@ -211,7 +211,7 @@ def _point_id(community: str, document: SearchDocument) -> str:
 
 
 def _build_payload(community: str, point: VectorPoint) -> dict[str, Scalar | tuple[str, ...]]:
-    """Return what goes with a vector: what filters ask for, and what the index has of the document."""
+    """Return the payload of a vector: the fields that filters need, and the document's data in the index."""
     document = point.document
     # Chroma takes no empty list.
     payload: dict[str, Scalar | tuple[str, ...]] = {
@@ -247,7 +247,7 @@ FILTERED: dict[str, dict[str, Any]] = {
 
 
 def _build_conditions(community: str, model: str, wanted: SearchFilter) -> list[PointCondition]:
-    """Return what the points have to be that a search may find."""
+    """Return the conditions on the points that a search may find."""
     found = [PointCondition("community", "is", community), PointCondition("model", "is", model)]
     if wanted.kinds:
         found.append(PointCondition("kind", "in", wanted.kinds))

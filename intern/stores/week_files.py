@@ -1,4 +1,4 @@
-"""Where the pairs of a week file are. Blocks as we write them are recognised whole; only others are parsed."""
+"""The places of the pairs in a week file. Blocks as we write them are recognised whole; only others are parsed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from intern.stores.blocks import BlockWarning, bare_message_id, make_qa_id, scan
 _MARK = f"\n{MARKER}\n".encode()
 _WINDOW = 1 << 14  # bytes that are read at a time
 
-# A match is what the parser takes for one block without a remark, so the two must agree; a test compares them.
+# The parser reads each match as one block without a warning, so the two must agree; a test compares them.
 _DATE = rb"(?!0000)\d{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
 _MOMENT = _DATE + rb"T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}Z"
 _OURS = regex(
@@ -41,7 +41,7 @@ class PairLocation(Struct, frozen=True, gc=False):
     """The place of a pair in its week file, and the ids by which it is looked up."""
 
     qa_id: str
-    """With its whole fraction."""
+    """The id of the pair, with its whole fraction."""
     conversation_id: str
     messages: str
     """Their ids, joined."""
@@ -50,12 +50,12 @@ class PairLocation(Struct, frozen=True, gc=False):
 
     @property
     def time(self) -> int:
-        """Of its id, in microseconds since 1970."""
+        """The time in its id, in microseconds since 1970."""
         return to_microseconds(datetime.fromisoformat(f"{self.qa_id[3:].replace('_', 'T')}+00:00"))
 
     @property
     def message_ids(self) -> Iterator[str]:
-        """Yield those of its messages, without prefixes."""
+        """The ids of its messages, without prefixes."""
         return (bare_message_id(MessageId(each)) for each in self.messages.split(", ") if each)
 
 
@@ -69,7 +69,7 @@ def scan_week(file: BinaryIO, *, name: str, window: int = _WINDOW) -> Iterator[P
     held, start, line = bytearray(), 0, 1
     while (read := file.read(window)) or held:
         held += read
-        # What stands before the last marker is whole. What was held has no other marker than its first.
+        # The text before the last marker is whole. The text kept so far has no marker but its first.
         end = held.rfind(_MARK, -len(read) - len(_MARK)) + 1 if read else len(held)
         piece = bytes(held[:end])
         del held[:end]

@@ -1,6 +1,6 @@
-"""What every adapter of `intern.chat.platform` promises. Each is held to it in `test_chat_platform.py`.
+"""The contract of every adapter of `intern.chat.platform`. `test_chat_platform.py` runs it for each.
 
-A `Community` is the hands of the people there; its platform is connected and listens, and `heard` holds what it told.
+A `Community` is the hands of the people there; its platform is connected and listens, and `heard` holds its events.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Community(ABC):
         self._told.set()
 
     async def until(self, met: Callable[[], object]) -> None:
-        """Wait until the platform has told what makes it so."""
+        """Wait until the platform's events fulfil the condition."""
         while not met():
             self._told = anyio.Event()
             await self._told.wait()
 
     def told(self, kind: type[MessageCreated]) -> list[ChatMessage]:
-        """The messages of all events of a kind, in the order of telling."""
+        """Return the messages of all events of a kind, in the order of arrival."""
         return [event.message for event in self.heard if isinstance(event, kind)]
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Community(ABC):
 
     @abstractmethod
     def away(self) -> AbstractAsyncContextManager[None]:
-        """Nothing is told for the time of the block."""
+        """Disconnect for the time of the block, so that no event arrives."""
 
     @abstractmethod
     def fail(self, call: Call, trouble: Trouble) -> None:
@@ -100,13 +100,13 @@ class Community(ABC):
 
     @abstractmethod
     def buttons_of(self, said: Said) -> int:
-        """How many buttons a message of the bot's has."""
+        """Return the number of buttons on a message of the bot's."""
 
 
 class ChatPlatformContract:
     """The promises. A subclass has a fixture `community` that gives one, connected."""
 
-    # What happens is told.
+    # Each change is an event.
 
     async def test_messages_edits_and_deletions_are_told_in_order(self, community: Community) -> None:
         question = await community.say("alice", "how?")
@@ -261,7 +261,7 @@ class ChatPlatformContract:
         await community.platform.typing(community.channel)
         assert not await community.platform.before(community.channel, None, 10)
 
-    # What goes wrong.
+    # Failures.
 
     @pytest.mark.parametrize(("trouble", "raised"), [("refused", ChatRefusedError), ("down", ChatUnavailableError)])
     async def test_a_refusal_and_an_outage_are_told_apart(
@@ -300,7 +300,7 @@ class ChatPlatformContract:
                 await ask()
         assert await community.platform.message(nowhere, question.id) is None
 
-    # Who may read along.
+    # Readers of a channel.
 
     async def test_a_channel_is_closed_as_soon_as_it_turns_private(self, community: Community) -> None:
         platform = community.platform

@@ -1,4 +1,4 @@
-"""What every engine promises to the stores."""
+"""The contract of every engine with the stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store of leases promises, and one in memory for tests of those who use it."""
+"""The contract of every store of leases, and a store in memory for tests of its users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from intern.stores.postgres.leases import LEASE_SECONDS, Lease, LeaseStatus, Lea
 
 
 class MemoryLeases:
-    """What processes share, with a clock of its own."""
+    """The data that processes share, with a clock of its own."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self.seconds = seconds

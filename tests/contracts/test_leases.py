@@ -1,4 +1,4 @@
-"""Leases in PostgreSQL, and those in memory for tests, are held to one contract; then what is fenced by them."""
+"""Leases in PostgreSQL, and those in memory for tests, are held to one contract; then the writes that they fence."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ async def test_processes_identify_one_after_another(on_server: PostgresCell, mon
     one, two = on_server.of("one"), on_server.of("two")
 
     async def waits_for(bucket: int) -> float:
-        """Return the seconds from `began` until the turn: those it slept, and those that passed in fact."""
+        """Return the seconds from `began` until the turn: those of sleep, and those that really passed."""
         waited.clear()
         async with two.identify_turn(bucket):
             return sum(waited) + time.monotonic() - began

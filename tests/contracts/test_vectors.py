@@ -59,7 +59,7 @@ def maybe_held(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Held
 async def opened(
     folder: Path, engine: VectorEngine | None, community: str = "default"
 ) -> AsyncGenerator[SqliteSearchStore]:
-    """A store in a folder, as in a process of its own."""
+    """Open a store in a folder, as in a process of its own."""
     async with await open_database(folder / "intern.db") as file:
         db = file.for_community(community)
         copy = None if engine is None else VectorCopy(db, engine, "m")
@@ -87,7 +87,7 @@ async def alike(store: SqliteSearchStore, asked: bytes, wanted: SearchFilter = A
 
 
 async def by_itself(store: SqliteSearchStore, asked: bytes, wanted: SearchFilter, limit: int) -> Sequence[ScoredMatch]:
-    """What local vectors find."""
+    """Return the results of local vectors."""
     engine, store.engine = store.engine, None
     found = await store.search_vector(asked, "m", wanted, limit)
     store.engine = engine
@@ -434,7 +434,7 @@ async def test_whichever_side_goes_back_to_a_backup_the_engine_holds_what_the_da
     tmp_path: Path, held: Held
 ) -> None:
     async def change(n: int) -> None:
-        """As many documents as before, but others."""
+        """Replace one document by another, so that their number stays the same."""
         async with opened(tmp_path, held.engine()) as store:
             await store.delete_sources([SourceId(f"kb:{n - 1}")])
             await put(store, [document(f"kb:{n}", f"text {n}")], vector(n))

@@ -265,7 +265,7 @@ class ChromaServer:
 
 
 class Held(ABC):
-    """An engine, and what a test does to it."""
+    """An engine, and the faults that a test causes in it."""
 
     kind: Literal["qdrant", "chroma"]
     url = "http://qdrant:6333"
@@ -275,22 +275,22 @@ class Held(ABC):
 
     @abstractmethod
     def engine(self) -> VectorEngine:
-        """A new one each time, as for a new process."""
+        """Return a new engine each time, as for a new process."""
 
     @abstractmethod
     def away(self) -> AbstractContextManager[None]: ...
 
     @abstractmethod
     def lose(self) -> None:
-        """All of it."""
+        """Lose all data."""
 
     @abstractmethod
     def held(self) -> dict[str, tuple[dict[str, Any], list[float]]]:
-        """What the engine's own users see: payload and vector of each point, by its id."""
+        """Return the points as the engine's own users see them: payload and vector of each, by its id."""
 
     @abstractmethod
     def backup(self) -> Callable[[], None]:
-        """Return what puts all back as it is now."""
+        """Return a function that restores the present state."""
 
 
 class HeldByQdrant(Held):

@@ -1,4 +1,4 @@
-"""How servers word a refusal and a reply. The client does not import this; each entry names where it was seen.
+"""The words of servers for a refusal and a reply. The client does not import this; each entry names its source.
 
 A shape takes the fields that are refused and what is said of each, and gives status and body. A wording takes the text
 of a reply and whether a stream was asked for, and gives the message (or the delta of a stream) and the finish word.
@@ -87,13 +87,13 @@ def inside_200(fields: Sequence[str]) -> tuple[int, bytes]:
 
 
 def llama_cpp(fields: Sequence[str]) -> tuple[int, bytes]:
-    """llama.cpp's server tells many faults of a request as 500: tools/server/README.md."""
+    """llama.cpp's server reports many faults of a request as 500: tools/server/README.md."""
     said = "\n".join(f"Unsupported param: {each}" for each in fields)
     return _json(500, {"error": {"code": 500, "message": said, "type": "server_error"}})
 
 
 def with_advice(fields: Sequence[str]) -> tuple[int, bytes]:
-    """LiteLLM names what it takes: docs.litellm.ai/docs/completion/drop_params (UnsupportedParamsError)."""
+    """LiteLLM names its own parameters: docs.litellm.ai/docs/completion/drop_params (UnsupportedParamsError)."""
     said = (
         f"litellm.UnsupportedParamsError: x does not support parameters: {list(fields)}. Supported parameters: model,"
     )
@@ -142,7 +142,7 @@ WORDINGS: Mapping[str, Wording] = {
 
 
 def mute(fields: Sequence[str]) -> tuple[int, bytes]:
-    """Some servers tell no reason."""
+    """Some servers give no reason."""
     del fields
     return 400, b"Bad Request"
 

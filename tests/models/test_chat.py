@@ -1,4 +1,4 @@
-"""What is wrong with a reply is told by kind and place: its words may tell of people, and errors are kept."""
+"""An error names the fault of a reply by kind and place: the reply's words may be about people, and errors are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An endpoint behind its circuit breaker: who keeps failing is left alone, told so at once, and tried again."""
+"""An endpoint behind its circuit breaker: an endpoint that keeps failing is refused at once, then tried again."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_an_endpoint_that_says_no_is_there(
 
 
 async def given_up(model: EndpointModel, times: int, after: float) -> None:
-    """As a question does it whose time is over."""
+    """Give up, as a question does after its time limit."""
     for _ in range(times):
         with anyio.move_on_after(after) as waiting:
             await model.ask(PROMPT, Asked("?"))

@@ -1,4 +1,4 @@
-"""The circuit breaker: when it opens, who may probe, and what closes it, whatever happens in whatever order."""
+"""The circuit breaker: when it opens, who may probe, and what closes it, in any order of events."""
 
 from __future__ import annotations
 

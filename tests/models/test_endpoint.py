@@ -139,7 +139,7 @@ def no_pauses() -> Iterator[None]:
 
 
 def said_by(error: BaseException) -> str:
-    """Everything that a log could show of an error, its causes included."""
+    """Return all texts of an error that a log could show, its causes included."""
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
@@ -544,7 +544,7 @@ def test_the_pause_is_the_endpoints_own_or_ours() -> None:
 
 
 def virtual_time() -> pytest.MarkDecorator:
-    """On trio, with a clock that jumps ahead as soon as everybody waits."""
+    """Run on trio, with a clock that jumps ahead as soon as all tasks wait."""
     backend = ("trio", {"clock": MockClock(autojump_threshold=0)})
     return pytest.mark.parametrize("anyio_backend", [pytest.param(backend, id="trio-virtual")])
 

@@ -1,4 +1,4 @@
-"""Streamed replies: whatever the pieces are, they join to the completion that would have come whole."""
+"""Streamed replies: any pieces join to the completion that would have come whole."""
 
 from __future__ import annotations
 

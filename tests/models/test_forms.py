@@ -54,7 +54,7 @@ PLACES = {
     "json_object": "response_format",
     "reasoning_effort": "reasoning_effort",
 }
-"""What servers refuse, and the place of each in a request."""
+"""The fields and values that servers refuse, and the place of each in a request."""
 
 REFUSED_VALUES = {
     ("limit", "max_tokens"): "max_tokens",
@@ -76,7 +76,7 @@ REFUSED_VALUES = {
 
 
 def contained_in(body: dict[str, Any]) -> list[str]:
-    """Return what a request has of PLACES."""
+    """Return the keys of PLACES that a request contains."""
     wanted = body.get("response_format", {"type": ""})
     roles = {each["role"] for each in body["messages"]}
     has = {name: name in body for name in PLACES} | {role: role in roles for role in ("system", "developer")}
@@ -167,7 +167,7 @@ def random_server(seed: int) -> Server:
 
 
 def lost_needlessly(form: RequestForm, server: Server) -> list[tuple[str, Any]]:
-    """Return the values that a form has passed over although the server takes them."""
+    """Return the values that a form has skipped although the server takes them."""
     passed = [(part, value) for part in VALUES for value in VALUES[part][: getattr(form, part)] if part != "choices"]
     return [each for each in passed if REFUSED_VALUES[each] not in server.refuses]
 
@@ -185,7 +185,7 @@ async def open_model(address: str, name: object, templates: PromptTemplates) -> 
 
 
 async def check_known(model: EndpointModel, server: Server) -> None:
-    """A known server costs no call more. The narrowed form may come after the smallest."""
+    """Check that a known server costs no further call. The narrowed form may come after the smallest."""
     for _ in range(2):
         assert await model.ask(ASK, GIVEN) == ANSWER
     settled = len(server.bodies)

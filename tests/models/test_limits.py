@@ -82,7 +82,7 @@ async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
 
 
 def paid(usage: UsageCounter, budget: float) -> EndpointLimits:
-    """Limits of money alone: a token costs one."""
+    """Return limits of money alone: a token costs one."""
     price = ModelPrice(model="m", input=1_000_000, output=1_000_000)
     return EndpointLimits(LlmOptions(model="m", prices=(price,), daily_cost_budget=budget), usage)
 
@@ -238,7 +238,7 @@ def test_no_minute_ever_sees_more_starts_than_its_limit(limit: int, gaps: list[f
 
 
 def virtual_time() -> pytest.MarkDecorator:
-    """On trio, with a clock that jumps ahead as soon as everybody waits."""
+    """Run on trio, with a clock that jumps ahead as soon as all tasks wait."""
     backend = ("trio", {"clock": MockClock(autojump_threshold=0)})
     return pytest.mark.parametrize("anyio_backend", [pytest.param(backend, id="trio-virtual")])
 

@@ -1,4 +1,4 @@
-"""What refusals are about: as the endpoints that people use word them, and as nobody should."""
+"""The meaning of refusals: in the words of endpoints in use, and in words that no endpoint should use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def refusal(**error: Any) -> bytes:
         ),
         (b'{"object": "error", "message": "maximum context length is 4096 tokens"}', EndpointFailure("too_long")),
         (b"Input is too long for requested model.", EndpointFailure("too_long")),
-        # Kimi, xAI and MiniMax; what the named servers say is in tests/model/servers.
+        # Kimi, xAI and MiniMax; the words of the named servers are in tests/models/server_words.py.
         (
             refusal(message="Your request exceeded model token limit: 262144 (requested: 300000)"),
             EndpointFailure("too_long"),

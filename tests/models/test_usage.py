@@ -149,8 +149,8 @@ class Paused(MemoryStore):
     async def add(self, day: date, prompt: str, counted: UsageMeter, /) -> None:
         await super().add(day, prompt, counted)
         self.written.set()
-        with anyio.fail_after(2):  # of its own, for who stores is shielded
-            await self.may_go_on.wait()  # it is committed, and nobody here knows yet
+        with anyio.fail_after(2):  # of its own, since storing is shielded
+            await self.may_go_on.wait()  # it is committed, but unknown here yet
 
 
 @pytest.mark.parametrize("seconds", [0, 60], ids=["just looked", "to be looked again"])

@@ -84,6 +84,6 @@ async def discord() -> AsyncGenerator[DiscordDouble]:
 
 @pytest.fixture
 def endpoint() -> Generator[EndpointDouble]:
-    """A model endpoint that answers intern's prompts sensibly, and refuses whoever has no key."""
+    """A model endpoint that answers intern's prompts sensibly, and refuses calls without a key."""
     with endpoint_double(api_key=API_KEY) as double:
         yield double

@@ -1,7 +1,7 @@
 """Processes that learn and are killed: at random moments, one after the other, each in the folder that it is left.
 
-`python -m tests.process.dying MOMENTS SEED [SERVER]` says what was lost, doubled or half written; exit code 1 where
-anything was. The database is a file, or on a server of PostgreSQL. This process has no thread and no event loop of its
+`python -m tests.process.dying MOMENTS SEED [SERVER]` names lost, doubled or half written data; exit code 1 if
+there is any. The database is a file, or on a server of PostgreSQL. This process has no thread and no event loop of its
 own, so its children are forks that have everything loaded: a life costs milliseconds to begin.
 """
 
@@ -74,7 +74,7 @@ def fast() -> Model:
 
 
 class Tally(NamedTuple):
-    """What happened, for whoever looks on."""
+    """The counts of a run, for a person who watches it."""
 
     moments: int = 0
     acknowledged: int = 0
@@ -122,14 +122,14 @@ async def _recover(settings: Settings, maybe: Act | None, acknowledge: Callable[
         if maybe is not None:
             await _done(maybe, at_work, ears)
     left = True
-    while left:  # what is seen to may be given up only then: what died three times waits for a review or a new library
+    while left:  # before giving up: a pair that died three times waits for a review or a new library
         async with learners(settings, fast()) as at_work:
             left = await _seen_to(at_work.writer, settings)
     acknowledge()
 
 
 async def _seen_to(writer: Writer, settings: Settings) -> bool:
-    """Do what a team does about what waits for it; return whether there was anything."""
+    """Do a team's part for waiting captures; return whether there was anything."""
     asked = False
     if await run_sync(writer.stores.knowledge.read_journal):
         await _ask("regenerate", writer)
@@ -177,7 +177,7 @@ async def _ask(kind: str, writer: Writer) -> None:
 
 
 def _undecided(archive: Archive, knowledge: KnowledgeStore, end: type[Decision]) -> list[QAId]:
-    """The pairs of which that was decided last."""
+    """Return the pairs with that last decision."""
     return [pair.qa_id for pair in archive.pairs_after(None) if isinstance(knowledge.last_decision(pair.qa_id), end)]
 
 
@@ -244,7 +244,7 @@ def _worked(pid: int, lived: float) -> float:
 
 
 class _Place(NamedTuple):
-    """Where a story takes place."""
+    """The folder and database of a story."""
 
     folder: Path
     review: bool
@@ -281,7 +281,7 @@ class _Place(NamedTuple):
 
 
 def _story(random: Random, place: _Place, deaths: int) -> tuple[list[str], Tally]:
-    """Lives and deaths in one place, until something is amiss or the deaths are over."""
+    """Lives and deaths in one place, until there is a fault or the deaths are over."""
     settings = place.settings()
     told, tally = Told(), Tally()
     maybe: Act | None = None
@@ -311,7 +311,7 @@ def _run_life(settings: Settings, model: Model, acts: Sequence[Act], acknowledge
 
 
 def _faults_after_recovery(left: _Place, told: Told, maybe: Act | None) -> list[str]:
-    """What is amiss once a further life caught up; in a copy, so that the next one finds what the dead one left."""
+    """Return the faults after a further life caught up; in a copy, so that the next one finds the dead one's data."""
     with left.copied() as copy:
         settings = copy.settings()
         count, code = _watched(_forked(lambda said: anyio.run(_recover, settings, maybe, said)), PATIENCE)
@@ -322,7 +322,7 @@ def _faults_after_recovery(left: _Place, told: Told, maybe: Act | None) -> list[
 
 def main(moments: int, seed: str, address: str = "") -> int:
     """Kill that often; return 1 where a promise was broken."""
-    logging.disable()  # what is amiss lies on disk
+    logging.disable()  # the faulty data stays on disk
     gc.collect()
     gc.freeze()  # or each child would copy all pages as soon as it collects
     total, began, story = Tally(), monotonic(), 0

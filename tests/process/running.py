@@ -38,14 +38,14 @@ class Installed:
 
 @dataclass(frozen=True)
 class InstalledWheel(Installed):
-    """Where the wheel was installed."""
+    """The environment with the wheel."""
 
     python: Path
     packages: Path
 
 
 def variables(discord: DiscordDouble, base_url: str, **more: str) -> dict[str, str]:
-    """The environment of a bot that lacks nothing. `more` is laid over it by key, as in `discord__token=""`."""
+    """Return a complete environment of a bot. `more` overrides it by key, as in `discord__token=""`."""
     return {
         "INTERN__DISCORD__TOKEN": discord.token,
         "INTERN__DISCORD__REST_URL": discord.rest_url,
@@ -63,7 +63,7 @@ def variables(discord: DiscordDouble, base_url: str, **more: str) -> dict[str, s
 
 
 def _environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """What a service manager gives: little; above all, no settings of whoever runs the tests."""
+    """Return the few variables that a service manager sets; above all, no settings of the person who runs the tests."""
     return {"PATH": os.defpath, "HOME": os.devnull, "LANG": "C.UTF-8", **settings}
 
 
@@ -80,16 +80,16 @@ class Folder:
         (self._sources / name).write_text(text, encoding="utf-8")
 
     def raw(self) -> str:
-        """The archive, whole."""
+        """Return the whole archive."""
         return self._team("raw/*.txt")
 
     def topics(self) -> str:
-        """All topics, as answers see them; their files come a second later."""
+        """Return all topics, as answers see them; their files come a second later."""
         knowledge = self._knowledge()
         return "".join(map(knowledge.read_text, knowledge.topic_names()))
 
     def team_index(self) -> list[str]:
-        """The topics that the index lists."""
+        """Return the topics that the index lists."""
         return list(Catalogue(self._knowledge(), "team").entries())
 
     def _knowledge(self) -> KnowledgeStore:
@@ -114,17 +114,17 @@ class Running:
 
     @property
     def events(self) -> list[Json]:
-        """What it logged so far."""
+        """The lines logged so far."""
         return [json.loads(line) for line in self.lines if line.startswith("{")]
 
     @property
     def pids(self) -> list[int]:
-        """Its processes: the single binary is two, the second of which is the bot."""
+        """Its processes: the single binary is two, and the second is the bot."""
         return family(self.process.pid)
 
     @property
     def complaints(self) -> list[str]:
-        """Whatever it wrote that is no log line of level info."""
+        """The output except log lines of level info."""
         return [line for line in self.lines if '"level": "info"' not in line]
 
     async def until_logged(self, event: str, *, count: int = 1, **fields: object) -> Json:
@@ -152,7 +152,7 @@ class Running:
         self.process.terminate()
 
     async def read(self) -> None:
-        """Take what it writes, until it is gone."""
+        """Read its output, until it is gone."""
         assert self.process.stderr is not None
         rest = ""
         async for chunk in TextReceiveStream(self.process.stderr):
@@ -169,7 +169,7 @@ class Running:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that it started; where the system does not say, the process alone."""
+    """Return a process and all that it started; where the system does not say, the process alone."""
     children = list[str]()
     with suppress(FileNotFoundError):
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
@@ -178,7 +178,7 @@ def family(pid: int) -> list[int]:
 
 @asynccontextmanager
 async def started(installed: Installed, folder: Folder, settings: Mapping[str, str]) -> AsyncGenerator[Running]:
-    """`intern run` in a folder, with these settings; killed at the end, if it is still there."""
+    """Run `intern run` in a folder, with these settings; kill it at the end, if it is still there."""
     process = await anyio.open_process(
         [installed.program, "run"],
         stdin=DEVNULL,
@@ -202,7 +202,7 @@ async def started(installed: Installed, folder: Folder, settings: Mapping[str, s
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command left."""
+    """The exit code and output of a command."""
 
     exit_code: int
     stdout: str
@@ -210,7 +210,7 @@ class Ended:
 
 
 async def ended(installed: Installed, folder: Folder, settings: Mapping[str, str], *arguments: str) -> Ended:
-    """A command, run to its end."""
+    """Run a command to its end."""
     with anyio.fail_after(PATIENCE):
         done = await anyio.run_process(
             [installed.program, *arguments], stdin=DEVNULL, check=False, cwd=folder.path, env=_environment(settings)
@@ -228,14 +228,14 @@ async def until_heard(discord: DiscordDouble) -> None:
 
 
 def answers_to(discord: DiscordDouble, question: Message) -> list[Message]:
-    """What the bot has said in a question's thread."""
+    """Return the bot's messages in a question's thread."""
     thread = discord.thread_of(question)
     return [] if thread is None else [m for m in discord.messages(thread) if m.author.id == discord.bot_id]
 
 
 @contextmanager
 def nobody_listening() -> Generator[str]:
-    """The base URL of an endpoint that refuses every connection."""
+    """Return the base URL of an endpoint that refuses every connection."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens
         yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"

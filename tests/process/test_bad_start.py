@@ -1,4 +1,4 @@
-"""What the installed program says where it cannot work: one line that names what to do, and an exit code."""
+"""The installed program where it cannot work: it prints one line that names the next step, and has an exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def _one_line(run: Ended, *names: str) -> None:
-    """All of stderr is one sentence that names what to do, without a secret."""
+    """Check that stderr is one sentence that names the next step, without a secret."""
     assert run.stderr.startswith("intern: ")
     assert run.stderr.count("\n") == 1, run.stderr
     assert [name for name in names if name not in run.stderr] == [], run.stderr

@@ -1,4 +1,4 @@
-"""How the installed program ends, calmly or not, and what it makes of that at its next start."""
+"""The end of the installed program, calm or not, and its next start."""
 
 from __future__ import annotations
 

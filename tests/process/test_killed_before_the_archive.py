@@ -1,4 +1,4 @@
-"""SIGKILL anywhere between gateway and archive: whatever the team replied is captured after the next start, once."""
+"""SIGKILL anywhere between gateway and archive: each reply of the team is captured after the next start, once."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ async def test_a_team_reply_outlives_a_kill_and_answers_the_next_member_with_a_l
 
 
 def _citing_the_block(body: Json) -> Json:
-    """An answer that cites the one team answer in its material, as the prompt asks for."""
+    """Return an answer that cites the one team answer in its material, as the prompt requests."""
     reply = sensible(body)
     (block,) = re.findall(r"\bqa_\d+_\d+\.\d+\b", text_of(body, "user"))
     return reply | {"citations": [f"{reply['citations'][0]}#{block}"]}

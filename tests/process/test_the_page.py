@@ -37,7 +37,7 @@ def settings_of(discord: DiscordDouble, endpoint: EndpointDouble, port: int, **m
 
 
 def page_at(port: int, **headers: str) -> httpx.AsyncClient:
-    """Whoever watches over the process; nothing is encrypted here."""
+    """Open the page as a monitoring service would; nothing is encrypted here."""
     return httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, verify=False, headers=headers)
 
 
@@ -116,7 +116,7 @@ async def test_a_port_that_is_taken_ends_the_start_with_a_line_and_leaves_the_ot
 
 
 def left_half_done(folder: Path) -> list[Path]:
-    """Files that are being written, or of whose writing only the beginning is there."""
+    """Return files that are being written, or that are only half written."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     unfinished = {".tmp", ".part", ".new"}
     empty = [path for path in files if path.stat().st_size == 0 and path.name != ".lock"]

@@ -23,25 +23,25 @@ NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 
 
 def document(source: str, text: str = "", *, n: int = 0, **fields: Any) -> SearchDocument:
-    """A document of a source; `n` tells several apart."""
+    """Return a document of a source; `n` distinguishes several."""
     made = SearchDocument(id=f"{source}#{n}", source_id=SourceId(source), kind="source", text=text, at=NOON)
     return replace(made, **fields)
 
 
 def vector(degrees: float) -> bytes:
-    """A direction in the plane."""
+    """Return a direction in the plane."""
     turned = math.radians(degrees)
     return struct.pack("<2f", math.cos(turned), math.sin(turned))
 
 
 async def ranked(finder: HybridSearch, text: str, limit: int) -> list[SourceId]:
-    """The sources of the hits, best first."""
+    """Return the sources of the hits, best first."""
     return [hit.source_id for hit in await finder.find_passages(text, limit)]
 
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncGenerator[tuple[SqliteSearchStore, SqliteDatabase]]:
-    """A store in a folder."""
+    """Open a store in a folder."""
     async with await SqliteDatabase.open(folder / "intern.db") as db:
         yield SqliteSearchStore(db, folder / "search.db"), db
 

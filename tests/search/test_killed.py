@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """What is tested is the other process."""
+    """Only asyncio: the tested code runs in the other process."""
     return "asyncio"
 
 
@@ -57,7 +57,7 @@ async def _killed_after(lines: int, folder: Path, told: dict[str, set[int]]) -> 
         finally:
             writer.kill()
         with suppress(anyio.IncompleteRead, anyio.EndOfStream):
-            while True:  # what it had told of before it died
+            while True:  # the writes that it had reported before it died
                 await hear()
 
 
@@ -68,7 +68,7 @@ async def _all_is_there(folder: Path, told: dict[str, set[int]]) -> None:
             assert await db.read(lambda tx: tx.rows("pragma integrity_check")) == [("ok",)]
             assert await db.read(lambda tx: tx.rows("pragma foreign_key_check")) == []
             stamps = {str(name): int(stamp) for name, stamp in (await store.stamps("source")).items()}
-            # All that was told of, and what was on disk when it died before it could tell.
+            # All reported writes, and those on disk when it died before the report.
             newest = max(stamps.values())
             assert max(told["put"]) <= newest <= max(told["put"]) + 1
             assert stamps == {f"kb:{n % NAMES}": n for n in range(1, newest + 1)}

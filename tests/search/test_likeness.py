@@ -1,4 +1,4 @@
-"""Words and likeness find together, each result says why, and an embedder that fails is told of."""
+"""Words and likeness find together, each result says why, and an embedder that fails is reported."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_what_says_the_same_in_other_words_is_found_and_says_why(tmp_path:
             assert keys.likeness_place in {1, 2}
             assert (locks.matched, locks.bm25, locks.words_place) == ((), 0, None)
             assert locks.likeness == pytest.approx(0.996, abs=0.001)
-            # It has no vector yet, so nobody knows how like it is; its words are found all the same.
+            # It has no vector yet, so its similarity is unknown; its words are found all the same.
             assert (new.matched, new.words_place) == (("keys",), 2)
             assert (new.likeness, new.likeness_place) == (None, None)
             assert not keys.words_only
@@ -146,7 +146,7 @@ async def test_an_embedder_that_fails_leaves_the_words_and_says_so(tmp_path: Pat
                 assert [str(each.document.source_id) for each in found] == ["kb:keys", "kb:new"]
                 assert [each.words_only for each in found] == [True, True]
                 assert await ranked(finder, "rotate keys", 5) == ["kb:keys", "kb:new"]
-                # Nothing holds the word; whether something says the same in others, nobody could tell.
+                # No document holds the word; whether one is a paraphrase is unknown.
                 with pytest.raises(KnowledgeError, match="it"):
                     await finder.find("xylophone")
 
@@ -179,7 +179,7 @@ NAMES = st.sampled_from("abcdef")
 
 
 def _rounded(least: float, most: float) -> st.SearchStrategy[float]:
-    """Numbers that differ by more than a division rounds away."""
+    """Return numbers of six digits, so that a division does not round their differences away."""
     return st.floats(least, most).map(lambda each: round(each, 6))
 
 

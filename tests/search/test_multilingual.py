@@ -61,7 +61,7 @@ def test_a_text_has_at_most_so_many_tokens_however_long_its_words() -> None:
 
 
 def quantised(rows: Any) -> Any:
-    """Weights of 4 bits with a scale for each 32."""
+    """Return weights of 4 bits with a scale for each 32."""
     blocks = rows.reshape(-1, 32)
     scale = (np.abs(blocks).max(axis=1, keepdims=True) / 7).astype("<f2")
     small = (np.rint(blocks / scale.astype("<f4")) + 8).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Of nuggets that fit about as well, the fact, the newer one and the one with the keyword come first."""
+"""Among nuggets that fit about as well, the fact, the newer one and the one with the keyword come first."""
 
 from __future__ import annotations
 

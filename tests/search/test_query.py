@@ -1,4 +1,4 @@
-"""Whatever people type is words to the engine, and nothing else."""
+"""The engine treats any text of people as words, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts as a BERT model reads them: pieces of words, whatever somebody writes."""
+"""Texts as a BERT model reads them: pieces of words, for any text."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_any_text_fits_and_stands_between_its_marks(text: str, most: int) -> Non
     ids = WORDS.tokenize(text, most)
     assert len(ids) <= most
     assert (ids[0], ids[-1]) == (101, 102)
-    assert not {0, 101, 102, 103} & set(ids[1:-1])  # nobody's words are taken for marks
+    assert not {0, 101, 102, 103} & set(ids[1:-1])  # no words of a text are taken for marks
     assert ids[:-1] == WORDS.tokenize(text, 10_000)[: len(ids) - 1]

@@ -1,6 +1,6 @@
 """`python -m tests.search.writing FOLDER`: puts documents and their vectors until it is killed.
 
-Each is told on stdout once it is on disk. A text that changes loses its vector, and has the next one a moment later.
+It reports each on stdout once it is on disk. A text that changes loses its vector, and has the next one a moment later.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Process:
         """The number of its time with the community; 0 without."""
 
     def seconds(self) -> float:
-        """By its own clock. A paused process does not read it."""
+        """Return the time of its own clock. A paused process does not read it."""
         return self._time.seconds() if self.asleep_since is None else self.asleep_since
 
     async def runs(self) -> None:
@@ -111,7 +111,7 @@ class CellDatabase(PostgresDatabase):
 
     time: SimulatedTime
     strays: list[str]
-    """What was written without a lease."""
+    """Writes without a lease."""
 
     async def _in_thread(self, call: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
         await _runs()
@@ -181,7 +181,7 @@ class Cell(Community):
     def settings(self) -> Settings:
         return build_community_settings(self._known, self._defaults(self._folder))
 
-    # What laws ask.
+    # Questions of the laws.
 
     def crashes_after(self, said: Said) -> int:
         return sum(at > self.when(said.message) for at in self.hard_ends)
@@ -195,7 +195,7 @@ class Cell(Community):
         return super().spoke_in_private(post) and not self._woke_up(post, since)
 
     def _woke_up(self, post: ChatMessage, since: float) -> bool:
-        """Whether a process looked before `since`, was paused, and then posted: that cannot be called back."""
+        """Return whether a process looked before `since`, was paused, and then posted: that cannot be undone."""
         at = self.when(post)
         return any(begin - LAST_LOOK < since and end <= at <= end + _LATE for begin, end in self.pauses)
 
@@ -223,7 +223,7 @@ class Cell(Community):
 
     async def _lose_connection(self) -> None:
         await super()._lose_connection()
-        self._resumes = None  # who hears then what was missed is not sure
+        self._resumes = None  # it is uncertain which process hears the missed events then
 
     def _is_open(self, process: Process) -> bool:
         known = process.communities._known.get(_NAME)
@@ -323,7 +323,7 @@ class Cell(Community):
             await process.over.wait()
 
     async def _crash(self) -> None:
-        """A process ends as a power cut has it. It hands nothing over."""
+        """End a process as in a power cut. It hands nothing over."""
         for _ in range(self.rng.choice((0, 0, 1, 2, 3, 5, 8, 13, 21, 34))):
             await anyio.lowlevel.checkpoint()
         if not self._processes:
@@ -348,7 +348,7 @@ class Cell(Community):
             self._begin()
 
     async def _leave(self) -> None:
-        """A process is stopped calmly, as for an update."""
+        """Stop a process calmly, as for an update."""
         if len(self._processes) > 1:
             process = self.rng.choice([each for each in self._processes if each.asleep_since is None] or [None])
             if process is not None:

@@ -33,13 +33,13 @@ from tests.simulation.shaky import LATENCY, ShakyModels, ShakyResponses
 T = TypeVar("T")
 
 WINDOW = 10.0  # seconds of silence that end a batch
-HEARD = 110.0  # seconds after which whatever the gateway told has had its effect
+HEARD = 110.0  # seconds after which each gateway event has had its effect
 LAST_LOOK = 6.0  # seconds between the last look and the post: six calls at most, both ways
 HANDOFF = RoleId("700000000000000001")
 
 
 class Used(Struct, kw_only=True):
-    """A command or button that somebody used, and when a bot heard of it."""
+    """A command or button that a member used, and when a bot heard of it."""
 
     interaction: Interaction
     user: Author
@@ -60,7 +60,7 @@ class World(Sandbox):
         self._rng = rng
 
     def ticket(self, channel_id: ChannelId) -> InteractionTicket:
-        """What an interaction there is answered with."""
+        """Return a new interaction in that channel."""
         return InteractionTicket(
             id=self._next_id(),
             token=Secret("token"),
@@ -70,7 +70,7 @@ class World(Sandbox):
         )
 
     def nonce_of(self, post: MessageId) -> str:
-        """What the bot sent it with; empty where it sent that nonce again, minutes later."""
+        """Return the nonce of a bot's message; empty if the bot sent that nonce again, minutes later."""
         return next((nonce for (_, nonce), (_, message_id) in self._nonces.items() if message_id == post), "")
 
     def _list_messages(self, channel_id: ChannelId) -> list[ChatMessage]:
@@ -150,7 +150,7 @@ class Community(People):
         )
 
     async def live(self) -> None:
-        """Everything that the dice say; then time for the bot to be done with it, and a calm end."""
+        """Run all that the dice choose; then give the bot time to finish, and end calmly."""
         write_documents(self._folder)
         async with create_task_group() as self._tasks, self._connection:
             await self._start()
@@ -165,7 +165,7 @@ class Community(People):
             await sleep(HEARD)
             await self._end()
 
-    # What laws ask.
+    # Questions of the laws.
 
     def seconds(self) -> float:
         return self.time.seconds()
@@ -241,7 +241,7 @@ class Community(People):
         self._scope = None
 
     async def _crash(self) -> None:
-        """As a power cut has it: what was on disk at this moment is all there is."""
+        """Crash as in a power cut: only the data on disk at this moment remains."""
         for _ in range(self.rng.choice((0, 0, 1, 2, 3, 5, 8, 13, 21, 34))):
             await anyio.lowlevel.checkpoint()
         if self._scope is None:
@@ -287,7 +287,7 @@ class Community(People):
             change.heard, change.life = change.at, self._lives
         return change
 
-    # What may happen.
+    # Events.
 
     async def _act(self) -> None:
         if self._away and self.rng.random() < 0.25:
@@ -317,7 +317,7 @@ class Community(People):
         }
 
     async def _close_channel(self) -> None:
-        """A channel turns private, maybe unheard, while an answer in it is still to be read to its end."""
+        """Make a channel private, maybe without an event, while an answer in it is not yet read to its end."""
         if self.help in self.private_from:
             return
         question, member = self.say(self.rng.choice(MEMBERS), self.question(), self.help), self.rng.choice(TEAM)
@@ -390,7 +390,7 @@ class Community(People):
             self._use(member, WhyCommand(interaction=ticket, user=member, about=self.rng.choice(("", on.id))))
 
     async def _press(self) -> None:
-        """A button under a message of the bot's, or under what it told one member."""
+        """Press a button under a message of the bot's, or under its message to one member."""
         shown = [
             (post.channel_id, post.id, button, self.world.author(self.rng.choice(MEMBERS)))
             for post in self.world.posts()

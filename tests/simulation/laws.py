@@ -1,4 +1,4 @@
-"""What must be true of every run, whatever the dice said: promises 1, 2 and 5 of the design, and what was deleted."""
+"""The laws of every run, for any dice: promises 1, 2 and 5 of the design, and deletions."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Part(NamedTuple):
 
 
 class Books(NamedTuple):
-    """What the last life left on disk."""
+    """The data that the last life left on disk."""
 
     archive: Archive
     knowledge: KnowledgeStore
     votes: set[tuple[str, str]]
     """By question and member."""
     accounts: set[MessageId]
-    """The messages of which it is known what became."""
+    """The messages with a known outcome."""
     parts: list[Part]
     covered: dict[MessageId, MessageId]
     shed: int
 
 
 async def books_of(run: People) -> Books:
-    """Opens everything as a next start would."""
+    """Open all data as the next start would."""
     async with await open_database(run.settings) as db:
         rows = await db.read(
             lambda books: books.rows(
@@ -85,7 +85,7 @@ def _part(row: Row) -> Part:
 
 
 def violations(run: People, books: Books) -> Iterator[str]:
-    """Each broken law, in words."""
+    """Yield each broken law, in words."""
     yield from _replies(run, books)
     yield from _pings(run, books)
     yield from _captures(run, books)
@@ -138,7 +138,7 @@ def _pings(run: People, books: Books) -> Iterator[str]:
 
 
 def qualifying(run: People) -> Iterator[Said]:
-    """The team's replies that must be captured: their question still stands, and everybody may read both."""
+    """Yield the team's replies that must be captured: their question still exists, and all may read both."""
     found: set[MessageId] = set()
     for said in run.standing(lambda said: said.author.type == "team_member" and not run.is_private(said.place)):
         opening = run.said.get(MessageId(said.place))
@@ -153,7 +153,7 @@ def qualifying(run: People) -> Iterator[Said]:
 
 
 def _names_an_asker(run: People, said: Said) -> bool:
-    """Whether it answers by a mention, whatever became of other messages there."""
+    """Return whether it answers by a mention, independent of other messages there."""
     if said.names is None or said.changes or run.parent_of(said.place):
         return False
     asked = [
@@ -172,7 +172,7 @@ def _asks_still(said: Said | None) -> bool:
 
 
 def _facts(run: People, said: Said) -> BatchContext:
-    """What stands where a message replies to; the bot's answers are left out, for their question may be gone."""
+    """Return the reply context of a message; the bot's answers are left out, since their question may be gone."""
     replied = said.message.reply_to
     target = run.said.get(replied) if replied else None
     if replied is None or target is None or target.deleted is not None:
@@ -193,14 +193,14 @@ def _captures(run: People, books: Books) -> Iterator[str]:
             continue
         edits = [change for change in said.changes if not run.had_effect(change)]
         written = [Turn("Team", text) for text in (said.texts if edits else said.texts[-1:])]
-        texts = [turn.text for turn in remove_person_ids(written, ())]  # as they are archived: nobody is named by an id
+        texts = [turn.text for turn in remove_person_ids(written, ())]  # as in the archive: no author is named by an id
         turns = [turn.text for turn in pair.turns]
         if sum(turns.count(text) for text in texts) != 1:
             yield f"the team's {said.id} is not archived once with {texts}, but in {turns}"
             continue
         decision, topic = books.knowledge.last_decision(pair.qa_id), books.knowledge.find_topic(pair.qa_id)
         if isinstance(decision, PairParked) and run.crashes_after(said) >= MOST_ATTEMPTS:
-            continue  # it was in work too often when the bot died, and waits for a person, who is told
+            continue  # it was in work too often when the bot died, and waits for a person, who sees a notice
         if not isinstance(decision, PairFiled) or topic is None:
             yield f"the team's {said.id} is not in the topics: {pair.qa_id} {decision}"
             continue
@@ -245,7 +245,7 @@ def _private(run: People, books: Books) -> Iterator[str]:
 
 
 def _addressed(run: People, books: Books) -> Iterator[str]:
-    """Whoever mentions the bot gets a reply, or the ledger says why not."""
+    """Yield mentions of the bot without a reply or a reason in the ledger."""
     seen_to = {*books.covered, *(each for settles in run.looking.replied.values() for each in settles)}
     unanswered = [
         said.id
@@ -258,7 +258,7 @@ def _addressed(run: People, books: Books) -> Iterator[str]:
 
 
 def _accounted(run: People, books: Books) -> Iterator[str]:
-    """Of whatever the routing table gives to the responder, it is known what became, be it silence."""
+    """Yield messages for the responder, by the routing table, without a known outcome, such as silence."""
     known = books.accounts | books.covered.keys()
     lost = [
         said.id
@@ -271,7 +271,7 @@ def _accounted(run: People, books: Books) -> Iterator[str]:
 
 
 def _surely_asks(run: People, said: Said) -> bool:
-    """Whether it asks, whichever of its author's other messages there are in its batch."""
+    """Return whether it asks, whichever of its author's other messages there are in its batch."""
     if said.message.mentions_bot:
         return _asks(run, said)
     return all(
@@ -282,7 +282,7 @@ def _surely_asks(run: People, said: Said) -> bool:
 
 
 def _asks(run: People, said: Said) -> bool:
-    """Whether it asks by itself. What replies to something that is gone may have been read before."""
+    """Return whether it asks by itself. What replies to something that is gone may have been read before."""
     place, replied = run.place_of(said), said.message.reply_to
     authors = {each.id: each.author for each in run.standing()} | {each.id: each.author for each in run.stage.posts()}
     batch = Batch(channel_id=said.place, author=said.author, messages=(said.message,))
@@ -291,7 +291,7 @@ def _asks(run: People, said: Said) -> bool:
 
 
 def desk_violations(run: Community, books: Books) -> Iterator[str]:
-    """Each law on commands and buttons that was broken."""
+    """Yield each broken law on commands and buttons."""
     for used in run.used:
         interaction, told = used.interaction, run.responses.told.get(used.id)
         texts = told.texts if told else []

@@ -1,4 +1,4 @@
-"""What makes a run of the whole bot repeatable: one seed decides what happens, and in which order tasks get to run.
+"""Repeatable runs of the whole bot: one seed decides the events, and the order in which tasks run.
 
 Time is trio's and jumps while everybody waits. Work for threads is done in the loop, a moment later; the database's
 writer thread is waited for after each step that gave it something to do. So no order depends on how busy we are.
@@ -31,7 +31,7 @@ _A_MOMENT = 0.0001  # real seconds between two looks at whether a write is done:
 
 
 class Jumping(Protocol):
-    """A clock that jumps while everybody waits."""
+    """A clock that jumps while all tasks wait."""
 
     def current_time(self) -> float: ...
 
@@ -53,18 +53,18 @@ class SimulatedTime:
 
 
 class Writer:
-    """While a writer thread works, everybody else waits.
+    """While a writer thread works, all else waits.
 
     A thread takes work from its queue only when `wait` lets it. While calls of threads wait in the loop, it lets none.
     """
 
     def __init__(self, calls: Callable[[], int], wakeup: Callable[[], socket]) -> None:
-        """`calls`: how many calls of threads the loop still has to run; `wakeup`: what wakes the loop."""
+        """Make a writer. `calls` counts the calls of threads that the loop must still run; `wakeup` wakes the loop."""
         self._calls, self._wakeup = calls, wakeup
         self._queues: list[_Held] = []
 
     def queue(self) -> SimpleQueue[Any]:
-        """A queue for a thread that writes."""
+        """Return a queue for a thread that writes."""
         self._queues.append(_Held())
         return self._queues[-1]
 
@@ -114,14 +114,14 @@ class _WriterOfTrio(Writer, trio.abc.Instrument):
 
 
 class _Threads:
-    """What was meant for a thread is done in the loop, a moment later."""
+    """Does the work for threads in the loop, a moment later."""
 
     def __init__(self, rng: Random, pauses: Sequence[float]) -> None:
         self._rng = rng
         self._pauses = pauses
 
     def start(self, work: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], object], name: str = "") -> None:
-        """As trio's `start_thread_soon`."""
+        """Do the work of trio's `start_thread_soon`."""
         del name
         pause = self._rng.choice(self._pauses)
 

@@ -46,7 +46,7 @@ class Change(Struct, kw_only=True):
 
 
 class Said(Struct, kw_only=True):
-    """What we know of a message that a person wrote."""
+    """The record of a message that a person wrote."""
 
     message: ChatMessage
     texts: list[str]
@@ -117,11 +117,11 @@ class Looking(ActivityReporter):
 
 
 class People(ABC):
-    """Whoever lives here, and all they ever did. `robot` is somebody else's bot."""
+    """The members, and all their acts. `robot` is a bot of another owner."""
 
     handoff: RoleId
     mention = "@intern"
-    """How people call the bot."""
+    """The text by which people call the bot."""
 
     def __init__(self, seed: int, stage: Stage, *, places: Sequence[ChannelId], robot: Author | str) -> None:
         self.rng = Random(seed)
@@ -132,7 +132,7 @@ class People(ABC):
         self.private_from: dict[ChannelId, float] = {}
         self.transcript: list[str] = []
         self.strays: list[str] = []
-        """What a process did that it must never do."""
+        """Forbidden acts of a process."""
         self._robot = robot
         self._serial = 0
 
@@ -147,63 +147,63 @@ class People(ABC):
 
     @abstractmethod
     def had_effect(self, change: Change) -> bool:
-        """Whether a bot heard of a change, and lived long enough to do what it takes."""
+        """Return whether a bot heard of a change, and lived long enough to handle it."""
 
     @abstractmethod
     def came_too_late(self, post: ChatMessage, question: Said) -> bool:
-        """Whether the bot could have seen, before it began with this post, that the question is gone."""
+        """Return whether the bot could have seen, before it began with this post, that the question is gone."""
 
     @abstractmethod
     def spoke_in_private(self, post: ChatMessage) -> bool:
-        """Whether the bot could have known, when it wrote this, that not everybody may read it."""
+        """Return whether the bot could have known, when it wrote this, that not everybody may read it."""
 
     def is_beside_replies(self, post: ChatMessage) -> bool:
-        """Whether it is no reply: a note to who writes in private, or an answer that its asker shared."""
+        """Return whether it is no reply: a note to who writes in private, or an answer that its asker shared."""
         del post
         return False
 
     def is_excused(self, said: Said) -> bool:
-        """Whether Discord did not let the bot read what it takes to do something about a message."""
+        """Return whether Discord did not let the bot read what it takes to do something about a message."""
         del said
         return False
 
     def crashes_after(self, said: Said) -> int:
-        """How often the bot died after that was written, as far as it may count."""
+        """Return the number of times that the bot died after that was written, as far as it may count."""
         del said
         return 0
 
     @abstractmethod
     def pinged_by(self, post: ChatMessage) -> Sequence[str]:
-        """Whom Discord told of a message of the bot's."""
+        """Return the members that a message of the bot's notified."""
 
     @abstractmethod
     def _changed(self) -> Change:
-        """A change that happens now."""
+        """Return a change that happens now."""
 
-    # What laws ask.
+    # Questions of the laws.
 
     def standing(self, wanted: Callable[[Said], bool] = lambda _: True) -> list[Said]:
-        """What people said and did not delete, oldest first."""
+        """Return the messages that people did not delete, oldest first."""
         return [said for said in self.said.values() if said.deleted is None and wanted(said)]
 
     def is_private(self, place: ChannelId) -> bool:
-        """Whether not everybody may read there now."""
+        """Return whether some members may not read there now."""
         return place in self.private_from or self.parent_of(place) in self.private_from
 
     def parent_of(self, place: ChannelId) -> ChannelId | None:
-        """What a thread hangs in."""
+        """Return the parent channel of a thread."""
         return next((thread.parent_id for thread in self.stage.threads() if thread.id == place), None)
 
     def place_of(self, said: Said) -> Channel:
-        """Where it was said."""
+        """Return the channel or thread of a message."""
         threads = (thread for thread in self.stage.threads() if thread.id == said.place)
         return next(threads, Channel(id=said.place, guild_id=said.message.guild_id, kind="channel"))
 
-    # What people do.
+    # Acts of people.
 
     @property
     def acts(self) -> Mapping[Act, int]:
-        """What people may do, and how often in comparison."""
+        """The possible acts of people, with their weights."""
         return {
             self._ask: 24,
             self._teach: 24,
@@ -219,13 +219,13 @@ class People(ABC):
         self.transcript.append(f"{self.seconds():9.3f} {what}")
 
     def text(self, beginning: str, *, words: int = 6) -> str:
-        """A text that nobody said before."""
+        """Return a text that no one said before."""
         self._serial += 1
         some = " ".join(self.rng.sample(_WORDS.split(), words))
         return " ".join(filter(None, (beginning, some, f"word{self._serial}x")))
 
     def question(self) -> str:
-        """A text that asks, sometimes for what a document knows."""
+        """Return a text that asks, sometimes for something in a document."""
         known = self.rng.random() < 0.5
         return self.text(self.rng.choice(_DOCUMENTED), words=0) if known else self.text("How do I use")
 
@@ -332,7 +332,7 @@ class People(ABC):
 
 
 def write_documents(folder: Path) -> None:
-    """What the bot may answer from."""
+    """Write the documents that the bot may answer from."""
     sources = folder / "knowledge-base" / "sources"
     sources.mkdir(parents=True)
     for name, text in DOCUMENTS.items():

@@ -8,7 +8,7 @@ from time import monotonic, time
 
 
 def chosen(variable: str, usual: Iterable[int]) -> list[int]:
-    """Those that the environment names, such as 3,17,40-49; else the usual ones."""
+    """Return the seeds that the environment names, such as 3,17,40-49; else the usual ones."""
     named = os.environ.get(variable)
     if not named:
         return list(usual)
@@ -17,7 +17,7 @@ def chosen(variable: str, usual: Iterable[int]) -> list[int]:
 
 
 def further(after: int, variable: str, count: int) -> Iterator[int]:
-    """As many beyond `after` as the environment says, or `count`; with SOAK_MINUTES, new ones for half of that time."""
+    """Yield seeds from `after` on, as many as the environment or `count` says; or new ones for half of SOAK_MINUTES."""
     minutes = os.environ.get("SOAK_MINUTES")
     if not minutes:
         yield from range(after, after + int(os.environ.get(variable, str(count))))

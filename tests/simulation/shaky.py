@@ -1,4 +1,4 @@
-"""What the bot works with in the simulation: a model and an interactions edge that take their time, and fail."""
+"""The bot's surroundings in the simulation: a model and an interactions edge that take their time, and fail."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class _Jumping(DefaultSelector):
 
 
 class SteppingLoop(asyncio.SelectorEventLoop):
-    """asyncio's own loop with a clock that jumps. Before each step of a task, `steps` hear of it."""
+    """asyncio's own loop with a clock that jumps. It calls `steps` before each step of a task."""
 
     def __init__(self, steps: Steps) -> None:
         self._jumping = _Jumping()
@@ -103,7 +103,7 @@ class SteppingLoop(asyncio.SelectorEventLoop):
 
 
 async def _in_loop(func: Callable[..., T], args: Sequence[Any], *, abandon_on_cancel: bool, limiter: Any) -> T:
-    """As anyio's `run_sync_in_worker_thread`, with the same places to be cancelled."""
+    """Replace anyio's `run_sync_in_worker_thread`, with the same points of cancellation."""
     backend = _asyncio.AsyncIOBackend
     await backend.checkpoint()
     async with limiter or backend.current_default_thread_limiter():

@@ -1,4 +1,4 @@
-"""The whole bot after an outage in simulated time: what was missed is asked as it would have been asked live."""
+"""The whole bot after an outage in simulated time: missed questions are asked as they would have been live."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Noting(Watching):
 async def life(
     folder: Path, sandbox: Sandbox, time: SimulatedTime, model: SlowModel, *, an_hour: int = 0
 ) -> AsyncGenerator[Noting]:
-    """The bot, from its first session until the end of the block."""
+    """Run the bot, from its first session until the end of the block."""
     events, stop = Noting(), Event()
     settings = settings_in(folder, message_batch_wait_seconds=WINDOW, max_questions_per_user_per_hour=an_hour)
 

@@ -104,9 +104,9 @@ class Way(Community):
     ai_steps = "fused"
     changes = CHANGES
     other: str
-    """What the message is edited to."""
+    """The text after the edit of the message."""
     further: str
-    """What its author adds."""
+    """The text that its author adds."""
 
     def __init__(self, folder: Path, time: SimulatedTime, steps: Steps) -> None:
         super().__init__(1, folder, time, length=0, world=_Discord)
@@ -166,7 +166,7 @@ class Way(Community):
     def wrong(self, books: Books) -> Iterator[str]:
         raise NotImplementedError
 
-    # What comes between.
+    # Events in between.
 
     def edit(self) -> None:
         self.changed_at = self.seconds()
@@ -182,7 +182,7 @@ class Way(Community):
 
     @property
     def goes_on(self) -> Said | None:
-        """What the further message replies to."""
+        """Return the message that the further one replies to."""
         return None
 
     def restart(self) -> None:

@@ -40,7 +40,7 @@ def anyio_backend() -> str:
 
 
 async def trouble_with(seed: int, folder: Path, *, length: int) -> str:
-    """What went wrong, with all that happened; empty if nothing did."""
+    """Return the faults, with the whole history; empty if there are none."""
     async with DiscordDouble() as discord:
         run = Town(seed, folder, discord, length=length)
         broken: list[str] = []
@@ -57,7 +57,7 @@ async def trouble_with(seed: int, folder: Path, *, length: int) -> str:
 
 
 async def check(seeds: Iterable[int], folder: Path, *, length: int = LENGTH) -> None:
-    """Plays them side by side; fails with all that happened where something went wrong."""
+    """Play all seeds side by side; fail with the whole history if there is a fault."""
     left, trouble = iter(seeds), list[str]()
 
     async def play() -> None:

@@ -37,7 +37,7 @@ _FEW = 5
 def simulate(
     seed: int, folder: Path, *, length: int = LENGTH, url: str = "", kind: type[Community] = Community
 ) -> tuple[list[str], list[str]]:
-    """What happened, and which laws were broken."""
+    """Return the history, and the broken laws."""
 
     async def main(time: SimulatedTime) -> tuple[list[str], list[str]]:
         run = kind(seed, folder / "life-1", time, length=length, url=url)
@@ -53,7 +53,7 @@ def simulate(
 
 
 def check(seed: int, folder: Path, *, length: int = LENGTH, url: str = "", kind: type[Community] = Community) -> None:
-    """Fails with all that happened."""
+    """Fail with the whole history if a law is broken."""
     transcript, broken = simulate(seed, folder, length=length, url=url, kind=kind)
     assert not broken, "\n".join([f"seed {seed} breaks:", *broken, "", *transcript])
 

@@ -32,7 +32,7 @@ from tests.programs import program
 from tests.simulation.people import MEMBERS, TEAM, Act, Change, People, Said, write_documents
 
 WINDOW = 0.3  # seconds of silence that end a batch
-PATIENCE = 90.0  # seconds, for whatever is sure to happen on a machine that has other things to do
+PATIENCE = 90.0  # seconds, for certain events on a busy machine
 _SOURCE_TREE = Path(__file__).parents[2]
 _ENDS = ("calm", "calm", "rough")
 _ROUTES = (
@@ -48,7 +48,7 @@ _ROUTES = (
 
 
 class DoubleStage:
-    """The double as people see it. What they do is on its way to the bot at once; nobody waits for it to arrive."""
+    """The double as people see it. Their acts are on their way to the bot at once; no one waits for the arrival."""
 
     def __init__(self, discord: DiscordDouble) -> None:
         self.discord = discord
@@ -201,7 +201,7 @@ class Town(People):
         }
 
     async def live(self) -> None:
-        """Everything that the dice say; then a calm end, once the bot is done with it."""
+        """Run all that the dice choose; then end calmly, once the bot has finished."""
         write_documents(self._data)
         async with create_task_group() as tg, self._outage:
             await self._begin(tg, in_process=False)
@@ -219,7 +219,7 @@ class Town(People):
                 await self._act(may_end=False)
             await self._see_off()
 
-    # What laws ask.
+    # Questions of the laws.
 
     def seconds(self) -> float:
         return current_time() - self._began
@@ -306,7 +306,7 @@ class Town(People):
                 await life.over.wait()
 
     def _session(self) -> Session | None:
-        """What the bot that lives now has begun last, and may go on with."""
+        """Return the newest session of the present bot, which it may resume."""
         if self._life is None:
             return None
         numbers = {
@@ -323,7 +323,7 @@ class Town(People):
             self._known_private.setdefault(place, self.seconds())
 
     async def _heard(self) -> None:
-        """Until the bot has read all that the gateway sent: a heartbeat names the last event of its session."""
+        """Wait until the bot has read all that the gateway sent: a heartbeat names the last event of its session."""
         asked, since = None, 0
         while True:
             session = self._session()
@@ -334,11 +334,11 @@ class Town(People):
                 if any((beat.seq or 0) >= len(session.events) for beat in beats[since:]):
                     return
                 session.socket.send({"op": 1, "d": None})
-            # Nobody tells when hikari is back, and it may have missed that we asked.
+            # No event says when hikari is back, and it may have missed our request.
             await sleep(0.05)
 
     async def _see_off(self) -> None:
-        """Nothing fails any more. What was said is done with, in the end."""
+        """Stop all failures, and wait until every message is handled."""
         assert self._life is not None
         self.note("calm")
         self.discord.forget_faults()
@@ -360,7 +360,7 @@ class Town(People):
             checkpoints.channels_behind() or checkpoints.find_unlisted() or checkpoints.count_unfinished().messages
         )
 
-    # What may happen.
+    # Events.
 
     async def _act(self, *, may_end: bool) -> None:
         if self._away and self.rng.random() < 0.3:

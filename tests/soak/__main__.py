@@ -1,4 +1,4 @@
-"""`python -m tests.soak`: soak for SOAK_MINUTES (10), print the figures, and fail where anything is amiss.
+"""`python -m tests.soak`: soak for SOAK_MINUTES (10), print the figures, and fail if there is any fault.
 
 SOAK_SEED plays the same people and faults again; SOAK_RATE is in messages a second; SOAK_KILLS=0 leaves the process
 alive, so that it can be judged whether memory, files, threads and tasks grow: for that, SOAK_MINUTES is 100 by itself,
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def plan_of(environ: Mapping[str, str]) -> Plan:
-    """What somebody asked for."""
+    """Return the plan that the variables ask for."""
     kills = environ.get("SOAK_KILLS") != "0"
     return Plan(
         seconds=float(environ.get("SOAK_MINUTES") or ("10" if kills else "100")) * 60,
@@ -50,7 +50,7 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
 
 
 async def _unless_told_to_leave(plan: Plan, folder: Path) -> Outcome | None:
-    """None where SIGTERM came first; the process that soaks does not outlive us."""
+    """Return the outcome, or None if SIGTERM came first; the soaking process does not outlive us."""
     outcome: Outcome | None = None
     async with create_task_group() as tg:
 

@@ -1,6 +1,6 @@
-"""What must be true once everything was said: nothing lost, nothing doubled, nobody pinged.
+"""The laws after a soak: nothing lost, nothing doubled, no one pinged.
 
-Plain functions over what was said, what the bot keeps on disk and what Discord holds.
+Plain functions over the messages of people, the bot's data on disk and the messages on Discord.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class Part(NamedTuple):
 
 
 class Books(NamedTuple):
-    """What the bot keeps."""
+    """The bot's data."""
 
     parts: Sequence[Part]
     covered: Mapping[str, int]
     """The messages that a reply is for, posted or dropped with a reason: how many replies hold each."""
     answered: Mapping[str, datetime]
-    """Since when an answer of the bot's stands in a thread."""
+    """The threads with an answer of the bot's, each with its time."""
     pairs: Sequence[CapturedPair]
     decisions: Sequence[Decision]
     blocks: Mapping[QAId, Sequence[TopicBlock]]
@@ -84,7 +84,7 @@ class Books(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What the bot says became of a question."""
+    """The outcome of a question, by the bot's own trace."""
 
     question_id: str
     outcome: str
@@ -98,30 +98,30 @@ class Shed(NamedTuple):
     """Questions that were named in the logs as shed."""
 
     question_ids: Sequence[str]
-    """Each as often as it was named."""
+    """The questions, each as often as it was named."""
     late: int = 0
-    """So many of them right before a kill, which may have taken their count along."""
+    """The number of them right before a kill, which may have lost their count."""
     kills: int = 0
 
 
 def accounts_in(settings: Settings) -> dict[str, Account]:
-    """What became of each message of a question, as far as the bot keeps it now."""
+    """Return the outcome of each message of a question, as far as the bot keeps it now."""
     return accounts_of(open_read_only(settings))
 
 
 def accounts_of(db: Database) -> dict[str, Account]:
-    """As `accounts_in`, of a community's database. Blocks."""
+    """Return the same as `accounts_in`, from a community's database. Blocks."""
     asked = "select message_id, question_id, outcome, reason from trace_messages join traces on rid = trace"
     return {str(message): Account(*map(str, row)) for message, *row in db.read_blocking(lambda tx: tx.rows(asked))}
 
 
 def books_in(settings: Settings) -> Books:
-    """Everything, read as a next start would; of a folder that nobody writes to."""
+    """Return all data, read as in the next start; no process may write to the folder."""
     return books_of(open_read_only(settings), Archive(settings.paths.raw))
 
 
 def books_of(db: Database, archive: Archive) -> Books:
-    """As `books_in`, of a community's database. Blocks."""
+    """Return the same as `books_in`, from a community's database. Blocks."""
     parts, holding, answered, counts = db.read_blocking(
         lambda tx: [tx.rows(each) for each in (_PARTS, _HOLDING, _ANSWERED, _COUNTS)]
     )
@@ -166,13 +166,13 @@ _ANSWERED = """
 """
 
 
-# What was to be done.
+# Expected work.
 
 
 def questions(said: Iterable[Said], window: timedelta, answered: Mapping[str, datetime]) -> list[Said]:
-    """The messages that surely ask, however the bot batched them.
+    """Return the messages that surely ask, however the bot batched them.
 
-    In a thread, whoever goes on after the bot's answer, or calls it.
+    In a thread, the messages that follow the bot's answer, or call it.
     """
     runs: dict[tuple[str, str], list[Said]] = {}
     found: list[Said] = []
@@ -200,7 +200,7 @@ def _surely_asking(run: Sequence[Said]) -> list[Said]:
 
 
 def lessons(said: Iterable[Said]) -> list[Said]:
-    """The team's replies that must be captured."""
+    """Return the team's replies that must be captured."""
     return [
         each
         for each in said
@@ -208,16 +208,16 @@ def lessons(said: Iterable[Said]) -> list[Said]:
     ]
 
 
-# What is amiss.
+# Faults.
 
 
 def unaccounted(asked: Iterable[Said], accounts: Mapping[str, Account], books: Books) -> list[Said]:
-    """The questions of which nobody knows what became."""
+    """Return the questions without a known outcome."""
     return [each for each in asked if each.id not in books.covered and not _has_ended(accounts.get(each.id))]
 
 
 def _has_ended(account: Account | None) -> bool:
-    """Whether that is all there is of a question: an answer that was made, or said to be posted, is in the ledger."""
+    """Return whether the account of a question is final: an answer made, or reported as posted, is in the ledger."""
     if account is None:
         return False
     kind, _, end = account.outcome.partition(" ")
@@ -233,7 +233,7 @@ def faults(
     window: timedelta,
     shed: Shed | None = None,
 ) -> Iterator[str]:
-    """Everything that is amiss, in sentences. `shed` is None where the logs name no such questions."""
+    """Return all faults, in sentences. `shed` is None where the logs name no such questions."""
     for each in unaccounted(questions(said, window, books.answered), accounts, books):
         yield f"{each.id} asks {each.text!r} in {each.place}, and nobody knows what became of it"
     for account in sorted(set(accounts.values())):
@@ -306,7 +306,7 @@ def _captures(taught: Iterable[Said], books: Books) -> Iterator[str]:
             yield f"the team's {each.id} {each.text!r} is not captured"
         for pair in pairs:
             turns = [pair.turns[n] for n, own in enumerate(pair.message_ids) if own == MessageId(each.id)]
-            # Whoever else is mentioned in it: a member, or a colleague.
+            # The others mentioned in it: a member, or a colleague.
             said = remove_person_ids([Turn("Team", mask_secrets(each.text).text)], ())[0].text
             as_said = [(turn.speaker, turn.text.replace("a team member", "the member")) for turn in turns]
             if as_said != [("Team", said)]:
@@ -326,13 +326,13 @@ def _captures(taught: Iterable[Said], books: Books) -> Iterator[str]:
 
 
 def in_two_conversations(taught: Iterable[Said], books: Books) -> int:
-    """How many of the team's replies are context of another conversation, too: two that touch share their words."""
+    """Return the number of the team's replies that are context of another conversation, too."""
     holders = _holders(books)
     return sum(len(holders.get(each.id, ())) > 1 for each in taught)
 
 
 def _holders(books: Books) -> Mapping[str, Sequence[CapturedPair]]:
-    """By message: the newest pair of each conversation that it stands in."""
+    """Return for each message the newest pair of each conversation that contains it."""
     newest = {pair.conversation_id: pair for pair in books.pairs}
     holders: defaultdict[str, list[CapturedPair]] = defaultdict(list)
     for pair in newest.values():
@@ -342,7 +342,7 @@ def _holders(books: Books) -> Mapping[str, Sequence[CapturedPair]]:
 
 
 def undecided(books: Books) -> list[QAId]:
-    """The pairs on which nothing was decided, as far as `decisions.jsonl` says."""
+    """Return the pairs without a decision in `decisions.jsonl`."""
     decided = {getattr(decision, "qa_id", None) for decision in books.decisions}
     return [pair.qa_id for pair in books.pairs if pair.qa_id not in decided]
 

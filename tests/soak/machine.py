@@ -1,4 +1,4 @@
-"""What the kernel and the process itself tell, and what a row of such samples says: does anything grow?"""
+"""Samples from the kernel and the process itself, and the judgement whether anything grows in them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Sample(NamedTuple):
     threads: int
     cpu: float  # seconds so far
     tasks: int | None = None
-    """Of its event loop; None where nobody asked it just then."""
+    """The tasks of its event loop; None if no one asked it just then."""
 
 
 def sample(pid: int, at: float) -> Sample | None:
-    """None where the process is gone."""
+    """Take a sample; None if the process is gone."""
     folder = Path("/proc") / str(pid)
     try:
         # Behind the name, which may hold anything, from field 3 on.
@@ -52,9 +52,9 @@ def sample(pid: int, at: float) -> Sample | None:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """By least squares, of three points or more: how much is gained for each unit of the first, and its standard error.
+    """Fit a line to three points or more by least squares; return its slope and the standard error.
 
-    The error is told by how far the points lie off the line.
+    The error follows from the distance of the points from the line.
     """
     xs, ys = zip(*points, strict=True)
     line = linear_regression(xs, ys)
@@ -64,11 +64,11 @@ def slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 class Growth(NamedTuple):
-    """What became more in the life of a process; memory, once it is warm."""
+    """The growth in the life of a process; of memory, after its warm-up."""
 
     megabytes_an_hour: float
     error: float
-    """Of that, one standard deviation."""
+    """One standard deviation of it."""
     files: float
     threads: float
     tasks: float | None
@@ -84,7 +84,7 @@ class Growth(NamedTuple):
 
 
 def growth(samples: Sequence[Sample], warm_up: float) -> Growth | None:
-    """By least squares for memory; for all else, the medians of the last third of a life and of the first.
+    """Return the growth: by least squares for memory, else from the medians of the last and the first third of a life.
 
     None where the life was hardly longer than its warm-up.
     """
@@ -110,17 +110,17 @@ def _more_tasks(first: Sequence[Sample], last: Sequence[Sample]) -> float | None
 
 
 def can_be_judged(grown: Growth | None) -> bool:
-    """Whether it was looked at for long enough, and breathed little enough, to tell a leak from breathing."""
+    """Return whether it was looked at for long enough, and breathed little enough, to tell a leak from breathing."""
     return grown is not None and grown.minutes >= JUDGED_FROM and grown.error <= MOST_ERROR
 
 
 def minutes_to_judge() -> float:
-    """How long a life must be for that, and three minutes more, for from rest to rest it is more than one."""
+    """Return the length of a life for that, and three minutes more, since rests are more than one minute apart."""
     return JUDGED_FROM / (1 - WARM_UP) + 3
 
 
 def leaks(grown: Growth) -> Iterator[str]:
-    """What is not as it must be, of a life that can be judged."""
+    """Return the leaks in a life that can be judged."""
     if grown.megabytes_an_hour > MOST_MEGABYTES_AN_HOUR:
         yield f"memory grows: {grown}"
     if grown.files > MOST_MORE:

@@ -83,14 +83,14 @@ _TREE = Path(__file__).parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to do to it."""
+    """The plan of a soak: its length, people and trouble."""
 
     seconds: float
     seed: str
     rate: float = 20.0  # messages a second
-    kill_every: float = 40.0  # seconds between two lives, about; 0: nobody kills
+    kill_every: float = 40.0  # seconds between two lives, about; 0: no kills
     trouble_every: float = 4.0  # seconds, about; 0: all is well
-    busy: float = 60.0  # seconds from a rest to the next, where nobody kills
+    busy: float = 60.0  # seconds from a rest to the next, without kills
     recorded: Path = RECORDED
     embeddings: str = "none"
     database: str = "sqlite"
@@ -113,12 +113,12 @@ class Life:
 
 @dataclass
 class Outcome:
-    """What came of it: what is amiss, and figures in the order of printing."""
+    """The result of a soak: its faults, and figures in the order of printing."""
 
     amiss: list[str]
     figures: dict[str, str]
     not_judged: str
-    """Why nobody can say whether it grew; empty where that was judged, or was not to be."""
+    """The reason why growth could not be judged; empty if it was, or was not to be."""
     said: int
     accounted_for: int
     captures: int
@@ -143,7 +143,7 @@ async def soak(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _:
 
 
 class Around(NamedTuple):
-    """What the bot lives among."""
+    """The bot's surroundings."""
 
     discord: DiscordDouble
     endpoint: EndpointDouble
@@ -269,7 +269,7 @@ class Soak:
         return current_time() - began
 
     async def _rest(self) -> None:
-        """Wait until the bot has asked nobody for anything for a while, and look at it then."""
+        """Wait until the bot has sent no request for a while, and take a sample then."""
         asked, since = -1, current_time()
         with move_on_after(_REST_WITHIN) as patience:
             while current_time() - since < _AT_REST:
@@ -329,11 +329,11 @@ class Soak:
 
     @property
     def _team_rests(self) -> bool:
-        """Where memory is judged, nothing is taught meanwhile."""
+        """Whether the team rests: where memory is judged, nothing is taught meanwhile."""
         return not self.plan.kill_every and current_time() - self._began > self.plan.seconds * TEACHING
 
     def _thread(self, line: Line) -> str | None:
-        """A thread that the bot opened lately; its asker or the team goes on there."""
+        """Return a thread that the bot opened lately; its asker or the team goes on there."""
         if line.role == "bot":
             return None
         open_now = [message.id for message in self._asked if message.id in self.discord.world.channels]
@@ -388,7 +388,7 @@ class Soak:
         return load_settings(environ=self._environment)
 
     async def _begin(self) -> None:
-        """A life, up to its first session."""
+        """Begin a life, up to its first session."""
         async with self._starting:
             await self._begin_now()
 
@@ -396,7 +396,7 @@ class Soak:
         sessions = len(self.discord.gateway.identifies)
         log = self.folder / f"life-{len(self.lives) + 1:03}.log"
         command = program("run")
-        # What a service manager gives (packaging/intern.service), and the tree that this file stands in.
+        # The variables of a service manager (packaging/intern.service), and the tree of this file.
         here = {
             "PATH": os.defpath,
             "HOME": os.devnull,
@@ -453,7 +453,7 @@ class Soak:
         if code != 0:
             self.amiss.append(f"asked to end, it ended with {code}; see {self.life.log}")
 
-    # What the test observes.
+    # Observations.
 
     async def _look_on(self) -> None:
         async with _client() as client:
@@ -487,7 +487,7 @@ class Soak:
                 )
 
     async def _tasks(self, client: httpx.AsyncClient) -> int | None:
-        """As the metrics of the life tell; None where they cannot be had just now."""
+        """Return the number of tasks, by the metrics of the life; None if they are not available now."""
         try:
             text = (await client.get(f"http://127.0.0.1:{self.page_port}/metrics")).text
         except httpx.HTTPError:  # it is starting, or was killed
@@ -503,7 +503,7 @@ class Soak:
             self.accounts |= await run_sync(accounts_in, self._settings)
 
     def _archive_threads(self) -> None:
-        """What Discord does with threads in which nobody writes, only sooner: an hour here is weeks there."""
+        """Archive threads without new messages as Discord does, only sooner: an hour here is weeks there."""
         idle = datetime.now(UTC) - _THREADS_REST_AFTER
         for thread in self.discord.world.threads():
             newest = thread.last_message_id or thread.id
@@ -534,7 +534,7 @@ class Soak:
                 looked = current_time()
                 if not await self._left():
                     break
-                # To look at all that was said in an hour takes seconds, in which nobody serves the bot.
+                # Reading all messages of an hour takes seconds, in which no one serves the bot.
                 await sleep(max(3.0, 5 * (current_time() - looked)))
         return current_time() - began
 
@@ -622,7 +622,7 @@ class Soak:
         return figures | self._grown()
 
     def _grown(self) -> dict[str, str]:
-        """Whether the last life grew; judged only where nobody kills, and where it was long enough."""
+        """Judge whether the last life grew, if there were no kills and it was long enough."""
         last = self.life.samples
         grown = growth(self.at_rest, warm_up=self.plan.seconds * WARM_UP)
         most = max((each.rss for each in last), default=0.0)
@@ -645,14 +645,14 @@ class Soak:
 
 
 def became_of(request: Request) -> str:
-    """Its status, with Discord's own code where it refused what was asked: 160004 is a thread that is there already."""
+    """Return a reply's status, with Discord's own code for a refusal: 160004 is a thread that exists already."""
     if request.status == 400:
         return f"400 ({request.reply['code']})"
     return str(request.status or "broken off")
 
 
 def _client() -> httpx.AsyncClient:
-    # Past any proxy, and without certificates that nobody needs here.
+    # Without any proxy, and without certificates, which are not needed here.
     return httpx.AsyncClient(timeout=_ASKED_WITHIN, verify=False, trust_env=False)
 
 
@@ -663,15 +663,15 @@ async def _fail_once_over(life: Life) -> None:
 
 
 class Logged(NamedTuple):
-    """What all lives wrote that is no line of level info."""
+    """The output of all lives except lines of level info."""
 
     warnings: Counter[str]
     errors: Counter[str]
-    """Also what asyncio has to say of tasks that nobody waited for."""
+    """Errors, also asyncio's reports of tasks that were never awaited."""
     shed: list[str]
-    """The questions that were shed, as often as somebody said so."""
+    """The questions that were shed, each as often as it was named."""
     shed_late: int
-    """So many of them in the last moments of a life that was killed."""
+    """The number of them in the last moments of a killed life."""
 
 
 def _logged(logs: Sequence[Path]) -> Logged:
@@ -696,7 +696,7 @@ def _logged(logs: Sequence[Path]) -> Logged:
 
 
 def entries(log: Path, errors: Counter[str]) -> Iterator[dict[str, Any]]:
-    """The lines of a life; those that are none are errors."""
+    """Yield the lines of a life's log; lines in another format are errors."""
     with log.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
@@ -722,7 +722,7 @@ def _of_hikari(entry: Mapping[str, Any]) -> bool:
 
 
 def shorten(session: Session) -> None:
-    """Let a session forget what nobody resumes with any more; its length counts on."""
+    """Remove old events that no client resumes from; the session's length stays."""
     for n in range(len(session.events) - _REMEMBERED - 1, -1, -1):
         if not session.events[n]:
             break

@@ -1,4 +1,4 @@
-"""What a row of samples says: growth is found, breathing is not, and too short a life says nothing."""
+"""The judgement of samples: it finds growth, ignores breathing, and does not judge too short a life."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REST_EVERY = 80  # seconds
 
 
 def life(minutes: float, **grown: float) -> list[Sample]:
-    """A life that breathes, and grows by so much an hour."""
+    """Return the samples of a life that breathes, and grows by that much an hour."""
 
     def at(seconds: float) -> Sample:
         more = {name: each * seconds / HOUR for name, each in grown.items()}

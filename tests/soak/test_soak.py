@@ -27,7 +27,7 @@ async def test_killed_amid_traffic_and_faults_it_loses_and_doubles_nothing(tmp_p
     plan = Plan(seconds=8, seed="smoke", kill_every=4, trouble_every=1)
     outcome = await soak(plan, tmp_path)
     assert not outcome.amiss, _in_words(outcome)
-    # It was no test of a process that nobody spoke to, or that nothing happened to.
+    # Without messages or trouble, it would be no test.
     assert outcome.said == 160
     assert outcome.accounted_for > 10
     assert outcome.captures > 0

@@ -1,4 +1,4 @@
-"""Traffic is the same for the same seed, points only backward, and has everybody in it."""
+"""Traffic is the same for the same seed, points only backward, and includes all kinds of people."""
 
 from __future__ import annotations
 

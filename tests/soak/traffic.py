@@ -1,4 +1,4 @@
-"""What a busy community says: recorded chat, played again and again and faster, or one made up in the same shape."""
+"""The messages of a busy community: recorded chat, repeated and faster, or made-up chat of the same shape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Literal, NamedTuple
 
 RECORDED = Path(__file__).parents[3] / "shared" / "eval"
-"""Public chat beside the source tree, where somebody put it."""
+"""Public chat beside the source tree, if it is there."""
 PLACES = 8  # channels that talk at the same time
 
 Role = Literal["team", "user", "bot"]
@@ -24,13 +24,13 @@ class Line(NamedTuple):
     role: Role
     text: str
     replies_to: int | None
-    """The number of an earlier line, of somebody else, in the same place."""
+    """The number of an earlier line, of another author, in the same place."""
 
 
 def lines(random: Random, recorded: Path = RECORDED) -> Iterator[Line]:
-    """Lines for as long as somebody wants them; the number of a line is how many came before it.
+    """Yield lines without end; the number of a line is the count of lines before it.
 
-    A log is told in one place from its beginning to its end, several of them at the same time.
+    A log is played in one place from its beginning to its end, several of them at the same time.
     """
     logs = logs_of(recorded) or made_up(Random(random.random()))
     numbers: dict[tuple[int, str], int] = {}
@@ -57,7 +57,7 @@ def lines(random: Random, recorded: Path = RECORDED) -> Iterator[Line]:
 
 
 def logs_of(recorded: Path) -> list[_Log]:
-    """The recorded logs, as far as people and bots speak there; none where there are no records."""
+    """Return the recorded logs, as far as people and bots speak there; none without records."""
     file = recorded / "chat_irc.jsonl"
     if not file.is_file():
         return []
@@ -66,7 +66,7 @@ def logs_of(recorded: Path) -> list[_Log]:
     authors: dict[str, str] = {}
     for text in file.read_text(encoding="utf-8").splitlines():
         row: dict[str, Any] = json.loads(text)
-        # Of context that nobody annotated it is not known who replied to whom.
+        # Context without annotations does not say who replied to whom.
         if not str(row["text"]).strip() or row.get("kind") == "system" or not row.get("annotated"):
             continue
         row["author_role"] = row.get("author_role") or roles.get((row["channel"], row["author"]), "user")
@@ -74,7 +74,7 @@ def logs_of(recorded: Path) -> list[_Log]:
         row["author"] = f"{row['author']} {row['channel']}"
         authors[row["message_id"]] = row["author"]
         target: str = next(iter(row.get("reply_to", ())), "")
-        # Nobody presses "reply" to go on with what they said.
+        # Members do not press "reply" to continue their own message.
         row["replies_to"] = target if authors.get(target, row["author"]) != row["author"] else ""
         logs.setdefault(row["message_id"].partition(":")[0], []).append(row)
     return list(logs.values())
@@ -106,7 +106,7 @@ _TEACHING = (
 
 
 def made_up(random: Random, *, logs: int = 10, length: int = 400) -> list[_Log]:
-    """Logs in the shape of recorded ones: many ask, few answer, most of it is chat."""
+    """Return logs in the shape of recorded ones: many ask, few answer, most of it is chat."""
     return [_made_up_log(random, n, length) for n in range(logs)]
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong around the bot, as a seed has it: Discord's connections and replies, and the model's."""
+"""The failures around the bot, chosen by a seed: Discord's connections and replies, and the model's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLOSES = (1001, 4000, 4007, 4008, 4009)  # those that a client may come back fr
 
 
 class Weather:
-    """How the model's endpoint does. It is changed in one thread, and asked in the endpoint's."""
+    """The state of the model's endpoint. One thread changes it, and the endpoint's thread reads it."""
 
     def __init__(self, random: Random) -> None:
         self.now: Literal["fine", "slow", "failing"] = "fine"
@@ -35,7 +35,7 @@ class Weather:
         self._random = random
 
     def __call__(self, body: dict[str, Any]) -> Reply:
-        """The endpoint's reply: what it says by itself, or trouble."""
+        """Return the endpoint's own reply, or trouble."""
         self.asked += 1
         dice = self._random.random()
         if dice < {"fine": 0.005, "slow": 0.05, "failing": 0.8}[self.now]:
@@ -68,7 +68,7 @@ class Trouble:
         self._weather = weather
 
     async def make(self, every: float) -> None:
-        """Until cancelled; then all is well again."""
+        """Make trouble until cancelled; then end all of it."""
         acts = self._acts
         try:
             while True:
@@ -82,7 +82,7 @@ class Trouble:
 
     @property
     def _acts(self) -> Mapping[str, tuple[Callable[[], Awaitable[None]], int]]:
-        """What may happen, and how often in comparison."""
+        """The possible failures, with their weights."""
         return {
             "gateway broken off": (self._drop, 3),
             "gateway closed": (self._close, 3),

@@ -1,4 +1,4 @@
-"""Conversations, facts and nuggets for tests, and what is to be true of facts, worked out another way."""
+"""Conversations, facts and nuggets for tests, and the expected facts, computed in another way."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ AGENT = "lumen"
 
 
 def at(minutes: int) -> datetime:
-    """A time of the tests."""
+    """Return a time of the tests."""
     return START + timedelta(minutes=minutes)
 
 
 def conversation(n: int, minutes: int = 0, *, agent_id: str = AGENT, content_hash: str = "") -> DistilledConversation:
-    """The n-th conversation, of two messages."""
+    """Return the n-th conversation, of two messages."""
     return DistilledConversation(
         id=ConversationId(f"reply_{n}"),
         agent_id=agent_id,
@@ -51,7 +51,7 @@ def fact(
     agent_id: str = AGENT,
     supersedes: FactId | None = None,
 ) -> Fact:
-    """A fact that was said once."""
+    """Return a fact that was said once."""
     return Fact(
         id=FactId(name),
         agent_id=agent_id,
@@ -65,7 +65,7 @@ def fact(
 
 
 def said(name: str, n: int, minutes: int = 0, *, snippet: str = "", id_: str = "") -> FactOccurrence:
-    """The n-th conversation says a fact."""
+    """Return the occurrence of a fact in the n-th conversation."""
     return FactOccurrence(
         id=id_ or f"{name} in {n} at {minutes}",
         fact_id=FactId(name),
@@ -76,7 +76,7 @@ def said(name: str, n: int, minutes: int = 0, *, snippet: str = "", id_: str = "
 
 
 def nugget(name: str, n: int, summary: str = "The relay listens on port 7480.") -> Nugget:
-    """A nugget of the n-th conversation."""
+    """Return a nugget of the n-th conversation."""
     return Nugget(
         id=NuggetId(name),
         conversation_id=conversation(n).id,
@@ -98,7 +98,7 @@ def outcome(
     *,
     minutes: int = 10_000,
 ) -> ExtractionResult:
-    """All that a conversation taught."""
+    """Return all that a conversation taught."""
     return ExtractionResult(
         conversation=of, facts=tuple(facts), nuggets=tuple(nuggets), model_used="tiny", extracted_at=at(minutes)
     )
@@ -118,7 +118,7 @@ class Beliefs:
         self._retired_at: dict[FactId, datetime] = {}
 
     def believed(self, moment: datetime) -> set[FactId]:
-        """The newest fact of each chain that had been said by then, unless the operator had retired it."""
+        """Return the newest fact of each chain that had been said by then, unless the operator had retired it."""
         after = {older: newer for newer, older in self.before.items() if older is not None}
         found = set[FactId]()
         for head in (each for each, older in self.before.items() if older is None):
@@ -138,7 +138,7 @@ class Beliefs:
         return self._retired_at[fact_id]
 
     def learn(self, of: DistilledConversation, decisions: Iterable[FactDecision], now: datetime) -> None:
-        """A conversation says this, and no more what it said before."""
+        """Let a conversation say this, in place of its earlier facts."""
         taken = list(decisions)
         lost = self._take_back(of.id)
         kept = {each.occurrence.fact_id for each in taken if isinstance(each, RepeatedFact)}
@@ -160,18 +160,18 @@ class Beliefs:
         self._drop(lost)
 
     def retire(self, fact_id: FactId, now: datetime) -> None:
-        """The operator's word."""
+        """Retire a fact, as the operator does."""
         if fact_id not in self.retired:
             self.retired[fact_id], self._retired_at[fact_id] = "the operator", now
 
     def withdraw(self, conversation_id: ConversationId) -> None:
-        """A conversation teaches nothing any more."""
+        """Withdraw all that a conversation taught."""
         lost = self._take_back(conversation_id)
         self._unsay(lost)
         self._drop(lost)
 
     def forget(self, conversation_id: ConversationId) -> None:
-        """Nobody ever held that conversation."""
+        """Forget a conversation, as if it had never happened."""
         touched = [each for each, where in self.ever.items() if conversation_id in where]
         self._take_back(conversation_id)
         for each in touched:
@@ -186,7 +186,7 @@ class Beliefs:
         return lost
 
     def _unsay(self, fact_ids: Iterable[FactId]) -> None:
-        """What nobody says leaves its chain, which closes behind it."""
+        """Take a fact that no conversation says out of its chain, and close the chain."""
         for each in fact_ids:
             if self.said[each] or each not in self.before:
                 continue
@@ -205,7 +205,7 @@ class Beliefs:
                 self._retired_at[older] = self._retired_at[each]
 
     def _drop(self, fact_ids: Iterable[FactId]) -> None:
-        """Nothing is kept of what nobody says, but what the operator retired, as long as somebody once said it."""
+        """Delete facts that no conversation says, but keep those that the operator retired and one said earlier."""
         for each in fact_ids:
             if not self.said[each] and not (self.ever[each] and self.retired.get(each) == "the operator"):
                 for memory in (self.ever, self.said, self.before, self.retired):

@@ -1,4 +1,4 @@
-"""The archive keeps everything, in order, whatever the clock, the text and the disk do."""
+"""The archive keeps everything, in order, for any clock, text and fault of the disk."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_clock_that_stands_still_or_goes_back_gives_one_microsecond_more(tmp_p
         (datetime(2027, 1, 3, 23, 59, 59, tzinfo=UTC), "2026-W53.txt"),
         (datetime(2027, 1, 4, tzinfo=UTC), "2027-W01.txt"),
         (datetime(2024, 12, 30, tzinfo=UTC), "2025-W01.txt"),
-        # In Tokyo it is Monday already; the archive goes by UTC.
+        # In Tokyo it is Monday already; the archive uses UTC.
         (datetime.fromisoformat("2026-02-02T08:00:00+09:00"), "2026-W05.txt"),
     ],
 )

@@ -180,7 +180,7 @@ def test_an_archive_that_an_editor_saved_gives_back_what_was_written(
     data: st.DataObject,
 ) -> None:
     text = "".join(map(format_pair_block, written))
-    assume("\r" not in text)  # nobody can tell it from an editor's
+    assume("\r" not in text)  # it looks the same as an editor's
     text = text[: len(text) - trimmed].replace("\n", line_end)
     # A file to which another one was added has a mark within.
     last = text.rfind(f"{line_end}--- QA ---{line_end}")

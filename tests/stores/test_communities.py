@@ -320,7 +320,7 @@ async def plant_posts(db: SqliteDatabase, word: str) -> None:
 
 
 async def wipe(db: SqliteDatabase) -> None:
-    """Delete with every store what it lets one delete."""
+    """Delete all that a store can delete, with every store."""
     await chat.CheckpointStore(db).save(chat.StoredCheckpoints(attended={GUILD: MessageId("99")}))
     await chat.AnsweredThreads(db).reschedule(THREAD, None)
     await chat.AnsweredThreads(db).forget([ASKED.id])

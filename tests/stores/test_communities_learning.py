@@ -1,4 +1,4 @@
-"""What one community taught, and its work, is neither read nor forgotten by another."""
+"""No community reads or forgets the knowledge and the work of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One writer, group commit, and what becomes of work that fails, is cancelled, or is killed."""
+"""One writer, group commit, and the fate of work that fails, is cancelled, or is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Erasing: the one way in which anything leaves the archive, wherever the process is killed and whoever reads."""
+"""Erasing: the one way in which anything leaves the archive, at any moment of a kill and with any readers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def capture(*messages: str, conversation: str = "thread_1") -> Capture:
 
 
 def archive_of(folder: Path, *captures: Capture) -> tuple[Archive, list[CapturedPair]]:
-    """Each in a week of its own."""
+    """Return an archive of these captures, each in a week of its own."""
     clock = HandClock(NOW)
     archive = Archive(folder, clock=clock)
     pairs: list[CapturedPair] = []

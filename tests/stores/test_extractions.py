@@ -1,4 +1,4 @@
-"""What a conversation taught is kept, replaced, withdrawn and forgotten whole."""
+"""All that a conversation taught is kept, replaced, withdrawn and forgotten as a whole."""
 
 from __future__ import annotations
 

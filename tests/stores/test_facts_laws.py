@@ -1,4 +1,4 @@
-"""Whatever is said, said again, replaced, retired, withdrawn and forgotten: what holds of facts all the same."""
+"""The laws of facts, in any order of saying, repeating, replacing, retiring, withdrawing and forgetting."""
 
 from __future__ import annotations
 
@@ -189,13 +189,13 @@ class Story:
         )
 
     async def stands(self) -> None:
-        """What holds after each step."""
+        """Check the laws after each step."""
         facts = {fact.id: fact for fact in await self._all()}
         assert set(facts) == set(self._told.before)
         self._chains_are_whole(facts)
 
     async def holds(self) -> None:
-        """What holds at the end; each step is the end of a shorter story."""
+        """Check the laws at the end; each step is the end of a shorter story."""
         facts = {fact.id: fact for fact in await self._all()}
         await self._occurrences_are_counted(facts)
         for minute in (*range(-1, 11), *range(1000, 1014), 99_999):

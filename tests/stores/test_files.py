@@ -1,4 +1,4 @@
-"""What reaches the disk is whole, also when the disk is full or the program dies at any step."""
+"""Data on disk is whole, also when the disk is full or the program dies at any step."""
 
 from __future__ import annotations
 

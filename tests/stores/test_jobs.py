@@ -1,4 +1,4 @@
-"""Jobs: asked for once, claimed once, and done in the end, whoever dies meanwhile."""
+"""Jobs: asked for once, claimed once, and done in the end, also if processes die meanwhile."""
 
 from __future__ import annotations
 

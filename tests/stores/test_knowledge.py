@@ -84,7 +84,7 @@ async def knowledge(tmp_path: Path) -> AsyncGenerator[KnowledgeStore]:
 
 
 def reread(knowledge: KnowledgeStore) -> KnowledgeStore:
-    """As a new process reads it."""
+    """Return the knowledge as a new process reads it."""
     return KnowledgeStore(knowledge.db, clock=knowledge.clock)
 
 

@@ -1,4 +1,4 @@
-"""What is left out of the sources: known to whoever looks, and logged once for each reason."""
+"""Skipped sources: readable at any time, and logged once for each reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members are called is known until they are forgotten, and there is a bound to it."""
+"""Members' names are known until they are forgotten, and their number is bounded."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ async def test_a_forgotten_message_leaves_what_waits_and_what_its_image_shows(tm
         assert await pending.read_texts([ASKED.id, LATER.id]) == {(ASKED.id, "7"): "An error."}
         await pending.save_texts({(LATER.id, "8"): "A cat.", (TAUGHT.id, "9"): "A log."})  # they were being read
         assert await pending.read_texts([TAUGHT.id, LATER.id]) == {(TAUGHT.id, "9"): "A log."}
-        await pending.forget([TAUGHT.id])  # nobody of the team is left
+        await pending.forget([TAUGHT.id])  # no message of the team is left
         assert await requests(pending) == []
         assert not pending.holds(ASKED.id)
 

@@ -43,7 +43,7 @@ async def found(store: SqliteSearchStore, word: str = "ports") -> list[str]:
 
 
 async def everything(store: SqliteSearchStore) -> list[list[Row]]:
-    """All that the file holds, as rows."""
+    """Return the whole content of the file, as rows."""
     file = await store.ensure_current()
     return [await file.rows(f"select * from {table} order by 1") for table in ("search_documents", "search_vectors")]
 
@@ -181,7 +181,7 @@ async def test_filling_the_file_for_the_first_time_reads_it_no_more_than_a_few_t
 
 
 def bytes_read(tx: Any) -> int:
-    """What the writer has read so far, in bytes, without the pages that it still held."""
+    """Return the bytes that the writer has read so far, without the pages that it still held."""
     misses, _ = tx._db.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)
     return int(misses) * 4096
 

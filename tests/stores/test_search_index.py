@@ -1,4 +1,4 @@
-"""The full-text tables say what a rebuild would say, whatever was put, dropped and vacuumed before."""
+"""The full-text tables equal a rebuild, after any inserts, deletions and vacuums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is most like a vector is exact, by whatever way it is looked for, and true to whatever was written since."""
+"""The search for similar vectors is exact, in each way of searching, and after any writes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_a_vector_goes_with_its_text_and_stays_when_that_is_put_again(tmp_
             assert await alike(store, vector(0)) == ["kb:kept"]
             assert await alike(store, vector(0), SearchFilter(status="pending")) == ["kb:kept"]
             assert await alike(store, vector(0), SearchFilter(status="ok")) == []
-            # What was embedded meanwhile is of a text that is no more.
+            # The vector made meanwhile is of a text that is gone.
             assert await store.store_vectors("m", [(changed, vector(1)), (document("kb:gone"), vector(1))]) == 0
             assert [each.text for each in await store.find_unembedded("m", 9)] == ["after"]
             await store.delete_sources([SourceId("kb:kept")])
@@ -296,7 +296,7 @@ ACTS = st.lists(
 
 
 class Known(NamedTuple):
-    """What ought to be there."""
+    """The expected content."""
 
     documents: dict[str, list[SearchDocument]]
     vectors: dict[str, tuple[str, bytes]]

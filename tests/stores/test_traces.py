@@ -1,4 +1,4 @@
-"""Why a question was answered or not: found again by any of its messages, bounded, and without secrets."""
+"""Traces of questions: found by any of their messages, bounded, and without secrets."""
 
 from __future__ import annotations
 

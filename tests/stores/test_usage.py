@@ -1,4 +1,4 @@
-"""Tokens add up by day and prompt, over restarts, and the counting room can use the store as it is."""
+"""Tokens add up by day and prompt, over restarts, and the usage counter can use the store as it is."""
 
 from __future__ import annotations
 

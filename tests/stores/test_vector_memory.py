@@ -1,4 +1,4 @@
-"""Vectors that were paid for are remembered, and those that nobody asks for any more go."""
+"""Vectors that were paid for are remembered, and unused ones are deleted."""
 
 from __future__ import annotations
 

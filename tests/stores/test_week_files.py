@@ -1,4 +1,4 @@
-"""What a week file holds is the same whether its blocks are recognised or parsed."""
+"""A week file gives the same pairs whether its blocks are recognised or parsed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EDITS = (
 
 @st.composite
 def weeks(draw: st.DrawFn) -> bytes:
-    """Blocks as intern writes them, some with an edit by hand."""
+    """Return blocks as intern writes them, some with an edit by hand."""
     ours = st.integers(0, 9).map(lambda n: samples.pair(f"How {n}?", "ä\nlike this", n=1440 * n))
     data = b"".join(format_pair_block(each).encode() for each in draw(st.lists(ours | pairs(), max_size=6)))
     for old, new in draw(st.lists(st.sampled_from(_EDITS), max_size=2)):

@@ -1,6 +1,6 @@
-"""A connection to PostgreSQL and its transactions: what values become, which server will do, and what went wrong.
+"""A connection to PostgreSQL and its transactions: conversion of values, checks of the server, and errors.
 
-An error says where it was and what to do next. No message holds the password of the address.
+An error names the place and the next step. No message holds the password of the address.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     community: str | None = None
     takes_no_writes: bool = False
-    """By the server's own default, or as a standby."""
+    """The server refuses writes, by its own default or as a standby."""
     recovered: str = ""
     """When the server last recovered from a crash: its own, or that of one of its processes."""
 
@@ -66,7 +66,7 @@ _NETWORK: dict[str, Any] = {
     "tcp_user_timeout": 30_000,  # ms
 }
 
-_OLDEST = 14  # the oldest that its makers still mend
+_OLDEST = 14  # the oldest version that its makers still fix
 
 # "intern": the advisory lock while tables are made; communities have two of their own.
 MAKING = 0x696E7465726E
@@ -76,7 +76,7 @@ _ESCAPE = "\U0010fffe"  # no character: Unicode keeps it for the inner use of pr
 
 
 def escape_zero_bytes(text: str) -> str:
-    """Return a text as PostgreSQL takes it, which refuses zero bytes; `with_zero` gives it back."""
+    """Return a text as PostgreSQL takes it, which refuses zero bytes; `unescape_zero_bytes` reverses it."""
     if "\0" not in text and _ESCAPE not in text:
         return text
     return text.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
@@ -98,14 +98,14 @@ class _TextLoader(Loader):
 
 
 class _BoolLoader(Loader):
-    """A truth is a number, as in SQLite."""
+    """Load a boolean as a number, as in SQLite."""
 
     def load(self, data: Buffer) -> int:
         return int(bytes(data) == b"t")
 
 
 class _NumericLoader(Loader):
-    """A sum of whole numbers is one, too."""
+    """Load a sum of whole numbers as a whole number."""
 
     def load(self, data: Buffer) -> int | float:
         number = Decimal(bytes(data).decode())
@@ -130,7 +130,7 @@ def quote_literal(text: str) -> str:
 
 
 def connect(url: str) -> Connection:
-    """Connect. Raises AwayError, and KnowledgeError where a pooler changes the session between statements."""
+    """Connect. Raises ServerAwayError, and KnowledgeError where a pooler changes the session between statements."""
     try:
         db = Connection.connect(url, autocommit=True, application_name=PROCESS, **_NETWORK)
         try:
@@ -154,7 +154,7 @@ def _configure_session(db: Connection, url: str) -> None:
     said = map(db.info.parameter_status, ("default_transaction_read_only", "in_hot_standby"))
     db.takes_no_writes = "on" in said
     db.execute(_SETTINGS)
-    # Statistics begin anew then; the server's start says nothing of a crash of one process.
+    # Statistics begin again then; the server's start does not show a crash of one process.
     db.recovered = db.execute("select stats_reset::text from pg_stat_bgwriter").fetchall()[0][0]
 
 
@@ -248,7 +248,7 @@ class PostgresInspection(NamedTuple):
 
     role: str
     schema: str | None
-    """Where tables are made and found."""
+    """The schema of the tables."""
     version: str
     is_read_only: bool
     is_unguarded: bool
@@ -274,7 +274,7 @@ _EXAMINED = """
 
 
 def inspect_server(db: Connection, where: str) -> PostgresInspection:
-    """Look at what the server and the role allow. Raises KnowledgeError for a server that cannot be used."""
+    """Read the rights that the server and the role have. Raises KnowledgeError for a server that cannot be used."""
     [row] = db.execute(_EXAMINED).fetchall()
     return PostgresInspection._make([*row, has_tables(db, where)])
 
@@ -300,7 +300,7 @@ _NOT_READY = regex(r"starting up|shutting down|in recovery mode|not accepting|no
 
 
 def explain_error(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
-    """Return the error that says what to do. An error that only wrong SQL can cause is a bug and stays as it is."""
+    """Return an error that names the next step; or the same one if only wrong SQL causes it, which is a bug."""
     match error:
         case errors.SerializationFailure() | errors.DeadlockDetected():
             return KnowledgeError(f"{where} is too busy: other transactions were in the way each time; try again")
@@ -392,7 +392,7 @@ class PostgresTransaction(Transaction):
         return self._xid
 
     def end(self, how: str) -> None:
-        """Send what waits, and end the transaction."""
+        """Send the waiting statements, and end the transaction."""
         self._queue_statement(how)
         self._send_queued()
 
@@ -411,7 +411,7 @@ class PostgresTransaction(Transaction):
         return cursor
 
     def _send_queued(self) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Send all that waits in one round trip, and return the cursor of the last."""
+        """Send all waiting statements in one round trip, and return the cursor of the last."""
         waiting, self._waiting = self._waiting, []
         if len(waiting) == 1:
             return waiting[0]()

@@ -1,7 +1,7 @@
 """PostgreSQL: each piece of work is a transaction of its own, on one of a few connections, in a worker thread.
 
-Writes of a community wait for each other, under a lock that the server holds for the transaction; so they see what
-the one before them did, as with SQLite, also where several processes write. Writes of other communities go on beside.
+Writes of a community wait for each other, under a lock that the server holds for the transaction. So each sees the
+changes of the one before, as with SQLite, also where several processes write. Writes of other communities go on beside.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.1  # between two attempts to connect
 _LONG_PAUSE_SECONDS = 1.0  # of a bot, whose patience is over
 
-# Closing waits this long for what is under way. The server undoes what a process that ends earlier had not committed.
+# Closing waits this long for work under way. If the process ends earlier, the server rolls back open transactions.
 _CLOSE_SECONDS = 30
 
 _BEGIN = {
@@ -76,8 +76,8 @@ class PostgresDatabase(database.Database):
     """A database on a server, bound to a community."""
 
     patience = 10.0
-    """Seconds for a server that restarts, until it takes connections again, and knows what was committed. A bot at work
-    waits on: work that it gave up would wait for the next start."""
+    """Seconds for a server that restarts, until it accepts connections and knows the committed transactions. A bot at
+    work waits on: work that it gave up would wait for the next start."""
 
     def __init__(self, url: str, first: Connection | None = None) -> None:
         super().__init__(describe_address(url))
@@ -106,7 +106,7 @@ class PostgresDatabase(database.Database):
         """Return the same database, for the communities of a leased shard: it writes nothing once the lease ended.
 
         Each transaction that writes looks at the lease first and keeps it from being taken until it ends; without the
-        lease it raises LeaseLostError. The lease also does what `hold` does, without a connection for each community.
+        lease it raises LeaseLostError. So no `lock_community` is needed, which takes a connection for each community.
         """
         other = copy(self)
         other._lease = lease  # noqa: SLF001 - the same class
@@ -162,7 +162,7 @@ class PostgresDatabase(database.Database):
             return self._retry(lambda db: _run_read(db, work, self.community, steady=steady))
 
     async def scrub(self) -> None:
-        """Write all tables anew, without what was deleted. The server's WAL and its backups are out of reach."""
+        """Rewrite all tables without deleted data. The server's WAL and its backups are out of reach."""
 
         def vacuum(db: Connection) -> None:
             db.execute("set default_transaction_read_only = off")
@@ -225,7 +225,7 @@ class PostgresDatabase(database.Database):
             return call(connection)
         except psycopg.Error as error:
             if connection.closed:
-                self._close_idle()  # what was lost with one of them, is lost with all
+                self._close_idle()  # the loss of one connection means the loss of all
                 raise _ConnectionLostError(error) from error
             raise
         finally:
@@ -251,7 +251,7 @@ class PostgresDatabase(database.Database):
             raise explain_error(self.place, error) from error
 
     def _connect_with_lock(self, lost: int = 0) -> Connection:
-        """Hold the community, with a lock that ends with its connection. All of its writes go through that one.
+        """Lock the community, with a lock that ends with its connection. All of its writes use that connection.
 
         So nothing is written once another process holds it: raises FolderBusyError then. `lost`: the server's process
         for our own connection before.
@@ -321,7 +321,7 @@ class PostgresDatabase(database.Database):
         tx.end("commit")
 
     def _took_effect(self, number: str, recovered: str) -> bool:
-        """Ask the server whether a transaction was committed, when the connection was lost before the answer.
+        """Ask the server whether a transaction was committed, if the connection was lost before the answer.
 
         After a crash its yes is not believed: the server gives the numbers of lost transactions away again.
         """
@@ -330,7 +330,7 @@ class PostgresDatabase(database.Database):
         with suppress(KnowledgeError, psycopg.DataError):
             while status == "in progress":
                 try:
-                    with connect(self._url) as db:  # None for what the server has forgotten
+                    with connect(self._url) as db:  # None for transactions that the server has forgotten
                         status = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchall()[0][0]
                         if status == "in progress":
                             raise psycopg.OperationalError("its transaction goes on")  # noqa: TRY301 tried again below
@@ -363,7 +363,7 @@ class PostgresDatabase(database.Database):
 
 
 class ReadOnlyPostgresDatabase(database.ReadOnlyDatabase):
-    """A database on a server as it is, connected anew for each look; an empty database where it has no tables."""
+    """A database on a server for reading only, connected again for each read; an empty one if it has no tables."""
 
     def __init__(self, url: str) -> None:
         super().__init__(describe_address(url))
@@ -381,7 +381,7 @@ class ReadOnlyPostgresDatabase(database.ReadOnlyDatabase):
             return has_tables(db, self.place)
 
     def inspect_server(self) -> PostgresInspection:
-        """Look at what the server and the role allow. Blocks; raises KnowledgeError."""
+        """Read the rights that the server and the role have. Blocks; raises KnowledgeError."""
         with self._connection() as db:
             return inspect_server(db, self.place)
 

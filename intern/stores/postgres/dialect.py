@@ -1,7 +1,7 @@
-"""What PostgreSQL wants otherwise than SQLite. Statements are translated as they run, tables once from `schema.sql`.
+"""The SQL that differs in PostgreSQL. Statements are translated as they run, tables once from `schema.sql`.
 
 Stores write SQL that both engines read. This module changes only: placeholders, types, `json_each`, `like`,
-`insert or ignore`, `limit -1`, and the functions of SQLite that PostgreSQL calls otherwise.
+`insert or ignore`, `limit -1`, and the functions that have another name in PostgreSQL.
 """
 
 from __future__ import annotations

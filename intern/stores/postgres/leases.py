@@ -1,7 +1,7 @@
 """Leases: which of the processes that share a database serves which shard, and until when.
 
-A lease has a token, which grows with each take-over, and ends by the server's clock. What a community on a shard writes
-is fenced by the token (`Database.fenced`), so a process that lost its lease without knowing can write nothing.
+A lease has a token, which grows with each take-over, and ends by the server's clock. The token fences each
+write of a community on a shard (`fence_database`). So a process that lost its lease unknowingly writes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS: Final = 10.0
 
-# Of the whole database, and of no community: so row-level security leaves them alone.
+# Tables of the whole database, and of no community: so row-level security ignores them.
 TABLES = """
     create table leases (
         shard bigint primary key,
@@ -48,7 +48,7 @@ _COMMUNITY = ":leases"
 """No community has this name. Processes join one after another, as the writes of a community do."""
 
 _CONNECTING_SECONDS = 6.0
-"""A turn to IDENTIFY ends after so long, for its process may have died. It takes a moment to connect."""
+"""The seconds after which a turn to IDENTIFY ends, since its process may have died. Connecting takes a moment."""
 _BETWEEN_SECONDS = 5.0
 """Discord takes one IDENTIFY of a bucket in 5 seconds."""
 _LOOK_SECONDS = 0.2  # between two looks whether the turn before has ended
@@ -105,14 +105,14 @@ class Lease(NamedTuple):
 
 
 class LeaseStatus(NamedTuple):
-    """What a process learns from a heartbeat."""
+    """The state of the leases after a heartbeat."""
 
     held: Mapping[int, int]
     """The tokens of its own leases, by shard; all of them were renewed."""
     free: tuple[int, ...]
     """The shards that have no lease."""
     members: int
-    """How many processes share the shards, with this one unless it leaves."""
+    """The number of processes that share the shards, with this one unless it leaves."""
     next_end: float = inf
     """Seconds until the first lease of another process ends, unless it is renewed."""
 
@@ -135,7 +135,7 @@ class LeaseStore:
         return self._plain.with_fence(lease)
 
     async def register_process(self, shards: int) -> int:
-        """Become one of those that share the shards, and return how many there are: the others' number, if any."""
+        """Join the processes that share the shards, and return the number of shards: that of the others, if any."""
 
         def work(tx: Transaction) -> int:
             others = (self._holder, self.seconds, self._holder)
@@ -180,7 +180,7 @@ class LeaseStore:
         return await self._db.write(work)
 
     async def take_leases(self, shards: int, wanted: Collection[int]) -> list[Lease]:
-        """Take those of the wanted shards that are free, and that no transaction of their last holder keeps."""
+        """Take the wanted shards that are free, and that no transaction of their last holder keeps."""
 
         def work(tx: Transaction) -> list[Lease]:
             values = (self._holder, shards, self.seconds, f"[{', '.join(map(str, wanted))}]")
@@ -207,7 +207,7 @@ class LeaseStore:
             yield
             seconds = _BETWEEN_SECONDS
         finally:
-            # Who is cancelled while it asks for the turn does not know whether it got it.
+            # A process that is cancelled while it asks for the turn does not know whether it got it.
             with CancelScope(shield=True):
                 await self._turns.run(
                     "update identify_turns set free_at = clock_timestamp() + make_interval(secs => ?)"

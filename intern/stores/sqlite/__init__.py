@@ -1,1 +1,1 @@
-"""The SQLite database and what it holds."""
+"""The SQLite database and its stores."""

@@ -62,7 +62,7 @@ class DatabaseArchive(Archive):
         return self._write(work)
 
     def import_weeks(self, folder: Path) -> None:
-        """Take in the week files of a folder, as they are; rows of the same weeks go. Raises KnowledgeError."""
+        """Import the week files of a folder, unchanged; they replace rows of the same weeks. Raises KnowledgeError."""
         for week, file in Archive(folder).open_weeks():
             self._replace_week(week, file, frozenset())
 

@@ -1,4 +1,4 @@
-"""The change log says what changed last, by position; projections (files, search) follow it.
+"""The change log lists the newest changes by position; projections (files, search) follow it.
 
 A name is listed once for each kind, at its newest change, so the log does not grow. A follower that reads all names
 after its position sees each as it is now, and may read a name twice.
@@ -30,7 +30,7 @@ class ChangeLogEntry(NamedTuple):
 
 
 def next_position(db: Transaction) -> int:
-    """Give the position of a change. The community's row stays locked until the transaction ends."""
+    """Return the position of a new change. The community's row stays locked until the transaction ends."""
     return db.number(f"{NEXT} returning position")
 
 
@@ -45,7 +45,7 @@ def log_changes(db: Transaction, kind: str, names: Iterable[str]) -> None:
 
 
 def read_changes(db: Transaction, position: int, kinds: Collection[str]) -> list[ChangeLogEntry]:
-    """List what changed after a position, oldest first."""
+    """List the changes after a position, oldest first."""
     statement = (
         f"select kind, name, position from changes {OURS} and position > ? and kind {IN} order by position, name"
     )

@@ -1,7 +1,7 @@
-"""What is known of the chat: how far each channel was read, threads with an answer, and members.
+"""The state of the chat: the checkpoint of each channel, threads with an answer, and members.
 
-A channel without a checkpoint has that of its server. Losing the newest checkpoints costs reading again. Threads are
-kept with who wrote what was read there, never with what they wrote.
+A channel without a checkpoint has that of its server. Losing the newest checkpoints costs reading again. A
+thread is stored with the authors of its messages, never with their words.
 
 The notice about private messages is sent to each member once. Roles let a restart recognise the team: Discord does not
 send them with older messages. They are kept for a day; without them, members are looked up again. Names are taken from
@@ -121,14 +121,14 @@ class ThreadMessage(Struct, frozen=True, kw_only=True):
     id: MessageId
     author_id: UserId
     is_outside: bool = False
-    """It stands in the channel that the thread hangs in: the question."""
+    """It is in the parent channel of the thread: the question."""
 
 
 class AnsweredThreads(Store):
-    """Which threads are to be looked at, and when. It belongs to one event loop.
+    """The threads to read again, and when. It belongs to one event loop.
 
-    `stir` is called for each event of a thread and may not wait, so it changes memory; `store` brings the changes to
-    disk.
+    `note_event` is called for each event of a thread and may not wait, so it changes memory; `store` writes the changes
+    to disk.
     """
 
     def __init__(self, db: Database) -> None:
@@ -144,11 +144,11 @@ class AnsweredThreads(Store):
         self._outside.update(msgspec.convert(outside, list[tuple[MessageId, ChannelId]]))
 
     def holds(self, channel_id: ChannelId, message_id: MessageId) -> bool:
-        """Return whether a message stands in a thread that was read, or was read with one. From memory."""
+        """Return whether a message is in a thread that was read, or was read with one. From memory."""
         return channel_id in self._read or message_id in self._outside
 
     def note_event(self, channel_id: ChannelId, message_id: MessageId, at: datetime | None = None) -> None:
-        """Note that something happened to a message: its thread is to be looked at again, `at` that time or now.
+        """Note that something happened to a message: its thread must be read again, `at` that time or now.
 
         Nothing happens where the thread was never read.
         """
@@ -165,7 +165,7 @@ class AnsweredThreads(Store):
         return next(iter(self._stirred), None)
 
     async def store(self, only: ChannelId | None = None) -> None:
-        """Bring to disk which threads are to be looked at again; what the disk does not take is kept."""
+        """Write to disk the threads to read again; changes that the disk does not take are kept."""
         stirred = {each: at for each, at in self._stirred.items() if only in {None, each}}
         if stirred:
             await self._schedule(stirred)
@@ -179,7 +179,7 @@ class AnsweredThreads(Store):
 
     @writes
     def add(self, db: Transaction, threads: Mapping[ChannelId, datetime]) -> None:
-        """Add threads with an answer, each with the time to look at it. A known time can only become later."""
+        """Add threads with an answer, each with the time to read it. A known time can only become later."""
         db.run_each(
             "insert into answered_threads (community, thread_id, look_at) values (:community, ?, ?)"
             " on conflict (community, thread_id) do update set look_at = excluded.look_at"
@@ -188,7 +188,7 @@ class AnsweredThreads(Store):
         )
 
     async def next_due(self) -> tuple[ChannelId, datetime] | None:
-        """Return the thread to look at first, and when; None where no thread waits."""
+        """Return the thread to read first, and when; None if no thread waits."""
         row = await self.db.row(
             f"select thread_id, look_at from answered_threads {OURS} and look_at is not null"
             " order by look_at, rid limit 1"
@@ -196,13 +196,13 @@ class AnsweredThreads(Store):
         return None if row is None else (ChannelId(str(row[0])), from_millis(msgspec.convert(row[1], int)))
 
     async def reschedule(self, thread_id: ChannelId, again_at: datetime | None) -> None:
-        """Note that a thread was looked at, and when to do so again; None: only when something happens there."""
+        """Note that a thread was read, and when to read it again; None: only when something happens there."""
         await self.db.run(_LOOK_AT, (None if again_at is None else to_millis(again_at), thread_id))
 
     async def replace_messages(self, thread_id: ChannelId, messages: Iterable[ThreadMessage]) -> None:
-        """Replace the messages that a thread holds. The authors of earlier ones are kept: these may have taught."""
+        """Replace the messages of a thread. The authors of earlier ones are kept: these may have taught something."""
         held = list(messages)
-        # Told at once: from here on a deletion concerns us.
+        # In memory at once: from here on a deletion concerns us.
         self._read.add(thread_id)
         self._outside.update((each.id, thread_id) for each in held if each.is_outside)
         await self._replace_messages(thread_id, held)
@@ -239,9 +239,9 @@ class AnsweredThreads(Store):
         return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Leave nothing of these messages, and have their threads looked at again."""
+        """Delete all data of these messages, and have their threads read again."""
         threads = await self.find_threads(message_ids)
-        # Before the write: a look at one of them right now learns of it in time.
+        # Before the write: a task that reads one of them right now sees this in time.
         self._stirred.update(dict.fromkeys(threads, _NOW))
         await self._forget(threads, message_ids)
         for each in map(bare_message_id, message_ids):
@@ -264,7 +264,7 @@ class GreetedMembers(Store):
         return bool(await self.db.run(added, (user_id, self.now())))
 
     async def drop(self, user_id: UserId) -> None:
-        """Take a member out: the notice was not sent after all."""
+        """Remove a member: the notice was not sent after all."""
         await self.db.run(f"delete from greeted {OURS} and user_id = ?", (user_id,))
 
 

@@ -1,6 +1,6 @@
-"""The registry of a process that hosts many communities: which there are, and what each chose.
+"""The registry of a process that hosts many communities, each with its own settings.
 
-It is of the whole database and of no community. A server that comes back finds its community as it left it.
+It belongs to the whole database and to no community. A server that comes back finds its community as it left it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from intern.stores.sqlite.store import (
 )
 
 REGISTRY: Final = "*"
-"""What the store binds, so that its writers take turns; no community has this name."""
+"""The name that the store binds, so that its writers take turns; no community has this name."""
 KEPT_FOR: Final = timedelta(days=7)
-"""How long the data of a server is kept after it removed the bot."""
+"""The time for which the data of a server is kept after it removed the bot."""
 _LONGEST_NAME = 40
 """Characters of a name that is made from a server's; a number may follow."""
 
@@ -43,7 +43,7 @@ class RegisteredCommunity(Struct, frozen=True, kw_only=True):
     """A community in the registry."""
 
     name: str
-    """Of its rows and its folder."""
+    """The name of its rows and its folder."""
     guild_ids: tuple[GuildId, ...]
     title: str = ""
     """Its server's name on Discord when the bot was invited."""
@@ -52,10 +52,10 @@ class RegisteredCommunity(Struct, frozen=True, kw_only=True):
     state: Literal["active", "suspended", "left"] = "active"
     joined_at: datetime
     left_at: datetime | None = None
-    """Since when no server of it has the bot. A suspended one stays suspended."""
+    """The time since when no server of it has the bot. A suspended one stays suspended."""
 
     def with_departure(self, at: datetime) -> RegisteredCommunity:
-        """Return it as one whose server removed the bot at that time."""
+        """Return a copy that notes that its servers removed the bot at that time."""
         return replace(self, state="left" if self.state == "active" else self.state, left_at=at)
 
 
@@ -149,15 +149,15 @@ class CommunityStore(Store):
     def change(
         self, db: Transaction, name: str, work: Callable[[RegisteredCommunity], RegisteredCommunity]
     ) -> RegisteredCommunity:
-        """Replace a community by what `work` makes of it, and return that. Raises ConfigError as `get` does.
+        """Replace a community by the result of `work`, and return that. Raises ConfigError as `get` does.
 
-        `work` may be run again. What it raises leaves the community as it was.
+        `work` may be run again. An error from it leaves the community unchanged.
         """
         return self._upsert(db, work(_require_community(db, name)))
 
     @writes
     def import_communities(self, db: Transaction, known: Collection[RegisteredCommunity]) -> None:
-        """Take over the communities of another registry."""
+        """Import the communities of another registry."""
         for each in known:
             self._upsert(db, each)
 

@@ -62,7 +62,7 @@ def database_files(path: Path) -> list[Path]:
 # Without figures, SQLite takes any column for selective and reads all rows of a community instead of those of a key.
 # Each file says of itself: one community has all rows, one generation or kind has them, too, and a partial index few of
 # them. The first line makes the table of figures. A plain `analyze` would say of the empty full-text tables that they
-# have two rows, for ever on this connection: FTS5 then deletes what it merged by a scan of all that it holds.
+# have two rows, for ever on this connection: FTS5 then deletes merged pieces by a scan of the whole table.
 _FIGURES = """
     analyze sqlite_schema;
     insert into sqlite_stat1
@@ -90,7 +90,7 @@ _LARGEST_GROUP = 256
 # Reads are short; two cores gain nothing from more, and each connection keeps a page cache of 2 MB.
 _READERS = 4
 
-# Closing waits this long for what is queued. SQLite undoes what a process that ends earlier had not committed.
+# Closing waits this long for queued work. If the process ends earlier, SQLite rolls back open transactions.
 _CLOSE_SECONDS = 30
 
 
@@ -131,7 +131,7 @@ class SqliteDatabase(database.Database):
         return self._read_in_thread(work, steady)
 
     async def scrub(self) -> None:
-        """Leave nothing on disk of what was deleted or overwritten, in the file or in its log.
+        """Remove deleted and overwritten data from the disk, in the file and in its log.
 
         Takes as long as writing the file anew; other writes wait. Raises KnowledgeError, also where a reader holds
         the log for too long to empty it; it may still contain deleted data then.
@@ -199,7 +199,7 @@ class SqliteDatabase(database.Database):
             self._call_in_loop(self._ended.set)
 
     def _next_group(self) -> list[_WriteOperation[object]]:
-        """Everything that waits, in order; at least one operation, or nothing once the database is closed."""
+        """Return all waiting operations, in order; at least one, or none once the database is closed."""
         first = self._queue.get()
         if first is None:
             return []
@@ -223,7 +223,7 @@ class SqliteDatabase(database.Database):
         self._call_in_loop(wake)
 
     def _call_in_loop(self, call: Callable[[], None]) -> None:
-        with suppress(RunFinishedError):  # the loop is gone, and with it everybody who waited
+        with suppress(RunFinishedError):  # the loop is gone, and so are all waiting callers
             from_thread.run_sync(call, token=self._token)
 
 
@@ -260,7 +260,7 @@ class _ScrubOperation(_WriteOperation[None]):
 
     def run(self, db: _Connection) -> None:
         try:
-            # VACUUM copies what is there into the log, and the checkpoint over what was there; then the log is cut.
+            # VACUUM copies the content into the log, and the checkpoint over the old content; then the log is cut.
             # The copy may be too large for memory. The folder holds for the whole process, and only while this runs.
             db.pragma("temp_store_directory", str(self._folder))
             db.pragma("temp_store", "file")
@@ -286,7 +286,7 @@ def _run_group(db: _Connection, group: Sequence[_WriteOperation[object]]) -> Non
 
 
 def _run_in_transaction(db: _Connection, group: Sequence[_WriteOperation[object]]) -> None:
-    """One transaction for the group."""
+    """Run the group in one transaction."""
     try:
         db.execute("begin immediate")
         for operation in group:
@@ -369,7 +369,7 @@ def is_damage(error: KnowledgeError) -> bool:
 
 
 def explain_error(path: Path, error: apsw.Error) -> Exception:
-    """Return the error that says what to do. An error that only wrong SQL can cause is a bug and stays as it is."""
+    """Return an error that names the next step; or the same one if only wrong SQL causes it, which is a bug."""
     match error:
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
             return KnowledgeError(f"{path} is held by another program for over {_BUSY_SECONDS} s; end it and try again")
@@ -390,7 +390,7 @@ def explain_error(path: Path, error: apsw.Error) -> Exception:
 
 @contextmanager
 def open_read_only(path: Path, community: str) -> Generator[Transaction | None]:
-    """Read a database as it is, whether or not a bot is at work; None where there is none, or an empty one.
+    """Open a database for reading, whether or not a bot is running; yield None if there is none, or an empty one.
 
     Raises KnowledgeError where it cannot be read.
     """
@@ -417,7 +417,7 @@ _READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 
 class ReadOnlySqliteDatabase(database.ReadOnlyDatabase):
-    """A file as it is, opened anew for each look; an empty database where there is none."""
+    """A file for reading only, opened again for each read; an empty database if there is none."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))

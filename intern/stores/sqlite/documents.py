@@ -1,8 +1,8 @@
-"""The documents that can be searched, and their vectors: what every search is made from.
+"""The documents that can be searched, and their vectors: the source of every search.
 
-Derived from sources, topics, discovered files, nuggets and facts. A vector goes when the text changes that it is of.
+Derived from sources, topics, discovered files, nuggets and facts. A vector is deleted when its text changes.
 Each change is in the change log, of the kind `document`, or `vector` if only its vector is another. The log names a
-document by its `rid`: it keeps the names of what was dropped, and an id may hold words that are to be forgotten.
+document by its `rid`: it keeps the names of deleted documents, and an id may hold words that are to be forgotten.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _EMBEDDED = (
 _MISSING = (
     f"select (select count(*) from documents {OURS}) - (select count(*) from document_vectors {OURS} and model = ?)"
 )
-# Nothing of a document that changed or went while its vector was made.
+# Nothing for a document that changed or was deleted while its vector was made.
 _PUT_VECTOR = (
     "insert into document_vectors (community, rid, model, vector) select community, rid, ?, ? from documents"
     f" {OURS} and id = ? and title = ? and text = ?"
@@ -125,15 +125,15 @@ class DocumentStore(Store):
 
     @reads
     def find_unembedded(self, db: Transaction, model: str, limit: int) -> tuple[SearchDocument, ...]:
-        """Documents that have no vector of this model: texts first, and of each part those that were put first."""
+        """Return documents without a vector of this model: texts first, and of each part the oldest first."""
         return tuple(map(DOCUMENTS.from_row, db.rows(_UNEMBEDDED, (model, limit))))
 
     async def count_unembedded(self, model: str) -> int:
-        """How many documents have no vector of this model."""
+        """Return the number of documents without a vector of this model."""
         return await self.db.number(_MISSING, (model,))
 
     async def read_embedded(self, model: str) -> AsyncGenerator[Sequence[tuple[SearchDocument, bytes]]]:
-        """All documents that have a vector of this model, with it, some at a time."""
+        """Yield all documents that have a vector of this model, with it, some at a time."""
         last: Value = -1
         while rows := await self.db.rows(_EMBEDDED, (model, last)):
             yield [(DOCUMENTS.from_row(document), cast("bytes", vector)) for _, vector, *document in rows]
@@ -141,10 +141,10 @@ class DocumentStore(Store):
 
     @writes
     def store_vectors(self, db: Transaction, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
-        """Give documents their vectors, in place of any of another model, and say how many took theirs.
+        """Store the vectors of documents, in place of any of another model, and return how many were stored.
 
-        A document whose title or text is another by now takes none. Raises ValueError for what is no unit vector of
-        32-bit floats.
+        A document whose title or text has changed meanwhile gets none. Raises ValueError for anything but a unit
+        vector of 32-bit floats.
         """
         for document, vector in vectors:
             if not _is_unit(vector):
@@ -162,12 +162,12 @@ class DocumentStore(Store):
         return frozenset(await self.db.texts(f"select distinct guild_id from documents {OURS} and guild_id <> ''"))
 
     async def has_kinds(self, kinds: Collection[SearchKind]) -> bool:
-        """Whether there is any document of these kinds."""
+        """Return whether there is any document of these kinds."""
         return bool(await self.db.number(f"select 1 from documents {OURS} and kind {IN} limit 1", (json_array(kinds),)))
 
 
 def ensure_identity(db: Transaction) -> tuple[str, int]:
-    """Return what tells the community from one of another database, and its position."""
+    """Return the id that distinguishes the community from one of another database, and its position."""
     statement = "insert into identities (community, id) values (:community, ?) on conflict (community) do nothing"
     if not db.row(ORIGIN):
         db.run(statement, (uuid4().hex,))
@@ -175,7 +175,7 @@ def ensure_identity(db: Transaction) -> tuple[str, int]:
 
 
 def _is_unit(vector: bytes) -> bool:
-    """Whether these are finite numbers that make a vector of length 1."""
+    """Return whether these are finite numbers that make a vector of length 1."""
     if len(vector) % 4:
         return False
     numbers = struct.unpack(f"<{len(vector) // 4}f", vector)

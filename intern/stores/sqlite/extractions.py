@@ -1,4 +1,4 @@
-"""What was learned from which conversation, and how far each follower has read.
+"""The facts and nuggets learned from each conversation, and the position of each follower.
 
 All that a conversation taught is written, replaced, withdrawn or forgotten at once, in one transaction.
 
@@ -40,7 +40,7 @@ _NUGGETS = Table(
 
 
 class NuggetStore(Store):
-    """All nuggets that stand. `ExtractionLog` writes them."""
+    """All current nuggets. `ExtractionLog` writes them."""
 
     @reads
     def all(
@@ -91,19 +91,19 @@ _HOLDING = (
 
 
 class ExtractionEntry(records.ExtractionCounts, frozen=True, kw_only=True):
-    """What the log says of a conversation. With an `error` it could not be read; without facts it taught nothing."""
+    """A conversation in the log. With an `error` it could not be read; without facts it taught nothing."""
 
     conversation_id: ConversationId
     content_hash: str
-    """Of the conversation as it was read, or could not be."""
+    """The hash of the conversation in its last version that was read, or could not be."""
     extracted_at: datetime
     model_used: str
     facts_secret: int = 0
-    """That were not kept, for they look secret."""
+    """The number of facts that were not kept because they look secret."""
     attempts: int = 0
-    """That failed one after another, with this content."""
+    """The number of attempts that failed in a row, with this content."""
     next_at: datetime | None = None
-    """When to try again; None where it is not to be tried again."""
+    """When to try again; None if never."""
     error: str | None = None
 
 
@@ -115,20 +115,20 @@ _LOG = Table("extraction_log", ExtractionEntry, millis=("extracted_at", "next_at
 
 
 class ExtractionLog(Store):
-    """Conversations that were read, what came of it, and positions."""
+    """The conversations that were read, their results, and positions."""
 
     @writes
     def apply(self, db: Transaction, outcome: records.ExtractionResult) -> records.AppliedExtraction:
-        """Make all that was learned from a conversation this, in place of what was learned from it before.
+        """Replace everything learned from a conversation with this outcome.
 
-        Facts that it alone had said are retired. What changed since it was decided is refused, and told of.
+        Facts that it alone had said are retired. Decisions that no longer hold are refused, and reported.
         """
         conversation, now = outcome.conversation, outcome.extracted_at
         _save_conversation(db, conversation)
         before = facts.withdraw_occurrences(db, conversation.id)
         facts.recount_occurrences(db, before)
         repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, records.RepeatedFact)}
-        # First what is said no more, since what it had taken the place of may be replaced by something else now.
+        # First the facts that are no longer said, since the facts that they replaced may be replaced again now.
         facts.retire_unsaid(db, (each for each in before if each not in repeated), now)
         reasons: list[records.FactRefusal | None] = [
             _apply_decision(db, conversation.agent_id, each, now) for each in outcome.facts
@@ -167,11 +167,11 @@ class ExtractionLog(Store):
         error: str,
         next_at: datetime | None,
     ) -> ExtractionEntry:
-        """Log that a conversation could not be read. What was learned from it before stays until it can be."""
+        """Log that a conversation could not be read. Earlier facts and nuggets stay until it can be."""
         before = _read_entry(db, conversation.id)
         again = before is not None and before.error is not None and before.content_hash == conversation.content_hash
         _save_conversation(db, conversation)
-        # The counts stay those of what was learned.
+        # The counts remain those of the last success.
         names = ("content_hash", "extracted_at", "model_used", "attempts", "next_at", "error")
         _write_entry(
             db,
@@ -239,9 +239,9 @@ class ExtractionLog(Store):
 
     @writes
     def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
-        """Leave nothing of conversations that hold one of these messages, nor of facts that no other says.
+        """Delete conversations that hold one of these messages, and the facts that no other conversation says.
 
-        The rest of such a conversation counts as never read, and is due until `looked` is called: a follower of the
+        The rest of such a conversation counts as never read, and is due until `clear_due` is called: a follower of the
         decisions may have passed it, and would not come back.
         """
         now = self.clock.now()
@@ -343,7 +343,7 @@ def _add_repetition(db: Transaction, agent_id: str, decision: records.RepeatedFa
 
 
 def _save_conversation(db: Transaction, conversation: records.DistilledConversation) -> None:
-    """Note a conversation, with the ids of messages that it once had: what was learned may say what they said."""
+    """Save a conversation, with the ids of messages that it once had: facts and nuggets may repeat their words."""
     known = _CONVERSATIONS.first(db, _OF_ID, (conversation.id,))
     ids = dict.fromkeys([*(known.message_ids if known else ()), *map(bare_message_id, conversation.message_ids)])
     kept = replace(conversation, message_ids=tuple(map(MessageId, ids)))

@@ -1,7 +1,7 @@
-"""Facts: each with every conversation that said so, and in a chain with what it took the place of.
+"""Facts: each with every conversation that said so, and in a chain with the fact that it replaced.
 
-What a newer fact replaced or an operator retired stays; what no conversation says any more goes. Of a chain at most one
-fact is active, and then its newest. What was believed when can be asked later.
+A fact that a newer one replaced or an operator retired stays; one that no conversation says any more goes. Of a chain
+at most one fact is active, and then its newest. Past beliefs can be queried by time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _RETIRED_OF = (
 _BELIEVED = f"id in (select fact_id from fact_beliefs {OURS} and since <= ? and (until is null or until > ?))"
 _OF_ID = f"{OURS} and id = ?"
 _OF_FACT = f"{OURS} and fact_id = ?"
-# The newest of what was said, the older first where it was said in the same millisecond.
+# The newest facts first; of facts said in the same millisecond, the older first.
 _NEWEST = "order by last_seen_at desc, rid desc"
 _WHOLE_CHAIN = f"""
     with recursive
@@ -74,19 +74,19 @@ _WHOLE_CHAIN = f"""
 
 
 class FactFilter(Struct, frozen=True, kw_only=True):
-    """Which facts count; what is None lets all pass."""
+    """A filter of facts; a field that is None lets all pass."""
 
     agent_id: str | None = None
     category: FactCategory | None = None
     active: bool | None = True
     as_of: datetime | None = None
-    """What was believed then, whether or not it still is: `active` does not count."""
+    """Facts believed at that time, whether or not they still are: `active` is ignored."""
     secret: bool = False
     """Secret ones, too."""
 
 
 class FactState(NamedTuple):
-    """What of a fact can change."""
+    """The part of a fact that can change."""
 
     is_active: bool
     visibility: Visibility
@@ -101,7 +101,7 @@ class FactChainLink(Struct, frozen=True, kw_only=True):
 
 
 class FactStore(Store):
-    """All facts. What a whole conversation taught, `ExtractionLog` writes."""
+    """All facts. `ExtractionLog` writes the facts of whole conversations."""
 
     @reads
     def all(self, db: Transaction, wanted: FactFilter, limit: int = NO_LIMIT) -> tuple[Fact, ...]:
@@ -117,7 +117,7 @@ class FactStore(Store):
 
     @reads
     def read_states(self, db: Transaction) -> Mapping[FactId, FactState]:
-        """Return what can change of every fact that may be found: none is secret, each is said somewhere."""
+        """Return the state of every fact that may be found: none is secret, each is said somewhere."""
         statement = (
             "select id, is_active, visibility, last_seen_at from facts"
             f" {OURS} and visibility <> 'secret' and occurrence_count > 0"
@@ -200,7 +200,7 @@ class FactStore(Store):
     def read_known_facts(
         self, db: Transaction, conversation: DistilledConversation, contents: Iterable[str], ids: Iterable[str] = ()
     ) -> KnownFacts:
-        """Return what is needed to decide about proposals with these contents that name facts by these ids."""
+        """Return the facts needed to decide about proposals with these contents that name facts by these ids."""
         wordings, named = text_array(map(normalise_wording, contents)), text_array(ids)
         here = conversation.id
         before = f"select supersedes from facts {OURS} and id in ({_SAID})"
@@ -217,7 +217,7 @@ class FactStore(Store):
 
     @writes
     def retire(self, db: Transaction, fact_id: FactId, why: str) -> Fact:
-        """Mark a fact as outdated. A fact that is retired already stays as it is.
+        """Mark a fact as outdated. A fact that is retired already stays unchanged.
 
         The older fact that it replaced is not restored. Raises LookupError where there is no such fact.
         """
@@ -279,7 +279,7 @@ def add_occurrence(db: Transaction, occurrence: FactOccurrence) -> None:
 
 
 def withdraw_occurrences(db: Transaction, conversation_id: ConversationId) -> tuple[FactId, ...]:
-    """Take back all that a conversation said; return which facts that was."""
+    """Withdraw all facts that a conversation said; return them."""
     return _read_fact_ids(
         db,
         "update fact_occurrences set is_withdrawn = 1, context_snippet = ''"
@@ -289,7 +289,7 @@ def withdraw_occurrences(db: Transaction, conversation_id: ConversationId) -> tu
 
 
 def prune_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
-    """Keep one occurrence that was taken back for each fact, and none of a fact that the conversation says again."""
+    """Keep one withdrawn occurrence for each fact, and none of a fact that the conversation says again."""
     taken_back = f"from fact_occurrences {OURS} and conversation_id = ? and is_withdrawn = 1"
     db.run(
         f"delete {taken_back} and (rid not in (select min(rid) {taken_back} group by fact_id) or fact_id in ({_SAID}))",
@@ -298,13 +298,13 @@ def prune_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
 
 
 def delete_occurrences(db: Transaction, conversation_ids: Sequence[str]) -> tuple[FactId, ...]:
-    """Leave nothing of what conversations said; return which facts that was."""
+    """Delete all occurrences in these conversations; return their facts."""
     statement = f"delete from fact_occurrences {OURS} and conversation_id {IN} returning fact_id"
     return _read_fact_ids(db, statement, (text_array(conversation_ids),))
 
 
 def retire_unsaid(db: Transaction, fact_ids: Iterable[FactId], now: datetime) -> None:
-    """Retire those of these facts that no conversation says any more; what they took the place of comes back.
+    """Retire those of these facts that no conversation says any more, and restore the facts that they replaced.
 
     Their chains close behind them.
     """
@@ -316,16 +316,16 @@ def retire_unsaid(db: Transaction, fact_ids: Iterable[FactId], now: datetime) ->
         if fact.is_active:
             _end_belief(db, fact.id, now, UNSAID)
             _restore_fact(db, fact.supersedes)
-        elif not fact.retired_why:  # it lost its place to one that stays
+        elif not fact.retired_why:  # a fact that stays has replaced it
             db.run(f"update facts set retired_why = ? {_OF_ID}", (UNSAID, fact.id))
         recompute_beliefs(db, [each for each in (fact.id, fact.supersedes, after) if each is not None])
 
 
 def delete_unsaid(db: Transaction, fact_ids: Iterable[FactId]) -> None:
-    """Leave nothing of those of these facts that no conversation says any more. `unsay` them first.
+    """Delete those of these facts that no conversation says any more. Call `retire_unsaid` first.
 
-    What an operator retired stays until all that ever said it is forgotten: read again in other words, it would come
-    back.
+    A fact that an operator retired stays until all conversations that ever said it are forgotten: read again in other
+    words, it would come back.
     """
     for fact_id in dict.fromkeys(fact_ids):
         fact = find_fact(db, fact_id)
@@ -339,14 +339,14 @@ def delete_unsaid(db: Transaction, fact_ids: Iterable[FactId]) -> None:
 
 
 def clean_up_facts(db: Transaction, fact_ids: Collection[FactId], now: datetime) -> None:
-    """Retire and delete those of these facts that no conversation says any more, and count the others anew."""
+    """Retire and delete those of these facts that no conversation says any more, and recount the others."""
     retire_unsaid(db, fact_ids, now)
     delete_unsaid(db, fact_ids)
     recount_occurrences(db, fact_ids)
 
 
 def remove_fact(db: Transaction, fact_id: FactId, now: datetime) -> tuple[FactId, ...]:
-    """Leave nothing of a fact and its occurrences, and close its chain; return which facts that touched."""
+    """Delete a fact and its occurrences, and close its chain; return the changed facts."""
     fact = find_fact(db, fact_id)
     if fact is None:
         return ()
@@ -362,10 +362,10 @@ def set_visibility(db: Transaction, fact_id: FactId, visibility: Visibility) -> 
 
 
 def recompute_beliefs(db: Transaction, fact_ids: Iterable[FactId]) -> None:
-    """Work out anew since when, and until when, each fact in the chains of these was believed.
+    """Recompute since when, and until when, each fact in the chains of these was believed.
 
-    It follows from what is there alone: from the first time that a conversation said it after what it took the place
-    of, until it lost its own place, or was retired. So nothing that was forgotten shows in it.
+    It follows from the stored data alone: from the first time that a conversation said it after the fact that it
+    replaced, until it was replaced itself, or retired. So nothing that was forgotten shows in it.
     """
     dated: set[FactId] = set()
     for fact_id in fact_ids:
@@ -418,7 +418,7 @@ def _apply_verdict(db: Transaction, said: Fact) -> tuple[FactId, ...]:
 
 
 def recount_occurrences(db: Transaction, fact_ids: Iterable[FactId]) -> None:
-    """Make counts and times of facts those of their occurrences; a fact without any keeps its times."""
+    """Set counts and times of facts from their occurrences; a fact without any keeps its times."""
     db.run_each(
         "update facts set (occurrence_count, first_seen_at, last_seen_at) ="
         " (select count(*), coalesce(min(timestamp), first_seen_at), coalesce(max(timestamp), last_seen_at)"
@@ -446,12 +446,12 @@ def _restore_fact(db: Transaction, fact_id: FactId | None) -> None:
 
 
 def _remove_from_chain(db: Transaction, fact: Fact) -> FactId | None:
-    """Take a fact out of its chain: what took its place takes that of the one before. What that was."""
+    """Take a fact out of its chain: its successor now replaces its predecessor. Return the successor."""
     after = db.row(f"select id from facts {OURS} and supersedes = ?", (fact.id,))
     db.run(f"update facts set supersedes = null {_OF_ID}", (fact.id,))
     if after is not None:
         db.run(f"update facts set supersedes = ? {_OF_ID}", (fact.supersedes, after[0]))
-    elif not fact.is_active and fact.retired_at is not None:  # the operator retired it, and with it what came before
+    elif not fact.is_active and fact.retired_at is not None:  # the operator retired it, and with it the earlier facts
         values = (fact.retired_why, to_millis(fact.retired_at), fact.supersedes)
         db.run(f"update facts set retired_why = ?, retired_at = ? {_OF_ID}", values)
     return None if after is None else FactId(str(after[0]))

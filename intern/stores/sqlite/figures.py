@@ -1,4 +1,4 @@
-"""What the figures of the page are made of: costs, votes and times by the UTC day, and sources by how often cited."""
+"""The data for the figures of the page: costs, votes and times by the UTC day, and sources by their citations."""
 
 from __future__ import annotations
 

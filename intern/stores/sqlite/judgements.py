@@ -1,4 +1,4 @@
-"""Judged answers, each with the score that it had, and the score that was calibrated by them.
+"""Judged answers, each with its score, and the score calibrated from them.
 
 A vote judges an answer, or its deletion, a word of the team's after it, or a backtest; the judgement is kept at once.
 Only an answer whose trace holds a score can be judged. Neither words nor people's ids are kept.
@@ -23,7 +23,7 @@ KEPT: Final = 5_000
 """The newest judgements."""
 
 Judge = Literal["team", "deletion", "vote", "backtest"]
-"""Who judged; of several judges of one answer, the first in this order counts."""
+"""The judge; of several judges of one answer, the first in this order counts."""
 _ORDER: Final[Mapping[str, int]] = {"team": 0, "deletion": 1, "vote": 2, "backtest": 3}
 
 
@@ -40,24 +40,24 @@ class Judgement(Struct, frozen=True, kw_only=True):
 
 
 class Calibration(Struct, frozen=True, kw_only=True):
-    """The score that an answer must reach, and how it came about."""
+    """The score that an answer must reach, and the answers that it was made from."""
 
     setup: str
     max_wrong: float
     score: float | None
     """None: no score keeps to the bound, and no answer is given."""
     links: float | None
-    """The score from which on links are given; None where it could not be told."""
+    """The score from which on links are given; None if it is unknown."""
     judged: int
     """Answers that it was made from."""
     answered: int
-    """Of these, those that reach the score."""
+    """Those with at least that score."""
     wrong: int
-    """Of those, the wrong ones."""
+    """The wrong ones of those."""
     at: datetime
 
     def applies_to(self, setup: str, max_wrong: float) -> bool:
-        """Whether it decides. Where it lets no answer through, a larger bound ends it, without any calibration."""
+        """Return whether it decides. If it lets no answer through, a larger bound ends it, without any calibration."""
         return max_wrong > 0 and self.setup == setup and (self.score is not None or max_wrong <= self.max_wrong)
 
 
@@ -66,7 +66,7 @@ _CALIBRATIONS = Table("calibrations", Calibration)
 
 
 class JudgementStore(Store):
-    """The newest KEPT judgements, and the calibration. `deleted` never waits."""
+    """The newest KEPT judgements, and the calibration. `note_deleted` never waits."""
 
     def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
         super().__init__(db, clock=clock)
@@ -87,7 +87,7 @@ class JudgementStore(Store):
     def save_calibration(
         self, db: Transaction, calibration: Calibration, drifted_since: datetime | None = None
     ) -> None:
-        """Keep a calibration in place of the one before; after a drift, delete what was judged until then."""
+        """Replace the calibration; after a drift, delete the judgements until then."""
         if drifted_since is not None:
             db.run(
                 f"delete from answer_judgements {OURS} and setup = ? and at <= ?",
@@ -141,7 +141,7 @@ def read_judgements(db: Transaction, setup: str) -> tuple[Judgement, ...]:
 
 
 def read_calibration(db: Transaction) -> Calibration | None:
-    """Read as `JudgementStore.calibration` does."""
+    """Return the calibration; None if there is none yet."""
     return _CALIBRATIONS.first(db, OURS)
 
 

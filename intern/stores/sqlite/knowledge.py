@@ -1,10 +1,10 @@
-"""What was decided about each archived pair, and what came of it: topics with their blocks, and the indices' entries.
+"""The decisions about each archived pair, and their results: topics with their blocks, and the indices' entries.
 
-Each decision is one transaction (`Knowledge.change`): blocks, decisions and entries change together, or not at all. In
-memory stand the last decision about each pair, and which messages were withdrawn or forgotten.
+Each decision is one transaction (`KnowledgeStore.change`): blocks, decisions and entries change together, or not at
+all. Memory holds the last decision about each pair, and the messages that were withdrawn or forgotten.
 
-A regeneration builds the topics of the next generation beside the current ones (`Draft`), and `Change.switch` makes
-them the current ones.
+A regeneration builds the topics of the next generation beside the current ones (`KnowledgeDraft`), and
+`KnowledgeChange.switch_to_draft` makes them the current ones.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class ProjectedFile(NamedTuple):
 
 
 def read_projected_files(db: Transaction) -> dict[str, ProjectedFile]:
-    """Return what is recorded of the text files, by name."""
+    """Return the records of the text files, by name."""
     rows = db.rows(f"select file, digest, before, size, mtime_ns from projected {OURS}")
     return {str(file): msgspec.convert(each, ProjectedFile) for file, *each in rows}
 
 
 def record_projected_files(db: Transaction, files: Mapping[str, ProjectedFile | None]) -> None:
-    """Record what text files are to hold, and what they hold until then; None for a file that is no more."""
+    """Record the new and the previous content of text files; None for a file that is gone."""
     db.run_each(
         "insert into projected (community, file, digest, before, size, mtime_ns) values (:community, ?, ?, ?, ?, ?)"
         " on conflict (community, file) do update set digest = excluded.digest, before = excluded.before,"
@@ -150,7 +150,7 @@ class _KnowledgeReader(ABC):
         return places[-1][0] if places else None
 
     def locate_pairs(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
-        """Return topic and id of each of these pairs that stands in a topic, oldest first."""
+        """Return topic and id of each of these pairs that is in a topic, oldest first."""
         times = json_array(to_microseconds(time) for time in qa_id_times(qa_ids))
         if times == "[]":
             return []
@@ -187,7 +187,7 @@ class _KnowledgeReader(ABC):
 
 
 class KnowledgeChange(_KnowledgeReader):
-    """What is decided at once. Reads see what it changed before."""
+    """A set of decisions in one transaction. Reads see its own earlier changes."""
 
     def __init__(self, db: Transaction, draft: int) -> None:
         self.db = db
@@ -204,7 +204,7 @@ class KnowledgeChange(_KnowledgeReader):
         self.told.append(partial(log.info, event, **fields))
 
     def as_draft(self) -> KnowledgeChange:
-        """Return the same transaction on what is drafted."""
+        """Return the same transaction on the draft."""
         return KnowledgeChange(self.db, 1)
 
     def decide(self, *decisions: records.Decision) -> None:
@@ -226,7 +226,7 @@ class KnowledgeChange(_KnowledgeReader):
             )
 
     def file_blocks(self, topic: TopicName, *blocks: records.TopicBlock) -> None:
-        """Put blocks into a topic. Each leaves the topic where it stood before, and replaces the block of its id."""
+        """Put blocks into a topic. Each leaves its previous topic, and replaces the block with its id."""
         self._topics.update(name for name, _ in self.locate_pairs(block.qa_id for block in blocks))
         self._topics.add(topic)
         self.db.run_each(
@@ -249,7 +249,7 @@ class KnowledgeChange(_KnowledgeReader):
         )
 
     def remove_blocks(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
-        """Take blocks out of their topics; return those that were there, with their topics. A model may name any id."""
+        """Remove blocks from their topics; return those that existed, with their topics. A model may name any id."""
         if found := self.locate_pairs(qa_ids):
             times = json_array(to_microseconds(qa_id_time(qa_id)) for _, qa_id in found)
             self.db.run_each(f"delete {_BLOCKS} and time {NUMBER_IN}", [(self.draft, times)])
@@ -257,7 +257,7 @@ class KnowledgeChange(_KnowledgeReader):
         return found
 
     def has_entry(self, index: Index, source_id: SourceId) -> bool:
-        """Whether an index has an entry of the source."""
+        """Return whether an index has an entry of the source."""
         return bool(self._rows(f"select 1 from sources {OURS} and catalogue = ? and source_id = ?", (index, source_id)))
 
     def update_sources(
@@ -319,11 +319,11 @@ class KnowledgeStore(Store, _KnowledgeReader):
         self._forgotten: dict[UserId, datetime] = {}
         self._turn = Lock()
         self.changed: Callable[[], None] = lambda: None
-        """Is called after each change: there is something for the projections."""
+        """Called after each change, so that the projections catch up."""
         self.reload()
 
     def reload(self) -> None:
-        """Remember all decisions, also those that another process has taken since."""
+        """Read all decisions into memory, also those that another process has made since."""
         for row in self._rows(f"select pair, action, decision {_DECIDED} order by position", (self.draft,)):
             self._remember(*cast("_DecisionRow", row))
 
@@ -331,9 +331,9 @@ class KnowledgeStore(Store, _KnowledgeReader):
         return self.db.read_blocking(lambda db: db.rows(statement, values), steady=False)
 
     async def change(self, work: Callable[[KnowledgeChange], T]) -> T:
-        """Change something, on the writer thread, in one transaction. What `work` raises undoes all of it.
+        """Run `work` on the writer thread, in one transaction. An error from `work` undoes all of it.
 
-        Changes wait for each other, so what `work` reads is as the last one left it. Raises KnowledgeError.
+        Changes wait for each other, so `work` reads the state after the last one. Raises KnowledgeError.
         """
 
         def run(db: Transaction) -> tuple[T, KnowledgeChange]:
@@ -342,7 +342,7 @@ class KnowledgeStore(Store, _KnowledgeReader):
             change.log_changed_topics()
             return result, change
 
-        # Not abandoned on cancellation: memory must know what was decided.
+        # Not abandoned on cancellation: memory must know the decision.
         results: list[T] = []
         async with self._turn:
             with CancelScope(shield=True):
@@ -384,7 +384,7 @@ class KnowledgeStore(Store, _KnowledgeReader):
         return None if known is None else _decode_decision(known)
 
     def find_undecided(self, qa_ids: AbstractSet[str]) -> AbstractSet[str]:
-        """Return the pairs, by ids with the whole fraction, that nothing was decided about yet."""
+        """Return the pairs without any decision yet, by ids with the whole fraction."""
         return qa_ids - self._last.keys()
 
     def cursor(self) -> QAId | None:
@@ -409,11 +409,11 @@ class KnowledgeStore(Store, _KnowledgeReader):
         return None if known is None else cast("records.PairApproved | records.PairRejected", _decode_decision(known))
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
-        """Whether a message may teach nothing any more: it was deleted, or is to be forgotten."""
+        """Return whether a message may no longer teach anything: it was deleted, or is to be forgotten."""
         return bare_message_id(message_id) in self._gone
 
     def is_forgotten(self, user_id: UserId, message_id: MessageId) -> bool:
-        """Whether a member's message is older than their wish to be forgotten.
+        """Return whether a member's message is older than their wish to be forgotten.
 
         It need not have been captured by then. For an id without a time, the answer is yes.
         """

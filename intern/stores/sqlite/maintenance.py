@@ -2,7 +2,7 @@
 
 Functions that take a path block. All raise KnowledgeError.
 
-`Remains` takes people's words out of jobs, posted answers and accounts of questions. Pending captures do so themselves.
+`PersonalDataStore` removes people's words from jobs, posted answers and traces. Pending captures do so themselves.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _open_read_only(path: Path) -> Generator[Any]:
 
 @contextmanager
 def _open_copy(source: Path, to: Path) -> Generator[Any]:
-    """Write what the file holds at one moment to a new one, and open that."""
+    """Write the content of the file at one moment to a new one, and open that."""
     with _open_read_only(source) as reading:
         # A reader's view does not change, however much is written meanwhile, so the copy need never start anew.
         reading.execute("begin; select count(*) from sqlite_schema").fetchall()
@@ -81,7 +81,7 @@ def _open_copy(source: Path, to: Path) -> Generator[Any]:
 
 
 def copy_database(source: Path, to: Path) -> None:
-    """Write what the database holds at one moment, but for recordings, to a new file, without a log beside it."""
+    """Write the database at one moment, without recordings, to a new file, without a log beside it."""
     with _open_copy(source, to) as copy:
         if has_tables(copy, to):
             # Where it takes the original's place, the search must not go on from the changes that came after.
@@ -102,7 +102,7 @@ def is_made(path: Path) -> bool:
 
 
 def find_problems(path: Path, most: int) -> tuple[str, ...]:
-    """Return what SQLite finds wrong in a file: pages and rows first, then rows that point to nothing; bounded."""
+    """Return the problems that SQLite finds in a file: pages and rows first, then dangling references; bounded."""
     with _open_read_only(path) as db:
         try:
             # SQLite does not say how far this is.
@@ -119,7 +119,7 @@ def find_problems(path: Path, most: int) -> tuple[str, ...]:
 def find_broken_indexes(path: Path) -> tuple[str, ...]:
     """Return the full-text tables that do not match the tables that they index.
 
-    Looked at in a copy, since SQLite takes this for writing, and others write here. It needs room for that.
+    Checks a copy, since SQLite treats this as writing, and others write here. It needs room for that.
     """
     from tempfile import TemporaryDirectory  # noqa: PLC0415 `intern status` needs none
 
@@ -159,7 +159,7 @@ _NUMBERS = {
 
 
 class DatabaseFigures(Struct, frozen=True, kw_only=True):
-    """What a database holds, in numbers; nothing where there is none."""
+    """The content of a database in numbers; empty if there is none."""
 
     counts: tuple[tuple[str, str, int], ...] = ()
     """Day, name and number."""
@@ -169,9 +169,9 @@ class DatabaseFigures(Struct, frozen=True, kw_only=True):
     """Day, tokens and money."""
     votes: tuple[tuple[str, int], ...] = ()
     pending_images: tuple[tuple[str, str], ...] = ()
-    """Since when a capture waits, and why; oldest first."""
+    """The time since when a capture waits, and why; oldest first."""
     attended: tuple[tuple[str, int, int, int], ...] = ()
-    """Server, how far it was read, how many channels are further, and how far the furthest is."""
+    """Server, its checkpoint, the number of channels that are further, and the furthest checkpoint."""
     vectors: tuple[tuple[str, int], ...] = ()
     """Model and how many documents have a vector of it."""
     secret_facts: int = 0
@@ -222,7 +222,7 @@ def read_discovered_files(database: Database) -> tuple[DiscoveredFile, ...]:
 
 
 async def write_heartbeat(db: Database, at: datetime) -> None:
-    """Write a row, to learn whether the disk takes what is written."""
+    """Write a row, to learn whether the disk accepts writes."""
     statement = (
         "insert into heartbeat (community, at) values (:community, ?)"
         " on conflict (community) do update set at = excluded.at"
@@ -245,20 +245,20 @@ class SkippedSource(NamedTuple):
     """The path below the sources folder, or the name of the list and the number of its line."""
     reason: str
     since: datetime
-    """When it was first left out for this reason."""
+    """When it was first skipped for this reason."""
 
 
 class SkippedSourceStore(Store):
-    """All that was left out at the last look."""
+    """The sources that were skipped at the last scan."""
 
     def __init__(self, db: Database, *, clock: Clock) -> None:
         super().__init__(db, clock=clock)
         self._told: dict[LeftOutKind, Mapping[str, str]] = {}
 
     async def save(self, kind: LeftOutKind, skipped: Iterable[tuple[str, str]]) -> None:
-        """Store all of a kind that is left out now, by place and reason. Nothing is written where nothing has changed.
+        """Store all skipped sources of a kind, by place and reason. Nothing is written if nothing has changed.
 
-        What was not left out at the last look, or for another reason, is logged; after a start, everything is.
+        A source that the last scan did not skip, or for another reason, is logged; after a start, every one is.
         """
         found = dict(skipped)
         if kind == "link":  # these reasons quote the lines
@@ -328,7 +328,7 @@ class PersonalDataStore(Store):
 
     @writes
     def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
-        """Take messages out.
+        """Remove messages.
 
         Replies to them are dropped if they are not on Discord yet. Of all replies that are posted or given
         up only the ids stay: they may quote any message, and their text is not needed any more.
@@ -348,7 +348,7 @@ class PersonalDataStore(Store):
 
     @writes
     def forget_member(self, db: Transaction, user_id: UserId) -> None:
-        """Take out a member's votes, and that they were greeted."""
+        """Remove a member's votes, and the note that they were greeted."""
         for table in ("feedback", "greeted"):
             db.run(f"delete from {table} {OURS} and user_id = ?", (user_id,))
 

@@ -77,7 +77,7 @@ def _copy_table(source: Transaction, target: Transaction, table: _CommunityTable
 
 
 def _clear_reference(table: _CommunityTable, row: Row) -> Row:
-    """Return the row without what it says of another one, which may not be there yet."""
+    """Return the row without its reference to another one, which may not be there yet."""
     return tuple(None if name == table.older else value for name, value in zip(table.columns, row, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The outbox: a reply is stored here before it is posted, so that nothing is posted twice, with what it cites.
+"""The outbox stores a reply with its citations before it is posted, so that nothing is posted twice.
 
 One question has at most one post, and so has each message that the post is for. Its parts and their nonces never
 change once begun, also when parts are sent again. Citations keep the quoted text and a digest of each source, to tell
@@ -46,8 +46,8 @@ _MAX_TEXT = 400  # characters; a quote is a sentence
 
 
 State = Literal["", "changed", "extended", "gone"]
-"""`changed`: the source does not say it any more. `extended`: the quote stands, in a conversation that went on since.
-`gone`: the source was withdrawn. Empty: it stands."""
+"""`changed`: the source does not say it any more. `extended`: the source still says it, but its conversation went on.
+`gone`: the source was withdrawn. Empty: the source still says it."""
 
 
 Retracted = Literal["", "open", "retracted", "dropped"]
@@ -62,16 +62,16 @@ class PostedCitation(Struct, frozen=True, kw_only=True):
     source_id: SourceId
     title: str
     quote: str
-    """What the answer stood on; empty where nothing was quoted, or what was is forgotten."""
+    """The quoted text; empty if nothing was quoted, or the quote is forgotten."""
     digest: str
-    """Of the source when the citation was first compared with it; empty before."""
+    """The digest of the source when the citation was first compared with it; empty before."""
     state: State
     since: datetime | None
-    """When it was first seen in that state (UTC); None where it stands."""
+    """When it was first seen in that state (UTC); None while the source still says it."""
 
 
 class OutdatedAnswer(Struct, frozen=True, kw_only=True):
-    """A posted answer, some of whose citations do not stand any more."""
+    """A posted answer with citations that the sources no longer back."""
 
     question_id: MessageId
     guild_id: GuildId | None
@@ -84,7 +84,7 @@ class OutdatedAnswer(Struct, frozen=True, kw_only=True):
     """When it was posted (UTC)."""
     retracted: Retracted
     citations: tuple[PostedCitation, ...]
-    """Those that do not stand."""
+    """The outdated ones."""
 
 
 class CitationStore(Store):
@@ -107,7 +107,7 @@ class CitationStore(Store):
     def read_citations(
         self, db: Transaction, question_ids: Collection[MessageId]
     ) -> dict[MessageId, tuple[PostedCitation, ...]]:
-        """Return what the posted answers to these questions cite; those that cite nothing are missing."""
+        """Return the citations of the posted answers to these questions; answers without any are missing."""
         cited: dict[MessageId, tuple[PostedCitation, ...]] = {}
         for each in _CITED.all(
             db, f"where {_POSTED} and question_id {IN} order by question_id, n", (text_array(question_ids),)
@@ -151,7 +151,7 @@ class CitationStore(Store):
         return tuple(map(MessageId, await self.db.texts(statement, (before.isoformat(),))))
 
     async def save_retraction(self, question_id: MessageId, how: Retracted) -> None:
-        """Keep how far the retraction of an answer is."""
+        """Save the state of an answer's retraction."""
         await self.db.run(f"update posted_answers set retracted = ? {OURS} and question_id = ?", (how, question_id))
 
     async def find_messages_by(self, user_id: UserId) -> frozenset[MessageId]:
@@ -163,12 +163,12 @@ class CitationStore(Store):
         return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
 
     async def drop(self, message_ids: Collection[MessageId]) -> None:
-        """Keep nothing of the answers to these messages."""
+        """Delete the answers to these messages."""
         await self.db.run(_DROP, [bare_id_array(message_ids)] * 2)
 
     @writes
     def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
-        """Keep nothing of the answers to these messages, and no quote of anybody's: it may be of one of them."""
+        """Delete the answers to these messages, and all quotes: any may be from one of them."""
         db.run(_DROP, [bare_id_array(message_ids)] * 2)
         db.run(_UNQUOTE)
 
@@ -235,24 +235,24 @@ class Post(Struct, frozen=True, kw_only=True):
 
     question_id: MessageId
     channel_id: ChannelId
-    """Where the question stands."""
+    """The channel of the question."""
     target: ReplyTarget
     parts: tuple[PostPart, ...]
     changed_at: datetime
     """When the outbox last learned something about the post (UTC). The next unconfirmed part was never sent before
     that; its nonce protects for as long as Discord's few minutes have not passed since."""
     thread_id: ChannelId | None = None
-    """Where the parts go; None while the thread may still have to be made."""
+    """The thread for the parts; None while the thread may still have to be made."""
     state: PostState = "open"
     reason: str = ""
     covers: tuple[MessageId, ...] = ()
-    """All messages that it is for, with the question's own."""
+    """All messages that it answers, with the question's own."""
     called: bool = False
     """Its asker called the bot."""
     notice: bool = False
     """It says why there is no answer."""
     buttons: tuple[Button, ...] = ()
-    """Under the last part."""
+    """The buttons under the last part."""
     mention_role: RoleId | None = None
     """The role that the last part pings."""
 
@@ -261,13 +261,13 @@ class Outbox(Store):
     """Posts in the database. Every method returns once its change is on disk."""
 
     def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
-        """With `emails`, addresses are masked in what is kept of questions and citations."""
+        """Open the outbox. With `emails`, addresses are masked in stored questions and citations."""
         super().__init__(db, clock=clock)
         self._emails = emails
 
     @writes
     def begin(self, db: Transaction, reply: Reply, parts: Sequence[str]) -> Post:
-        """Keep all parts of the reply to a question, which messages it is for, and what it cites.
+        """Save all parts of the reply to a question, the messages that it answers, and its citations.
 
         A question that has a post already, of its own or with others, gets that one, unchanged. It takes the place of
         posts that the messages it settles have of their own, as if these had never begun. A post that may have been
@@ -295,7 +295,7 @@ class Outbox(Store):
         _add_parts(db, question_id, parts)
         if reply.citations and not reply.notice:
             self._save_citations(db, reply)
-        # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
+        # Mostly the older reply was recalled. One that an earlier process left would be posted beside this one.
         db.run_each(_DROP_UNSEEN, [(each,) for each in reply.settles if each != question_id])
         db.run_each(
             "insert into post_messages (community, message_id, question_id) values (:community, ?, ?)"
@@ -324,7 +324,7 @@ class Outbox(Store):
 
     @writes
     def save_sent_part(self, db: Transaction, question_id: MessageId, n: int, message_id: MessageId) -> None:
-        """Keep the message that part `n` became."""
+        """Save the id of the message of part `n`."""
         sent = f"update post_parts set message_id = ? {OURS} and question_id = ? and n = ?"
         _run_update(db, sent, (message_id, question_id, n))
         self._update_post(db, question_id)
@@ -334,7 +334,7 @@ class Outbox(Store):
         await self._write_update(question_id, ", state = 'finished'")
 
     async def mark_dropped(self, question_id: MessageId, reason: str) -> None:
-        """Give a reply up, with a reason. It is not tried again."""
+        """Drop a reply, with a reason. It is not tried again."""
         await self._write_update(question_id, ", state = 'dropped', reason = ?", reason)
 
     async def delete_unsent(self, question_id: MessageId) -> None:
@@ -398,7 +398,7 @@ class Outbox(Store):
         _run_update(db, statement, (self.now(), *values, question_id))
 
     def _save_citations(self, db: Transaction, reply: Reply) -> None:
-        """Keep what an answer cites, together with the reply itself; the oldest answers make room."""
+        """Save the citations of an answer together with the reply; the oldest answers make room."""
         question, asked = reply.question, redact_question(reply.asked, emails=self._emails)
         db.run(
             "insert into posted_answers (community, question_id, guild_id, author_id, asked, at, retracted)"
@@ -471,4 +471,4 @@ def _build_post(db: Transaction, row: dict[str, Value]) -> Post:
         "buttons": msgspec.json.decode(str(row["buttons"])),
         "parts": _PARTS.all(db, f"{OURS} and question_id = ? order by n", question),
     }
-    return msgspec.convert(decoded, Post, strict=False)  # SQLite's truth is a number
+    return msgspec.convert(decoded, Post, strict=False)  # SQLite's booleans are numbers

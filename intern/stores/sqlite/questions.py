@@ -1,4 +1,4 @@
-"""Questions in their own words: those that were answered, that were looked for, or that called the bot.
+"""The texts of questions: those that were answered, that were searched for, or that called the bot.
 
 Secrets are masked and mentions taken out before a question is kept. An open question is one without an answer that
 neither the team has answered since nor an operator has dismissed.
@@ -28,8 +28,8 @@ from intern.stores.sqlite.traces import VOTES, Votes
 KEPT = 10_000  # questions; with MAX_CHARS, 8 MB at most
 MAX_OPEN = 2_000  # open questions that are read; grouping them takes a second where no two are alike
 MAX_AGE = timedelta(days=90)  # a question that was not asked again since is no gap any more
-MAX_CHARS = 500  # of a question: enough to see what it asks
-_MOST_WAITING = 1_000  # that the disk has not taken yet
+MAX_CHARS = 500  # of a question: enough to understand it
+_MOST_WAITING = 1_000  # not on disk yet
 
 NOT_ASKED = "not_a_question"
 """The reason of a message that turned out to ask nothing: it is no gap."""
@@ -41,7 +41,7 @@ Settled = Literal["", "answered", "dismissed"]
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """A question and what came of it."""
+    """A question and its outcome."""
 
     question_id: MessageId
     """Its last message."""
@@ -49,7 +49,7 @@ class Question(Struct, frozen=True, kw_only=True):
     author_id: UserId
     guild_id: GuildId | None
     channel_id: ChannelId
-    """Where it stands: a channel or a thread."""
+    """Its channel or thread."""
     place_id: ChannelId
     """The channel, or the one that its thread hangs in."""
     place: str
@@ -59,9 +59,9 @@ class Question(Struct, frozen=True, kw_only=True):
     reason: str
     """Why there is no answer; empty where there is one."""
     texts: tuple[str, ...]
-    """Of each message, shortened, without secrets and mentions."""
+    """The text of each message, shortened, without secrets and mentions."""
     seconds: float = 0.0
-    """From its last message until there was an answer, or surely none: the batch wait counts, too."""
+    """Seconds from its last message to the answer, or to the decision against one; the batch wait counts, too."""
     tokens: int = 0
     cost: float = 0.0
     settled: Settled = ""
@@ -73,7 +73,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class QuestionFilter(Struct, frozen=True, kw_only=True):
-    """Which questions are wanted. What is None or empty does not matter."""
+    """A filter of questions. A field that is None or empty lets all pass."""
 
     answered: bool | None = None
     reason: str = ""
@@ -109,7 +109,7 @@ class QuestionStore(Store):
     """The newest KEPT questions: in memory at once, on disk with `store`. `add` and `drop` never wait."""
 
     def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
-        """With `emails`, addresses are masked, too."""
+        """Open the store. With `emails`, addresses are masked, too."""
         super().__init__(db, clock=clock)
         self._emails = emails
         self._fresh: dict[MessageId, Question] = {}
@@ -127,7 +127,7 @@ class QuestionStore(Store):
         tokens: int = 0,
         cost: float = 0.0,
     ) -> None:
-        """Note a question, the messages of one author, oldest first; never waits. `channel` is where it stands."""
+        """Note a question, the messages of one author, oldest first; never waits. `channel` may be a thread."""
         *_, last = messages
         in_thread = channel is not None and channel.is_thread
         question = Question(
@@ -152,11 +152,11 @@ class QuestionStore(Store):
             del self._fresh[next(iter(self._fresh))]
 
     def drop(self, message_ids: Collection[MessageId]) -> None:
-        """Take questions out that hold any of these messages, with the next `store`; never waits."""
+        """Remove questions that hold any of these messages, with the next `store`; never waits."""
         self._gone.update(message_ids)
 
     async def store(self) -> None:
-        """Bring to disk what was noted since the last time. What the disk does not take is kept for the next time."""
+        """Write to disk the changes since the last time. Changes that the disk does not take wait for the next time."""
         if gone := frozenset(self._gone):
             await self.forget(gone)
             self._gone -= gone
@@ -244,7 +244,7 @@ class QuestionStore(Store):
         return frozenset[MessageId]().union(*held, *fresh)
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Take questions out that hold any of these messages."""
+        """Remove questions that hold any of these messages."""
         gone = frozenset(map(bare_message_id, message_ids))
         self._fresh = {key: each for key, each in self._fresh.items() if gone.isdisjoint(each.message_ids)}
         await self._forget(gone)
@@ -271,7 +271,7 @@ def _build_where(wanted: QuestionFilter, oldest: str) -> tuple[str, tuple[Value,
 
 
 def _escape_words(words: str) -> str | None:
-    """Return words as they stand in a JSON text; None if there are none."""
+    """Return words as a JSON text contains them; None if there are none."""
     return msgspec.json.encode(words).decode()[1:-1] or None
 
 

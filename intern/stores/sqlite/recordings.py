@@ -1,7 +1,7 @@
 """Recordings of answers and of other model calls, compressed, and the texts that they share.
 
-A recording goes as a whole: with its age, for room, or with any words that are forgotten. A shared text goes with the
-last recording that names it.
+A recording is deleted as a whole: by age, for room, or with any of its words that are forgotten. A shared text is
+deleted with the last recording that names it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class StoredRecording(Struct, frozen=True, kw_only=True):
-    """A recording as it is listed."""
+    """A recording in the database."""
 
     kind: str
     """`answer`, or the prompt of a capture or a description."""
@@ -39,11 +39,11 @@ class StoredRecording(Struct, frozen=True, kw_only=True):
     unfit: str
     """Why it cannot be replayed; empty if it can."""
     about: tuple[str, ...]
-    """Whose words it holds; see `RecordingStore.forget`."""
+    """The messages and members with words in it; see `RecordingStore.forget`."""
     texts: tuple[str, ...] = ()
     """The digests of its shared texts; it calls these by their numbers."""
     size: int = 0
-    """Bytes of all of it, but for the shared texts."""
+    """Its size in bytes, without the shared texts."""
     recording: bytes = b""
     """Packed JSON."""
 
@@ -67,7 +67,7 @@ class StoredRecording(Struct, frozen=True, kw_only=True):
 
 
 class NewRecording(Struct, frozen=True, kw_only=True):
-    """A recording to be kept, with its messages: those that it is about, and the others that it holds."""
+    """A recording to save, with its messages: those that it is about, and the others that it holds."""
 
     row: StoredRecording
     asked: Collection[MessageId] = ()
@@ -75,7 +75,7 @@ class NewRecording(Struct, frozen=True, kw_only=True):
 
 
 def compress_data(data: bytes) -> bytes:
-    """Compress; in a thread, as it takes a while."""
+    """Compress data, in a thread, since it takes a while."""
     return zlib.compress(data, _LEVEL)
 
 
@@ -115,7 +115,7 @@ class RecordingStore(Store):
 
     @reads
     def find_recordings(self, db: Transaction, name: str) -> tuple[StoredRecording, ...]:
-        """Return what was recorded about a question (by its messages or those of its reply), a pair or a source."""
+        """Return the recordings about a question (by its messages or those of its reply), a pair or a source."""
         asked = f"select recording from recording_messages {OURS} and message_id = ? and asked = 1"
         found = f"{OURS} and (subject = ? or rid in ({asked})) order by rid"
         reply = f"select question_id from post_parts {OURS} and message_id = ?"
@@ -161,7 +161,7 @@ class RecordingStore(Store):
 
     @writes
     def trim(self, db: Transaction, oldest: str, most_bytes: int) -> None:
-        """Delete the recordings from before a time, and the oldest ones beyond so many bytes."""
+        """Delete the recordings from before a time, and the oldest ones beyond a number of bytes."""
         if db.run(f"delete from recordings {OURS} and at < ?", (oldest,)):
             _delete_orphans(db)
         shared = db.number(f"select sum(length(text) + ?) from recorded_texts {OURS}", (ROW,))
@@ -172,6 +172,6 @@ class RecordingStore(Store):
 
 
 def _delete_orphans(db: Transaction) -> None:
-    """Delete what belonged to recordings that are gone."""
+    """Delete the data of recordings that are gone."""
     for statement in _UNUSED:
         db.run(statement)

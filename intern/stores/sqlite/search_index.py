@@ -1,7 +1,7 @@
 """The search in one community: SQLite's full-text tables for words, vectors for their sense, in a file of its own.
 
-The file is a copy of the documents and vectors in the database, which follows the change log. Lost, damaged or of
-another database, it is made anew, without asking a model. Text of others reaches the engine only as quoted terms.
+The file is a copy of the documents and vectors in the database, which follows the change log. If it is lost, damaged
+or of another database, it is made anew, without asking a model. Text of others reaches the engine only as quoted terms.
 """
 
 from __future__ import annotations
@@ -67,21 +67,21 @@ _PAGES = 64  # of 4 kB, merged in one go: some ms
 _COUNT = "select count(*) from search_documents where rid > 0"
 _CHANGES = "select total_changes()"
 
-# A short title that holds the word says as much as a sentence; a path says less, and holds the same words again.
+# A short title that holds the word counts as much as a sentence; a path counts less, and repeats the same words.
 _SCORE = {"words": "-bm25(search_words, 1.0, 0.5, 1.0, 1.0)", "trigrams": "-bm25(search_trigrams)"}
 # The best documents are looked at first: where they are of enough sources, no other can be better than these. Of
 # 100,000 documents thousands may match, and to ask whether the filter lets them pass costs more than their scores.
 _FIRST = 4
 # Of two passages that fit as well, that of the longer document does so more often by chance: nDCG@10 is .473 instead of
 # .451 on a FAQ. More than this is better among 600 documents, and worse where all others are short. A topic is no
-# text, but many answers that stand for themselves.
+# single text, but many independent answers.
 _FITS = f"score * case when type = 'topic' or rid >= {DESCRIPTIONS} then 1.0 else pow(size, -0.05) end"
 _CONTAINS = 3.0  # in place of bm25: one short run of signs says little
 _KEY: Mapping[str, str] = {"source": "source_id", "document": "id"}
 _WRITTEN = "kind = 'file' or type in ('document', 'page')"
 _HITS = "select rowid as rid, {score} as score from search_{table} where search_{table} match ?{among}{first}"
 # A bare column beside max() is of the row with the maximum. Twice as many as are wanted, since their order changes yet.
-# The last row tells how many matched. No text is read.
+# The last row has the number of matches. No text is read.
 _BEST_OF_EACH = (
     "with hits as materialized ({hits}), best as materialized (select rid, id, source_id, kind, type,"
     " max(score) as score from hits cross join search_documents using (rid) where rid > 0 and {wanted}"
@@ -111,7 +111,7 @@ class SqliteSearchStore(DocumentStore):
         super().__init__(db)
         self._room = room or CacheBudget(10**6 * SearchOptions().megabytes)
         self.engine = engine
-        """Proposes what may be like a vector, in place of vectors in memory."""
+        """The engine that proposes documents similar to a vector, in place of vectors in memory."""
         self._path = path
         self._opening = Lock()
         self._file: Database | None = None
@@ -129,7 +129,7 @@ class SqliteSearchStore(DocumentStore):
         await self._publish_change()
 
     async def store_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
-        """Give documents their vectors as `Documents` does. They can be found by them then."""
+        """Store the vectors of documents as `DocumentStore` does. Afterwards, a search finds documents by them."""
         taken = await super().store_vectors(model, vectors)
         await self._publish_change()
         return taken
@@ -145,7 +145,7 @@ class SqliteSearchStore(DocumentStore):
         """Return the best results with one of the words, those with one of the trigrams, and those with each part.
 
         A part is a run of characters too short for trigrams, in scripts without spaces. Each ranking is best first.
-        One look at the file, and no text read.
+        Reads the file once, and no text.
         """
 
         def work(db: Transaction) -> list[tuple[ScoredMatch, ...]]:
@@ -156,7 +156,7 @@ class SqliteSearchStore(DocumentStore):
                 *(_find_containing(db, part, wanted, limit) for part in parts),
             ]
 
-        # Each statement finds what is there as it runs.
+        # Each statement sees the state at its own time.
         return await self._read_current(work, steady=False)
 
     def _find_best(
@@ -176,7 +176,7 @@ class SqliteSearchStore(DocumentStore):
         return tuple(map(_build_scored, found[:limit]))
 
     async def read_documents(self, ids: Collection[str], wanted: SearchFilter) -> Mapping[str, SearchDocument]:
-        """Return these documents by id, without those that went or do not pass the filter any more."""
+        """Return these documents by id, without those that are gone or no longer pass the filter."""
         where, values = _build_conditions(wanted)
         statement = f"select {DOCUMENTS.columns} from search_documents where id {IN} and {where}"
         rows = await self._read_current(lambda db: db.rows(statement, (json_array(ids), *values)))
@@ -208,9 +208,9 @@ class SqliteSearchStore(DocumentStore):
     async def search_vector(
         self, vector: bytes, model: str, wanted: SearchFilter, limit: int, *, also: Collection[str] = ()
     ) -> tuple[ScoredMatch, ...]:
-        """Return what is most like a vector of this model, best first; or that of `also`, keys of results.
+        """Return the results most similar to a vector of this model, best first; or those of `also`, keys of results.
 
-        What has no vector of the model is not among them. Exact: all that the filter lets pass are compared, or all
+        Documents without a vector of the model are left out. Exact: all that the filter lets pass are compared, or all
         that the engine proposes. No text is read.
         """
         proposed = None
@@ -229,7 +229,7 @@ class SqliteSearchStore(DocumentStore):
             statement = f"select {columns} from search_documents where rid {IN} and {where}"
             rows = db.rows(statement, (json_array([each.rid for each in alike]), *values))
             of = {cast("int", rid): _build_scored(row) for rid, *row in rows}
-            # What went or changed since `db` looked is not among them.
+            # Documents that were deleted or changed since `db` was read are left out.
             return tuple(replace(of[rid], score=likeness) for rid, likeness in alike if rid in of)
 
         return await self._read_current(work)
@@ -248,7 +248,7 @@ class SqliteSearchStore(DocumentStore):
 
     @asynccontextmanager
     async def widen_cache(self) -> AsyncGenerator[None]:
-        """Hold more of the file in memory while much is put: each merge reads what earlier ones have written."""
+        """Hold more of the file in memory during many writes: each merge reads the pages that earlier ones wrote."""
         await (await self.ensure_current()).run(f"pragma cache_size = -{_FILLING}")
         try:
             yield
@@ -257,9 +257,9 @@ class SqliteSearchStore(DocumentStore):
                 await (await self.ensure_current()).run(f"pragma cache_size = -{_USUAL}")
 
     async def optimize(self) -> None:
-        """Make one piece of the many that the full-text tables are in after many puts: a search looks into each.
+        """Merge the pieces of the full-text tables, which are many after many writes: a search looks into each.
 
-        In steps, so that other writes wait no longer than for a put.
+        Works in steps, so that other writes wait no longer than for one write.
         """
         file = await self.ensure_current()
         for table in ("search_words", "search_trigrams"):
@@ -268,7 +268,7 @@ class SqliteSearchStore(DocumentStore):
                 pages = _PAGES
 
     async def scrub(self) -> None:
-        """Leave nothing on disk of what was dropped."""
+        """Remove deleted data from the disk."""
         await (await self.ensure_current()).scrub()
 
     async def rebuild(self) -> Database:
@@ -341,7 +341,7 @@ class SqliteSearchStore(DocumentStore):
             self._room.remove(vectors)
 
     def _copy_changes(self, tx: Transaction) -> int:
-        """Copy what changed since, in one transaction with the position. Return that. Called on the file's thread."""
+        """Copy later changes and their position in one transaction; return the position. Runs in the file's thread."""
         return self.db.read_blocking(partial(_copy_changes, tx))
 
 
@@ -415,7 +415,7 @@ def _find_containing(db: Transaction, part: str, wanted: SearchFilter, limit: in
 
 
 def _merge_pages(table: str, pages: int, db: Transaction) -> bool:
-    """Whether there was still something to do (FTS5: "less than two changes" say that there was not)."""
+    """Return whether there was still something to merge (FTS5: fewer than two changes mean that there was not)."""
     before = db.number(_CHANGES)
     db.run(f"insert into {table} ({table}, rank) values ('merge', ?)", (pages,))
     return db.number(_CHANGES) - before > 1

@@ -1,4 +1,4 @@
-"""What every store is made of: methods that are transactions, structs as rows, and statements that many stores need."""
+"""The base of every store: methods that are transactions, structs as rows, and statements that many stores need."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def json_items(array: str) -> str:
 
 
 IN = f"in {json_items('?')}"
-"""Is one of the values of a JSON array, which `listed`, `as_json` and `bare_ids` make."""
+"""The condition for one of the values of a JSON array, from `text_array`, `json_array` or `bare_id_array`."""
 
 OURS = "where community = :community"
-"""Is of the community, which the database binds."""
+"""The condition for rows of the community, which the database binds."""
 
 BEGINS = "substr(id, 1, ?) = ?"
-"""Has an id that begins with a prefix, whose values `beginning` makes."""
+"""The condition for an id that begins with a prefix, with values from `prefix_values`."""
 
 NUMBER_IN = "in (select cast(value as bigint) from json_each(?))"
-"""Is one of the numbers of a JSON array, which `listed` and `as_json` make."""
+"""The condition for one of the numbers of a JSON array, from `text_array` or `json_array`."""
 
 NO_LIMIT = 1 << 62
-"""What `limit ?` takes where all rows are wanted."""
+"""The value of `limit ?` for all rows."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -102,7 +102,7 @@ def reads(
 class Table(Generic[S]):
     """The rows of a table as structs: each field is a column of the same name.
 
-    Times are milliseconds in the columns `millis`, and `sortable` in others. Columns in `json` hold JSON.
+    Times are milliseconds in the columns `millis`, and texts of `sortable_time` in others. Columns in `json` hold JSON.
     """
 
     def __init__(self, name: str, kind: type[S], *, millis: Collection[str] = (), json: Collection[str] = ()) -> None:
@@ -145,7 +145,7 @@ class Table(Generic[S]):
         for name in self._millis:
             value = fields[name]
             fields[name] = from_millis(value) if isinstance(value, int) else None
-        return msgspec.convert(fields, self._kind, strict=False)  # SQLite's truth is a number
+        return msgspec.convert(fields, self._kind, strict=False)  # SQLite's booleans are numbers
 
     def _to_column(self, name: str, value: object) -> Value:
         match value:

@@ -1,7 +1,7 @@
-"""What became of questions: an account of each, votes on answers, counts by day.
+"""The outcomes of questions: a trace of each, votes on answers, counts by day.
 
-A question may consist of several messages, and each of these belongs to one account. The newest message that is left
-names an account, so a later account replaces the older one for the messages that it names, and for no others. A trace
+A question may consist of several messages, and each of these belongs to one trace. The newest message that is left
+names a trace. So a later trace replaces the older one only for the messages that it names. A trace
 holds ids, names and numbers, and nothing that anybody said, a model included: the words are in `questions`, and for
 some days in the flight recorder.
 """
@@ -29,23 +29,23 @@ KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
 MAX_DEBUG_CHARS = 4_000
 _MAX_TEXT = 300
 _MAX_ITEMS = 20
-# The fields of steps that hold ids and names of ours. What another one holds may be words of people.
+# The fields of steps that hold ids and names of ours. Other fields may hold words of people.
 _NAMES = frozenset("by citations facts kind links nuggets_shown prompt setup shown source_ids verdict".split())
 
 
 class QuestionTrace(Struct, frozen=True, kw_only=True):
-    """What became of one question."""
+    """The outcome of one question."""
 
     question_id: MessageId
     """The last message of the question."""
     channel_id: ChannelId
-    """Where the question stands."""
+    """The channel or thread of the question."""
     at: datetime
     """When it was last heard of (UTC)."""
     outcome: str
     reason: str
     debug: dict[str, Any]
-    """What each step decided, and how long it took."""
+    """The decision of each step, and its seconds."""
 
 
 class TraceStore(Store):
@@ -63,10 +63,10 @@ class TraceStore(Store):
         debug: Mapping[str, Any] | None = None,
         beside: bool = False,
     ) -> None:
-        """Keep an account of these messages of a question (at least one, oldest first).
+        """Save a trace of these messages of a question (at least one, oldest first).
 
-        It replaces earlier accounts of these messages, and of no others. `beside`: all but the last message keep the
-        account that they have, if any. `debug` is cut to its bounds.
+        It replaces earlier traces of these messages, and of no others. `beside`: all but the last message keep the
+        trace that they have, if any. `debug` is cut to its bounds.
         """
         *others, question_id = message_ids
         _release_messages(db, [question_id] if beside else message_ids)
@@ -80,9 +80,9 @@ class TraceStore(Store):
         keep_first(db, "traces", "rid", "rid desc", KEPT)
 
     async def save_outcome(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
-        """Keep the outcome of the reply to a question; the reason stays where there is no new one.
+        """Save the outcome of the reply to a question; the reason stays if there is no new one.
 
-        Harmless where nothing was kept of the question.
+        Harmless if the question has no trace.
         """
         await self.db.run(
             "update traces set outcome = ?, reason = coalesce(nullif(?, ''), reason), at = ?"
@@ -92,32 +92,32 @@ class TraceStore(Store):
 
     @reads
     def find_trace(self, db: Transaction, message_id: MessageId) -> QuestionTrace | None:
-        """Return the account of a question, by any of its messages or of the reply's."""
+        """Return the trace of a question, by any of its messages or of the reply's."""
         asked = f"{OURS} and rid = (select trace from trace_messages {OURS} and message_id = ?)"
         replied = f"{OURS} and question_id = (select question_id from post_parts {OURS} and message_id = ?)"
         return _TRACES.first(db, asked, (message_id,)) or _TRACES.first(db, replied, (message_id,))
 
     @reads
     def find_newest_in(self, db: Transaction, channel_id: ChannelId) -> QuestionTrace | None:
-        """Return the newest account in a channel or thread, or of the message that a thread hangs on."""
+        """Return the newest trace in a channel or thread, or of the message that a thread hangs on."""
         # A thread that hangs on a message has the message's id.
         rest = f"{OURS} and (channel_id = ? or question_id = ?) order by at desc, rid desc limit 1"
         return _TRACES.first(db, rest, (channel_id, channel_id))
 
 
 class DailyCounts(Store):
-    """What is counted by the UTC day, such as questions that were shed: in memory at once, on disk with `store`."""
+    """Counts by the UTC day, such as questions that were dropped: in memory at once, on disk with `store`."""
 
     def __init__(self, db: Database, *, clock: Clock) -> None:
         super().__init__(db, clock=clock)
         self._fresh: Counter[tuple[str, str]] = Counter()
 
     def add(self, name: str, number: int = 1) -> None:
-        """Count; never waits."""
+        """Add to a count of today; never waits."""
         self._fresh[self.clock.now().date().isoformat(), name] += number
 
     async def store(self) -> None:
-        """Bring to disk what was counted since the last time. Raises KnowledgeError; the counts are kept then."""
+        """Write the counts since the last time to disk. Raises KnowledgeError; the counts are kept then."""
         fresh, self._fresh = self._fresh, Counter()
         try:
             if fresh:
@@ -196,7 +196,7 @@ _TAKE = f"delete from trace_messages {OURS} and message_id = ? returning trace"
 
 
 def _release_messages(db: Transaction, message_ids: Sequence[MessageId]) -> None:
-    """Take these messages out of their accounts. The newest message that is left names an account from now on."""
+    """Remove these messages from their traces. The newest message that is left names a trace from now on."""
     for message_id in message_ids:
         for (trace,) in db.rows(_TAKE, (message_id,)):
             if db.row(f"select 1 from trace_messages {OURS} and trace = ?", (trace,)):
@@ -206,7 +206,7 @@ def _release_messages(db: Transaction, message_ids: Sequence[MessageId]) -> None
 
 
 class Votes(Struct, frozen=True, kw_only=True):
-    """How many found an answer helpful, and how many did not."""
+    """The numbers of members who found an answer helpful, and who did not."""
 
     up: int = 0
     down: int = 0

@@ -1,8 +1,8 @@
-"""What endpoints were asked: the form of requests that each accepts, calls and costs, vectors, and replies.
+"""The memory of endpoints: the form of requests that each accepts, calls and costs, vectors, and replies.
 
 Counts are by UTC day and prompt. Vectors are stored by a hash of model and text, replies by a digest of the whole
-request, so that the same call is not paid for twice; both are bounded, and made again if lost. Each reply knows the
-questions that it was used for, and is dropped once anything speaks against one of these.
+request. So the same call is not paid for twice. Both are bounded, and made again if lost. Each reply knows the
+questions that it was used for, and is dropped once anything speaks against an answer to one of these.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.store import IN, Store, Table, bare_id_array, json_array, keep_first, reads, writes
 
 _FORM_HOLDS = timedelta(days=7)
-"""The time after which the form of an endpoint's requests is found anew: the server may take more by then."""
+"""The time after which the form of an endpoint's requests is searched again: the server may take more by then."""
 
 
 class RequestFormStore(Store):
@@ -51,16 +51,16 @@ def _hash_endpoint(endpoint: tuple[str, ...]) -> str:
 
 
 class PromptUsage(Struct, frozen=True):
-    """What a prompt cost on a day."""
+    """The usage and cost of a prompt on a day."""
 
     prompt: str
     calls: int
     prompt_tokens: int
     completion_tokens: int
     cost: float = 0.0
-    """In the currency of the prices that were set."""
+    """The cost in the currency of the prices that were set."""
     cached_tokens: int = 0
-    """Of the prompts', those that the endpoint says it had in its cache."""
+    """The prompts' tokens that the endpoint had in its cache, by its own count."""
 
     @property
     def tokens(self) -> int:
@@ -142,12 +142,12 @@ MAX_AGE_REPLIES = timedelta(days=7)
 
 
 class ReplyLookup(Struct, frozen=True):
-    """What is known of a request."""
+    """The result of looking up a request."""
 
     reply: bytes | None
     """None where there is no reply, or it is too old."""
     drops: int
-    """How often replies were dropped by then; see `keep`."""
+    """The number of drops of replies so far; see `save`."""
 
 
 class ReplyStore(Store):
@@ -156,10 +156,10 @@ class ReplyStore(Store):
     def __init__(self, db: Database, *, clock: Clock) -> None:
         super().__init__(db, clock=clock)
         self._undropped: set[MessageId] = set()
-        """The questions of drops that failed: until they are made up for, no reply is recalled or kept."""
+        """The questions of drops that failed: until they succeed, no reply is recalled or kept."""
 
     async def recall(self, key: str, question_id: MessageId | None) -> ReplyLookup:
-        """Look for the reply to a request, for one more question."""
+        """Find the reply to a request, for one more question."""
         await self._drop_failed()
         found = await self.db.read(lambda db: self._find_reply(db, key))
         # Mostly there is none; then the answer does not wait for the disk.
@@ -228,7 +228,7 @@ class ReplyStore(Store):
         return (self.clock.now() - MAX_AGE_REPLIES).isoformat()
 
     def _note_use(self, db: Transaction, key: str, question_id: MessageId | None) -> None:
-        # It outlives the reply: what speaks against an answer speaks against a later one to the same request, too.
+        # It outlives the reply: a reason against an answer applies to a later one to the same request, too.
         if question_id is not None:
             db.run(
                 "insert into reply_uses (community, message_id, key, at) values (:community, ?, ?, ?)"

@@ -1,7 +1,7 @@
 """The vectors of a community in an engine of their own, which follows the change log as search.db does.
 
 The engine proposes documents, and search.db compares them: so it ranks as a search without an engine does, and finds
-nothing that is gone. While the engine is away, or far behind, local vectors do.
+nothing that is gone. While the engine is away, or far behind, local vectors serve instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = get_logger(__name__)
 _SOME = 256
 """Changes that are copied before the position moves."""
 _MOST_BEHIND = 1000
-"""Changes that a search compares beside what the engine proposes. With more, local vectors do."""
+"""Changes that a search compares beside the engine's proposals. With more, local vectors serve instead."""
 _LEFT_ALONE = 30.0  # seconds without a search in an engine that failed
 _PER_SOURCE = 4
 """Documents to ask for where sources are wanted."""
@@ -59,30 +59,30 @@ class VectorCopy(Store, Wakeup):
         self._left_alone_until = 0.0
         self._troubles: dict[str, str] = {}
         self.away_since: datetime | None = None
-        """Since when something fails; None while all works."""
+        """The time since when something fails; None while all works."""
         self.failures = 0
 
     @property
     def trouble(self) -> str:
-        """What fails; empty while all works."""
+        """The current failures; empty while all works."""
         return "; ".join(dict.fromkeys(self._troubles.values()))
 
     async def catch_up(self) -> None:
-        """Copy what changed since; delete what is gone. Raises VectorEngineError, then all of that stays owed."""
+        """Copy changed vectors and delete removed ones. Raises VectorEngineError; the rest is then still to be done."""
         async with self._turn:
             with self._track_failures("copying"):
                 await self._copy_changes()
 
     async def refill(self) -> None:
-        """Delete all in the engine, and copy all anew. Raises VectorEngineError."""
+        """Delete all vectors in the engine, and copy all again. Raises VectorEngineError."""
         async with self._turn:
             await self._save_position(0)
         await self.catch_up()
 
     async def propose_documents(self, vector: bytes, model: str, wanted: SearchFilter, limit: int) -> list[int] | None:
-        """Return the documents among which the `limit` sources are that are most like a vector.
+        """Return documents that include the `limit` sources most similar to a vector.
 
-        None where local vectors have to do.
+        None if local vectors must serve instead.
         """
         changed = await self.db.read(self._read_changed)
         if changed is None or model != self._model or current_time() < self._left_alone_until:
@@ -102,7 +102,7 @@ class VectorCopy(Store, Wakeup):
         return await self.engine.count(self.db.community, self._model), there
 
     def count_behind(self, db: Transaction) -> int:
-        """How many documents are still to be copied or deleted."""
+        """Return the number of documents still to be copied or deleted."""
         return db.number(f"select count(*) from ({_CHANGED}) as logged", (self._read_position(db),))
 
     async def _find_nearest(self, vector: bytes, wanted: SearchFilter, limit: int) -> list[NearDocument]:
@@ -115,7 +115,7 @@ class VectorCopy(Store, Wakeup):
             most *= _PER_SOURCE
 
     def _read_changed(self, db: Transaction) -> list[int] | None:
-        """Return what changed since the engine was written to; None where that is too much."""
+        """Return the changes since the last write to the engine; None if there are too many."""
         position = self._read_position(db)
         changed = db.texts(f"{_CHANGED} limit ?", (position, _MOST_BEHIND + 1))
         return None if not position or len(changed) > _MOST_BEHIND else [*map(int, changed)]
@@ -140,9 +140,9 @@ class VectorCopy(Store, Wakeup):
             self._is_marked = True
 
     async def _find_position(self, origin: str) -> int:
-        """Return the position up to which the engine has all, as it says itself; 0 where it has to be filled anew.
+        """Return the position up to which the engine has all, by its own mark; 0 if it must be filled anew.
 
-        It may have been lost or emptied, or either side may have gone back to a backup.
+        It may have been lost or emptied, or either side may have been restored from a backup.
         """
         said = await self.engine.read_mark(self.db.community)
         theirs, _, position = said.partition(" ")
@@ -176,7 +176,7 @@ class VectorCopy(Store, Wakeup):
 
     @contextmanager
     def _track_failures(self, what: str) -> Generator[None]:
-        """Note whether it works, and log each change of that once."""
+        """Note whether the engine works, and log each change of that once."""
         try:
             yield
         except VectorEngineError as error:
@@ -193,7 +193,7 @@ class VectorCopy(Store, Wakeup):
 
 
 def split_changes(changes: Sequence[ChangeLogEntry], some: int = _SOME) -> Iterator[tuple[int, list[int]]]:
-    """Divide what changed: yield documents, and the position up to which no other document changed last."""
+    """Split the changes: yield documents, and the position up to which no other document changed last."""
     last = {each.name: each.position for each in changes}
     rids: list[int] = []
     reached = 0

@@ -1,4 +1,4 @@
-"""Vectors of one model, held in memory as they stand in the database, and the documents that are most like a vector.
+"""Vectors of one model, held in memory as in the database, and the search for the documents most similar to a vector.
 
 Exact: every vector that the filter lets pass is compared. Changes by this or another process are read before each
 search. Blocks, so it belongs on a worker thread. Only this module needs numpy; without vectors it is not loaded.
@@ -26,16 +26,16 @@ Slots: TypeAlias = NDArray[np.intp]
 
 # Read at a time, and copied at a time when some change: all at once would need their room twice more.
 _BLOCK = 4096
-# Of a source, among the best: to put all in order takes as long as to compare them.
+# Documents of a source, among the best: to put all in order takes as long as to compare them.
 _DOCUMENTS = 4
 
-# What a filter asks for, but for the time: few different ones, however many documents.
+# The values that filters compare, without the time: few different ones, however many documents.
 _GROUP = "kind, part, type, status, visibility, guild_id"
 _READ = f"select rid, source_id, at, vector, {_GROUP} from search_vectors join search_documents using (rid)"
 _NEXT_BLOCK = f"{_READ} where model = ? and rid > ? and length(vector) = ? order by rid limit {_BLOCK}"
 _THESE = f"{_READ} where rid {IN} and model = ? and length(vector) = ?"
 _COUNT = "select count(*) from search_vectors where model = ?"
-# Each by itself is a look at one end of the table; both at once would go through all of it.
+# Each by itself reads one end of the table; both at once would scan all of it.
 _NOTED = "select coalesce((select min(n) from search_changes), 0), coalesce((select max(n) from search_changes), 0)"
 _OF_KEYS = {
     "source": f"select rid from search_documents where source_id {IN}",
@@ -46,7 +46,7 @@ _CHANGED = "select distinct rid from search_changes where n > ?"
 
 
 class DocumentSimilarity(NamedTuple):
-    """A document, and how like the vector its own is: 1 is the same, about 0 has nothing to do with it."""
+    """A document, and its similarity to the vector: 1 is the same, about 0 is unrelated."""
 
     rid: int
     likeness: float
@@ -62,9 +62,9 @@ class QueryVector:
 
 
 class VectorIndex:
-    """The vectors of the model that was asked for last, and of no other.
+    """The vectors of the model of the last search, and of no other.
 
-    Where they do not fit into the room, each look reads all of them from the disk.
+    If they do not fit into the memory, each search reads all of them from the disk.
     """
 
     def __init__(self, room: CacheBudget) -> None:
@@ -72,16 +72,16 @@ class VectorIndex:
         self._lock = Lock()
         self._copy: _VectorColumns | None = None
         self.reads = 0
-        """How often all of them were read, since memory did not hold what was asked for."""
+        """The number of times that all vectors were read, since memory did not hold those of the model."""
 
     @property
     def held(self) -> int:
-        """How many are in memory."""
+        """The number of vectors in memory."""
         copy = self._copy
         return 0 if copy is None else copy.size
 
     def release(self) -> None:
-        """Hold none any more. A search that goes on keeps what it took."""
+        """Free the memory. A search under way keeps its vectors."""
         self._copy = None
 
     def find_similar(
@@ -94,9 +94,9 @@ class VectorIndex:
         *,
         among: Collection[int] | None = None,
     ) -> list[DocumentSimilarity]:
-        """Return the `limit` results that are most alike, best first, a source by its best document; or `also`.
+        """Return the `limit` results that are most similar, best first, a source by its best document; or `also`.
 
-        What has no vector of the model is not among them. `db` may see an older state than another look did. With
+        Documents without a vector of the model are left out. `db` may see an older state than another search did. With
         `also` nothing but these results is compared, with `among` nothing but these documents: that takes no memory.
         """
         if among is not None:
@@ -110,7 +110,7 @@ class VectorIndex:
         return scored.select_best(limit, wanted)
 
     def _refresh_copy(self, db: Transaction, asked: QueryVector) -> _VectorColumns | None:
-        """Return the copy, as new as what `db` sees or newer; None where there are too many to hold."""
+        """Return the copy, at least as new as the state that `db` sees; None if there are too many vectors to hold."""
         copy = self._copy
         if copy is None or not copy.is_of(asked) or not copy.catch_up(db):
             self._copy = copy = None  # gives its room to the next one
@@ -119,14 +119,14 @@ class VectorIndex:
             copy = _VectorColumns.read(db, asked)
             self.reads += 1
         self._copy = copy
-        # Again: it may have grown, or was let go meanwhile.
+        # Again: it may have grown, or was released meanwhile.
         if not self._room.reserve(self, copy.size * asked.width):
             self._copy = copy = None
         return copy
 
 
 class _ScoredDocuments(NamedTuple):
-    """Documents that a filter let pass, and how like each is."""
+    """Documents that a filter let pass, each with its similarity."""
 
     rids: Numbers
     sources: Numbers
@@ -149,7 +149,7 @@ class _ScoredDocuments(NamedTuple):
 
 
 _Columns: TypeAlias = tuple[NDArray[Any], ...]
-"""Vectors, and beside each what filters and results need of its document."""
+"""Vectors, and beside each the data of its document that filters and results need."""
 
 
 class _VectorColumns:
@@ -195,7 +195,7 @@ class _VectorColumns:
         return True
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take in what the database tells of some."""
+        """Add some documents from rows of the database."""
         if rows:
             self._append(self._build_columns(rows))
 
@@ -224,7 +224,7 @@ class _VectorColumns:
         group_of = [self._groups.setdefault(group, len(self._groups)) for group in zip(*groups, strict=True)]
         return (
             np.array(rids, np.int64),
-            # 64 bits that differ for each source, as far as anybody outside of this process can tell.
+            # 64 bits that differ for each source, since no one outside of this process can predict them.
             np.array([*map(hash, sources)], np.int64),
             np.array([each[:26] for each in moments], "datetime64[us]").astype(np.int64),
             np.array(group_of, np.int64),
@@ -281,7 +281,7 @@ def _passes(group: tuple[str, ...], wanted: SearchFilter) -> bool:
 
 
 def _to_micros(moment: datetime) -> int:
-    """Microseconds, as the copy holds them."""
+    """Return a time in microseconds, as the copy holds it."""
     return int(np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us").astype(np.int64))
 
 

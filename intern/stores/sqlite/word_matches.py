@@ -28,7 +28,7 @@ AT_MOST = (
     f"select ifnull((select max(rid) from search_documents where rid < {DESCRIPTIONS}), 0)"
     f" + max(ifnull((select max(rid) from search_documents), 0) - {DESCRIPTIONS}, 0)"
 )
-"""As many documents as there can be, told by two looks at the ends of their numbers."""
+"""An upper bound for the number of documents, from the first and the last of their numbers."""
 
 
 def quote_term(term: str) -> Match:

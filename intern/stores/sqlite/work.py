@@ -39,7 +39,7 @@ _OUTCOMES_KEPT = 1000
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """Something to do."""
+    """A piece of work for the process that holds the folder."""
 
     id: int
     kind: str
@@ -48,12 +48,12 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class JobOutcome(Struct, frozen=True, kw_only=True):
-    """How a job ended; `error` is None where it was done."""
+    """The outcome of a job; `error` is None if it succeeded."""
 
     result: bytes | None
     error: str | None
     exit_code: int
-    """For the command that waits: what it would have ended with, had it done the job itself."""
+    """The exit code for the waiting command, as if it had done the job itself."""
 
 
 _JOBS = Table("jobs", Job)
@@ -66,7 +66,7 @@ class JobQueue(Store):
 
     @writes
     def submit(self, db: Transaction, kind: str, payload: bytes, key: str) -> int:
-        """Ask for a job and get its id; while one of the same kind and key waits unclaimed, get the id of that one."""
+        """Add a job and return its id; if one of the same kind and key waits unclaimed, return the id of that one."""
         return db.number(
             f"select id from jobs {OURS} and state = 'waiting' and kind = ? and key = ? order by id", (kind, key)
         ) or db.number(
@@ -85,7 +85,7 @@ class JobQueue(Store):
 
     @writes
     def claim(self, db: Transaction, *, but: Collection[str] = ()) -> Job | None:
-        """Take the oldest waiting job that is of none of the kinds `but`, or None. No two claims ever get the same."""
+        """Claim the oldest waiting job that is of none of the kinds `but`, or None. No two claims ever get the same."""
         row = db.row(
             f"update jobs set state = 'claimed', claims = claims + 1 {OURS} and state = 'waiting' and id ="
             f" (select min(id) from jobs {OURS} and state = 'waiting' and kind not {IN}) returning {_JOBS.columns}",
@@ -96,8 +96,8 @@ class JobQueue(Store):
     async def finish(
         self, job_id: int, *, result: bytes | None = None, error: str | None = None, exit_code: int = 0
     ) -> None:
-        """Say how a claimed job ended. A job that has ended keeps its first outcome."""
-        # What was captured is in the archive by then, its secrets masked, and need not lie here as it came.
+        """Save the outcome of a claimed job. A job that has ended keeps its first outcome."""
+        # The capture is in the archive by then, its secrets masked, so its original text need not stay here.
         await self.db.run(
             f"update jobs set state = 'finished', result = ?, error = ?, exit_code = ?, {_EMPTIED}"
             f" {OURS} and id = ? and state <> 'finished'",
@@ -105,7 +105,7 @@ class JobQueue(Store):
         )
 
     async def result(self, job_id: int) -> JobOutcome | None:
-        """Return how the job ended; None while it waits or is in work. Raises LookupError for an unknown id."""
+        """Return the outcome of a job; None while it waits or is in work. Raises LookupError for an unknown id."""
         row = await self.db.row(f"select state, {_OUTCOMES.columns} from jobs {OURS} and id = ?", (job_id,))
         if row is None:
             raise LookupError(f"there is no job {job_id}")
@@ -113,7 +113,7 @@ class JobQueue(Store):
 
     @writes
     def reclaim(self, db: Transaction) -> int:
-        """Put back what a process claimed and did not finish, and say how many jobs. For a new holder of the lock only.
+        """Put back jobs that a process claimed and did not finish; return how many. Only for a new holder of the lock.
 
         A job that was claimed three times without an end fails instead.
         """
@@ -132,16 +132,16 @@ class JobQueue(Store):
 
 
 PAUSES = (timedelta(minutes=10), timedelta(hours=1), timedelta(hours=6))
-"""After the first, second and third time that a pair is parked. From then on it waits for a person."""
+"""The pauses after the first, second and third time that a pair is parked. Then it waits for a person."""
 
 
 class Retry(Struct, frozen=True):
-    """How a parked pair stands."""
+    """The state of a parked pair."""
 
     tries: int
-    """How often it was tried and parked."""
+    """The number of times that it was tried and parked."""
     next_at: datetime | None
-    """When it is tried again by itself; None where only a person can ask for that."""
+    """When it is tried again by itself; None if only a person can ask for that."""
 
 
 class AttemptStore(Store):
@@ -205,11 +205,11 @@ def find_retry(parked: PairParked, retries: Mapping[QAId, Retry]) -> Retry:
     return known
 
 
-# Attachments, the newest ones. Who has an older message edited pays for a second look.
+# Attachments, the newest ones. After an edit of an older message, an attachment is described again.
 _TEXTS_KEPT = 20_000
 
 AttachmentTexts = Mapping[tuple[MessageId, str], str]
-"""What attachments say, by message and the id of the attachment."""
+"""The texts of attachments, by message and the id of the attachment."""
 
 
 class PendingCapture(Struct, frozen=True, kw_only=True):
@@ -217,14 +217,14 @@ class PendingCapture(Struct, frozen=True, kw_only=True):
 
     id: int
     version: int
-    """Another one whenever the request changes."""
+    """The version of the request; each change gives another one."""
     request: CaptureRequest
     attempts: int
-    """How often a model that was there could not put its images into words."""
+    """The number of times that an available model could not describe its images."""
 
 
 def trim_request(request: CaptureRequest, message_ids: Collection[MessageId]) -> CaptureRequest | None:
-    """Return the request without these messages; None where the question or the answer goes with them."""
+    """Return the request without these messages; None if that removes the question or the answer."""
     kept = tuple(message for message in request.messages if message.id not in message_ids)
     return replace(request, messages=kept) if _author_types(kept) == _author_types(request.messages) else None
 
@@ -240,12 +240,12 @@ class PendingCaptures(Store):
         conversations_of: Callable[[MessageId], Collection[ConversationId]],
         mask: Callable[[str], str] = str,
     ) -> None:
-        """`conversations_of` tells from memory with which conversations a message was archived."""
+        """Open the store. `conversations_of` returns from memory the conversations that a message was archived with."""
         super().__init__(db, clock=clock)
         self._mask = mask
         self._conversations_of = conversations_of
         self.digests: dict[str, list[FileDigest | None]] = {}
-        """What text files said that were read lately, by their ids, until anything is forgotten. In memory."""
+        """Digests of recently read text files, by their ids, until anything is forgotten. In memory."""
         self._held = frozenset[str]()
         self._changing = Lock()  # `_held` follows the database only if changes come back in order
 
@@ -258,11 +258,11 @@ class PendingCaptures(Store):
         return message_id in self._held
 
     async def add(self, request: CaptureRequest) -> None:
-        """Let a capture wait, joined with what waits of its conversation already."""
+        """Add a capture, joined with those of its conversation that wait already."""
         await self._write_and_refresh(lambda db: self._merge_waiting(db, request, always=True))
 
     async def join_waiting(self, request: CaptureRequest) -> bool:
-        """Join a capture with what waits of its conversation; false where nothing does, and nothing was changed."""
+        """Join a capture with those of its conversation that wait; return False if none waits, without a change."""
         return await self._write_and_refresh(lambda db: self._merge_waiting(db, request, always=False))
 
     async def list_waiting(self) -> Sequence[int]:
@@ -271,7 +271,7 @@ class PendingCaptures(Store):
 
     @reads
     def get(self, db: Transaction, rid: int) -> PendingCapture | None:
-        """Return a capture that waits; None where it does not any more, or cannot be decoded."""
+        """Return a capture that waits; None if it no longer does, or cannot be decoded."""
         return _read_pending(db, rid)
 
     @reads
@@ -289,7 +289,7 @@ class PendingCaptures(Store):
         )
 
     async def update_messages(self, rid: int, messages: Iterable[ChatMessage]) -> None:
-        """Put newer versions in the place of messages that wait."""
+        """Replace waiting messages with newer versions."""
         newer = {message.id: message for message in messages}
 
         def work(db: Transaction) -> bool:
@@ -303,14 +303,14 @@ class PendingCaptures(Store):
             await self._write_and_refresh(work)
 
     async def finish(self, rid: int, version: int) -> bool:
-        """Let it go, for it is archived as that version; false where it has changed since, and goes on waiting."""
+        """Remove a capture that is archived as that version; return False if it has changed since, and still waits."""
         done = f"delete from pending_captures {OURS} and rid = ? and version = ?"
         return await self._write_and_refresh(lambda db: bool(db.run(done, (rid, version))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Take messages out of all that waits, and what their attachments say with them.
+        """Remove messages from all waiting captures, and the texts of their attachments.
 
-        A capture that loses its question or its answer goes altogether.
+        A capture that loses its question or its answer is deleted.
         """
         gone = frozenset(message_ids)
         self.digests.clear()
@@ -329,18 +329,18 @@ class PendingCaptures(Store):
         await self._write_and_refresh(work)
 
     def drop(self, message_ids: Collection[MessageId]) -> None:  # noqa: ARG002 - any of them may be theirs
-        """Let go what is held in memory."""
+        """Free the memory."""
         self.digests.clear()
 
     async def read_texts(self, message_ids: Collection[MessageId]) -> AttachmentTexts:
-        """Return what is known of the attachments of these messages."""
+        """Return the known texts of the attachments of these messages."""
         statement = f"select message_id, attachment_id, text from attachment_texts {OURS} and message_id {IN}"
         rows = await self.db.rows(statement, (text_array(message_ids),))
         found = msgspec.convert(rows, list[tuple[MessageId, str, str]])
         return {(message_id, attachment_id): text for message_id, attachment_id, text in found}
 
     async def save_texts(self, texts: AttachmentTexts) -> None:
-        """Remember what attachments say, but for messages that have ceased to wait: they may be deleted."""
+        """Save texts of attachments, but not for messages that no longer wait: they may be deleted."""
         if texts:
             await self._save_texts(texts)
 
@@ -387,9 +387,9 @@ class PendingCaptures(Store):
         )
 
     async def _write_and_refresh(self, work: Callable[[Transaction], bool]) -> bool:
-        """Do the work, and note which messages wait then. Return what the work returned."""
+        """Do the work, then note which messages wait. Return the result of the work."""
         changed = False
-        # A write is done also where its caller was cancelled, and then memory must follow.
+        # A write is done even if its caller was cancelled, and then memory must follow.
         with CancelScope(shield=True):
             async with self._changing:
                 changed, held = await self.db.write(lambda db: (work(db), db.texts(_WAITING)))
@@ -402,7 +402,7 @@ _PENDING = f"select rid from pending_captures {OURS} order by rid"
 
 
 def _merge_requests(requests: Sequence[CaptureRequest]) -> CaptureRequest:
-    """Join all of them as the first one, with the last version of each message."""
+    """Join all requests into the first one, with the last version of each message."""
     held = {message.id: message for request in requests for message in request.messages}
     messages = tuple(held[message_id] for message_id in sorted(held, key=parse_position))
     # The caller settles the batches behind them.
