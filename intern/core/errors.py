@@ -45,7 +45,7 @@ class InternError(Exception):
     exit_code: ClassVar[int] = 3
     """The exit code of the command line: 2 for wrong use or configuration, 3 for "could not look"."""
     outcome: ClassVar[str] = "failed"
-    """What became of the call of a model or of the platform that it ended, in the words of `/metrics`."""
+    """The outcome of the model or platform call that it ended, in the words of `/metrics`."""
 
 
 class ConfigError(InternError):

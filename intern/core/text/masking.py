@@ -71,7 +71,7 @@ def count_masks(text: str) -> Counter[str]:
 
 
 def remove_masks(text: str) -> str:
-    """Remove masks: they say nothing of what a text is about."""
+    """Remove masks: they say nothing about a text's subject."""
     return _MASK.sub(" ", text)
 
 
@@ -82,12 +82,12 @@ def mask_start(text: str, most: int) -> str:
     """
     seen = text[: 4 * most]
     masked = mask_secrets(seen).text
-    # At the end of what was seen, half a secret may stand, and what was masked before may have drawn it near.
+    # The part that was seen may end with half a secret, and earlier masks may have drawn it near.
     room = most if len(seen) == len(text) else min(most, len(masked) - most)
     return masked if len(masked) <= room else masked[: max(0, room - 1)] + "…"
 
 
-# How much of what a pattern found is a secret: all of it, its beginning, or nothing.
+# The part of a pattern's match that is a secret: all of it, its beginning, or nothing.
 def _find_whole(found: str) -> str:
     return found
 
@@ -105,7 +105,7 @@ def _find_password(found: str) -> str:
 
 
 def _find_setting(found: str) -> str:
-    """Return the value of a setting that holds a password, unless a log says what became of one."""
+    """Return the value of a setting that holds a password, unless it is a log's report about one."""
     value = _find_value(found.rstrip("\\"))
     return "" if _OUTCOME.fullmatch(value) else value
 
@@ -150,7 +150,7 @@ def _has_valid_check_digits(iban: str) -> bool:
 
 
 def _find_key_block(found: str) -> str:
-    """Between its marks stands a key, and no prose that explains them."""
+    """Return a key block if it contains a key, and not prose that explains the marks."""
     return found if _KEY_LINE.search(found) else ""
 
 
@@ -164,14 +164,14 @@ def _find_address(found: str) -> str:
 
 
 def _find_card_number(found: str) -> str:
-    """Luhn's check digit (ISO/IEC 7812-1), over the digits only."""
+    """Return a card number if its check digit is right: Luhn's (ISO/IEC 7812-1), over the digits only."""
     digits = [int(sign) for sign in reversed(found) if sign.isdigit()]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
     return found if (sum(digits[::2]) + sum(doubled)) % 10 == 0 else ""
 
 
 def _find_seed_phrase(found: str) -> str:
-    """As many words as a phrase has, so that what follows it stays.
+    """Return as many words as a phrase has, so that the text behind it stays.
 
     It ends with a line where its lines have the same number of words, else with any line, else after the most words.
     """

@@ -23,7 +23,7 @@ class _LazyPattern(Generic[AnyStr]):
         self._flags = flags
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("_"):  # what copying and pickling look for
+        if name.startswith("_"):  # attributes that copying and pickling look for
             raise AttributeError(name)
         found = getattr(re.compile(self.pattern, self._flags), name)  # noqa: TID251
         setattr(self, name, found)  # the next time it is found without this method
