@@ -32,7 +32,7 @@ def identify_author(user_id: UserId, message_id: MessageId | None) -> UserId:
 
 
 def _read_extras(content: RawContent, *, is_bots: bool | None = None) -> Iterator[str]:
-    """Yield the texts beside a message's own; Discord does not say whether a bot wrote what is forwarded."""
+    """Yield the texts beside a message's own; Discord does not say whether a bot wrote a forwarded message."""
     yield truncate_text("\n".join(filter(None, _read_embeds(content, is_bots=is_bots))), _MOST_EMBEDDED)
     for sticker in parse_items(content.sticker_items, payloads.RawSticker):
         yield f"[sticker: {collapse_whitespace(sticker.name)}]"
