@@ -118,7 +118,7 @@ def is_public(address: Address) -> bool:
     return not any(address in network for network in _NOT_PUBLIC)
 
 
-_MOST_ADDRESSES = 4  # are tried; each takes its share of the time
+_MOST_ADDRESSES = 4  # to try; each takes its share of the time
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a name, best first. Raises OSError if it has none."""

@@ -256,7 +256,7 @@ def _describe_python(text: str) -> Iterator[str]:
         return
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    # What others may call comes first.
+    # Public names come first.
     functions.sort(key=lambda name: name.startswith("_"))
     yield from _format_names("Lists classes", classes)
     yield from _format_names("Main functions", functions)

@@ -23,7 +23,7 @@ class IndexingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class DiscoveryOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[discovery]`: where to look, for what, and how often."""
+    """`[discovery]`: the places to scan, the files to find, and how often."""
 
     scan_paths: tuple[str, ...] = ()
     """Files, folders and patterns such as `/etc/systemd/system/*.service`; none: discovery is off."""
@@ -43,7 +43,7 @@ class DiscoveryOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def patterns(self) -> tuple[tuple[FileType, tuple[str, ...]], ...]:
-        """Each type and its patterns, in the order of their worth."""
+        """Each type and its patterns, the most useful first."""
         return (
             ("documentation", self.documentation),
             ("configuration", self.configuration),
