@@ -70,7 +70,7 @@ class FactOut(Struct, frozen=True, kw_only=True):
 
 
 class ExtractOut(Struct, frozen=True, kw_only=True):
-    """What is worth knowing of a conversation."""
+    """The knowledge in a conversation."""
 
     nuggets: Annotated[tuple[NuggetOut, ...], Meta(max_length=20)]
     facts: Annotated[tuple[FactOut, ...], Meta(max_length=50)]
