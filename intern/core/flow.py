@@ -140,7 +140,7 @@ class SetupChanges(Struct, frozen=True, kw_only=True):
     remove_team_role: RoleId | None = None
     channel: ChannelId | None = None
     mode: str = ""
-    """Of the channel, or of all that have none of their own; "default": the channel has none of its own any more."""
+    """The mode of the channel, or of all without one of their own; "default" removes the channel's own mode."""
     document: str = ""
     remove_document: str = ""
     language: str = ""
@@ -228,7 +228,7 @@ class AnswerRequest(Struct, frozen=True, kw_only=True):
     called: bool = False
     """The asker mentions the bot or replies to it, and so is owed a word, be it that there is no answer."""
     language: str = "en"
-    """Of a reply, where the language of what the asker wrote cannot be told."""
+    """The language of a reply if that of the asker's words cannot be detected."""
 
 
 DeclineReason = Literal["asked too much", "day used up", "shed", "too old", "voice"]
@@ -311,7 +311,7 @@ class FailedChoice(Struct, frozen=True, kw_only=True, tag="Failed", tag_field="k
 
 
 class FilingDecision(Struct, frozen=True, kw_only=True):
-    """Where an archived pair should go."""
+    """The place for an archived pair."""
 
     pair: CapturedPair
     choice: TopicChoice | SkipChoice | FailedChoice
@@ -341,4 +341,4 @@ class Reply(Struct, frozen=True, kw_only=True):
     asked: str = ""
     """The question, in its asker's words."""
     language: str = "en"
-    """Of our own words in it (ISO 639-1)."""
+    """The language of our own words in it (ISO 639-1)."""

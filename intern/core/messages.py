@@ -126,7 +126,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     mentions_bot: bool = False
     """It mentions intern by `@name`; a reply's automatic ping does not count."""
     mentioned_staff: frozenset[UserId] = frozenset()
-    """Of the accounts that it mentions, bots and team members, as far as that is known."""
+    """The bots and team members among the mentioned accounts, as far as known."""
     thread_id: ChannelId | None = None
     """The thread that hangs on this message, if the payload names it."""
 
@@ -317,7 +317,7 @@ def _has_same_author(message: Message, other: Message) -> bool:
 
 
 class RequestContext(Struct, frozen=True, kw_only=True):
-    """Where a question was asked; for logs and links, never for a prompt."""
+    """The place of a question; for logs and links, never for a prompt."""
 
     platform: str = "discord"
     guild_id: GuildId | None = None

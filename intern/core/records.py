@@ -219,7 +219,7 @@ class LearnedMatches(Struct, frozen=True, kw_only=True):
     nuggets: tuple[IndexEntry, ...] = ()
     """Candidates, the best first."""
     likeness: float | None = None
-    """Of the nugget that is most similar to the question; None if none was compared."""
+    """The similarity of the nugget that is most similar to the question; None if none was compared."""
     facts: tuple[SourceText, ...] = ()
     """Known to fit, the best first."""
 
@@ -234,7 +234,7 @@ class Nugget(Struct, frozen=True, kw_only=True):
     conversation_id: ids.ConversationId
     topic: str
     timestamp: datetime
-    """Of the last message of its conversation (UTC)."""
+    """The time of the last message of its conversation (UTC)."""
     topic_summary: str
     """One sentence."""
     detailed_analysis: str
@@ -261,7 +261,7 @@ Sentiment = Literal["neutral", "frustration", "confirmation", "correction", "upd
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """A sentence that was true when it was last said, as far as anybody knows."""
+    """A sentence that was true when it was last said, as far as known."""
 
     id: ids.FactId
     agent_id: str
@@ -299,7 +299,7 @@ class FactOccurrence(Struct, frozen=True, kw_only=True):
 
 
 UNSAID = "no conversation says so any more"
-"""Why a fact was retired whose conversations were withdrawn, or say something else by now."""
+"""The reason for retiring a fact whose conversations were withdrawn, or say something else by now."""
 
 Origin = Literal["capture", "answer", "note"]
 
@@ -330,11 +330,11 @@ class RepeatedFact(Struct, frozen=True, kw_only=True, tag="RepeatedFact"):
 
     occurrence: FactOccurrence
     visibility: Visibility | None = None
-    """Who may read the fact from now on; None: no change."""
+    """The fact's visibility from now on; None: no change."""
 
 
 class UpdatedFact(Struct, frozen=True, kw_only=True, tag="UpdatedFact"):
-    """A fact that takes the place of the one that it supersedes."""
+    """A fact that replaces the one that it supersedes."""
 
     fact: Fact
     occurrence: FactOccurrence
@@ -424,7 +424,7 @@ FileType = Literal["documentation", "configuration", "source_code", "services"]
 
 _FileStatus = Literal["summary_failed", "unsupported_type", "permission_denied"]
 SearchStatus = Literal["ok", "pending", _FileStatus, NuggetStatus, "active", "retired"]
-"""Of sources the first two, of files all but the second of those before a nugget's, of facts the last two."""
+"""Sources have the first two, files all but the second before a nugget's, facts the last two."""
 
 Scalar = str | int | float | bool | None
 
@@ -442,7 +442,7 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
     status: str = "ok"
     """A `SearchStatus`."""
     visibility: str = "shared"
-    """Of a fact; `secret` ones are no documents."""
+    """The visibility of a fact; `secret` ones are no documents."""
     guild_id: str = ""
     """The server that it comes from; empty where it comes from none."""
     path: str = ""
@@ -464,10 +464,10 @@ class SearchFilter(Struct, frozen=True, kw_only=True):
     part: SearchPart | None = None
     type: str | None = None
     keyword: str | None = None
-    """Of a nugget, as it is written there."""
+    """A nugget's keyword, spelled as there."""
     status: str | None = None
     retired: bool = False
-    """Also retired facts, where no status is asked for."""
+    """Include retired facts, if no status is given."""
     visibility: str | None = None
     guild_id: str | None = None
     after: datetime | None = None
@@ -482,7 +482,7 @@ class ScoredMatch(Struct, frozen=True, kw_only=True):
     document_id: str
     source_id: ids.SourceId
     score: float
-    """How well it fits, larger is better: bm25 of words, the cosine of a vector (1 says the same, 0 is unrelated)."""
+    """Its relevance, larger is better: bm25 of words, the cosine of a vector (1 says the same, 0 is unrelated)."""
     written: bool = False
     """It is a document, a page or a file, and not a text from a chat."""
 
@@ -492,13 +492,13 @@ class PassageHit(Struct, frozen=True, kw_only=True):
 
     source_id: ids.SourceId
     title: str = ""
-    """Of a document's passage, its title and the headings above it; of a team answer, the question."""
+    """The title and the headings above a document's passage; the question of a team answer."""
     text: str = ""
     """As it was indexed; of a team answer, what was said, without names and dates."""
     score: float = 0.0
     """Orders the hits of one question; not comparable between questions."""
     by_words: float = 0.0
-    """How well its words fit, from 0 to 1; comparable between questions, and between communities of any size."""
+    """The match of its words, from 0 to 1; comparable between questions, and between communities of any size."""
     likeness: float | None = None
     """From -1 to 1; None if it was not compared. Comparable between questions."""
     is_measured: bool = True

@@ -293,7 +293,7 @@ class _AsciidocParser:
         text = dedent(text.expandtabs(8)) if text[:1].isspace() else text
         if "attributes" in given.get("subs", ""):
             text = self._expand(text)
-        # Of one program in several languages, each has its name above it.
+        # One program in several languages has the name of each above it.
         label = title if given.get("role") in {"primary", "secondary"} else ""
         self._elements.writer.enter(label=label)
         self._elements.add_code(_CALLOUTS.sub("", text), language, span, title="" if label else title)

@@ -39,20 +39,20 @@ class Block(Struct, frozen=True, kw_only=True):
     term: str = ""
     """The term of a definition, the question of a question-and-answer, the title of code or of an admonition."""
     columns: tuple[str, ...] = ()
-    """Of a row, the names of its columns."""
+    """The names of a row's columns."""
     language: str = ""
-    """Of code."""
+    """The language of code."""
     anchor: str = ""
-    """Of a heading."""
+    """The anchor of a heading."""
     level: int = 0
-    """Of a heading, as in `Heading`."""
+    """The level of a heading, as in `Heading`."""
     marker: str = ""
-    """Of an item, or of code that an item begins with, as written: `-` or `3.`."""
+    """The marker of an item, or of code at an item's beginning, as written: `-` or `3.`."""
     depth: int = 0
     """The number of lists around it."""
     first_line: int = 0
     last_line: int = 0
-    """From 1; both count. Those of its block in the source."""
+    """The first and the last line of its block in the source, from 1."""
 
 
 class OmittedText(Struct, frozen=True):

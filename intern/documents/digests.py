@@ -51,7 +51,7 @@ _WRONG = regex(
     r"|\bpanicked\b|(?i:\berr(?:ors?)?\b)|\b[A-Za-z]\w*(?:Error|Exception)\b"
     r"|(?i:\b(?:fehler|erreur|échec|fallo|falha)\b|ошибк|エラー)"
 )
-# Reports, and ends that say no more than that there was an error.
+# Reports, and ends that only say that there was an error.
 _LITTLE = regex(
     rf"{_LEVEL}(?i:INFO|DEBUG|TRACE|VERBOSE|NOTICE)\b|^[IDV][/ ]\w|(?<=\d )[IDV] (?=\S)|(?i:\bexit(?:ed|ing)?\b"
     r"|\bnon-?zero\b|\baborting\b|failed with result|see (?:the )?(?:log|output|above)|during handling|direct cause"

@@ -42,7 +42,7 @@ _CELLS = frozenset({"td", "th"})
 _LISTS = frozenset({"ul", "ol", "menu"})
 # A heading in one of these heads no text outside.
 _SCOPES = frozenset({"li", "dd", "blockquote", "td", "th"})
-# Where one of these begins, one of the same kind that is still open ends, up to the element that holds both.
+# The beginning of one of these ends an open one of the same kind, up to the element that holds both.
 _SIBLINGS: dict[str, tuple[Collection[str], Collection[str]]] = {
     "li": ({"li"}, _LISTS),
     **dict.fromkeys(("dt", "dd"), ({"dt", "dd"}, {"dl"})),
@@ -76,21 +76,21 @@ class _Element(Struct, eq=False):
     leaves: int = 0
     """Parts of the writer that end with it."""
     number: int = 1
-    """Of a list, of its next item."""
+    """The number of a list's next item."""
     kind: BlockKind = "paragraph"
-    """Of its next paragraph."""
+    """The kind of its next paragraph."""
     term: str = ""
     terms: list[str] = []
     columns: tuple[str, ...] = ()
     cells: list[str] = []
     is_header: bool = True
     is_layout: bool = False
-    """Of a row, whether it holds code and the numbers of its lines."""
+    """Whether a row holds code and the numbers of its lines."""
     gathers: bool = False
     """Its text is a name: of the text below, of the element around it, or of a tab."""
     language: str = ""
     tabs: list[str] = []
-    """Of a tab, names of tabs around it that are still to come."""
+    """Names of tabs around a tab that are still to come."""
 
 
 class BlockBuilder:

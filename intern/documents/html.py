@@ -86,7 +86,7 @@ _DEEPEST = 512
 _MOST_TAGS = 150_000
 # A page with less text than this, and with scripts, waits for a script to fill it.
 _LEAST_READABLE = 200
-_LONGEST_TITLE = 120  # characters; it stands in a list of sources below an answer
+_LONGEST_TITLE = 120  # characters; the list of sources below an answer shows it
 _DECLARED_WITHIN = 1024  # bytes, in which a page must have named its encoding
 
 _MAIN = "main, [role=main], article"

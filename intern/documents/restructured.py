@@ -220,7 +220,7 @@ def _make_table_directive(directive: Any) -> Any:
 
     def run(self: Any) -> list[nodes.Node]:
         found: list[nodes.Node] = directive.run(self)
-        if directive is CSVTable:  # whose cells know nothing of their lines
+        if directive is CSVTable:  # its cells do not know their lines
             for inner in (inner for node in found for inner in node.findall(nodes.Element)):
                 inner.line, inner["last"] = self.lineno, self.lineno + self.block_text.rstrip().count("\n")
         return found

@@ -25,7 +25,7 @@ from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment
 from intern.facts.visibility import rate_account_text
 from intern.models.prompt import Choices, Prompt
 
-# Of one of many: code leaves out what is too long, where a tighter bound would refuse all that was extracted.
+# For one of many: code leaves out items that are too long; a tighter bound would refuse the whole extraction.
 _Short = Annotated[str, Meta(max_length=200)]
 _Ids = tuple[_Short, ...]
 # A line that is not indented begins a message or a fact.

@@ -75,7 +75,7 @@ _LETTER = rf"[^\W_{_UNSPACED}]"
 _UNSPACED_SIGN = regex(rf"[{_UNSPACED}]")
 # Discord does not show these characters, so they can split a name.
 _MARKDOWN = "*~|`\\"
-_TELLING_APART = 3  # letters; shorter names are not looked for between such characters
+_TELLING_APART = 3  # letters; shorter names are not sought between such characters
 _INITIAL = regex(r"(?<!\w)(\w)\.\s*(?=\w)")
 _TAILS = regex(r"(?:[_`^|]+|-M|\[m\]|\|\w*)$")
 
@@ -107,7 +107,7 @@ class Pseudonyms:
             for _, name, is_id in _find_mentions(turn.text, called):
                 self._assign_label(_id_person_key(name) if is_id else self._add_name(name))
         self.labels = tuple(labels)
-        """Of each turn's author."""
+        """The label of each turn's author."""
         ids = {*names, *segment.author_ids} - {""}
         self._ids = _build_word_pattern("", "|".join(map(re.escape, _sort_longest_first(ids))))
         written = {name.written for name in self._known.values()}

@@ -278,7 +278,7 @@ _REMEMBERED = 4096
 class EmbeddingUpdater(Wakeup):
     """The vectors of documents. Concurrent callers take turns.
 
-    Of identical texts one is embedded, where no more than 4,096 others come between.
+    Identical texts are embedded once, if no more than 4,096 others come between.
     """
 
     def __init__(self, store: SqliteSearchStore, embedder: Embedder) -> None:

@@ -316,4 +316,4 @@ _BY_ENDING: dict[str, tuple[str, Callable[[str], Iterable[str]]]] = {
     "ini": ("", _describe_sections),
     "cfg": ("", _describe_sections),
 }
-"""The type of a file by its ending, where that alone tells, and what describes its structure."""
+"""The type of a file by its ending, if that determines it, and the function that describes its structure."""

@@ -111,7 +111,7 @@ def _build_file_question(file: scanning.FoundFile, why: Why) -> DiscoveryQuestio
 
 
 def _priority_key(file: scanning.FoundFile, why: Why, known: SearchDocument | None) -> tuple[int, int, str, str]:
-    """Return the sort key of a file. Of equals, what was tried longest ago comes first, so bad files block no other."""
+    """Return the sort key of a file. Of equals, the one tried longest ago comes first, so bad files block no other."""
     tried_at = "" if known is None else str(known.meta.get("indexed_at") or "")
     return _URGENCY[why], _ORDER.index(file.type), tried_at, file.path
 

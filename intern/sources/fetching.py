@@ -222,7 +222,7 @@ class PageFetcher:
         policy: DialPolicy | None = None,
         backend: GuardedBackend | None = None,
     ) -> None:
-        """`policy` says what may be asked for, `backend` connects; both are for tests."""
+        """Take `policy`, the allowed addresses, and `backend`, which connects; both are for tests."""
         self._options = options or WebOptions()
         self._policy = policy or DialPolicy()
         self._backend = backend or GuardedBackend(self._policy)
@@ -375,7 +375,7 @@ class PageFetcher:
         if answer.is_too_large or len(body) > limit:
             raise PageRefusedError(f"it is larger than the {limit} bytes allowed (kb.max_source_bytes)")
         return FetchedPage(
-            # The fragment is never sent, but tells a script what to show.
+            # The fragment is never sent, but a script may choose its content by it.
             url=str(answer.url.copy_with(fragment=fragment or None)),
             body=body,
             is_html=kind in _HTML,

@@ -73,7 +73,7 @@ class PageCopy(Struct, frozen=True, kw_only=True):
     title: str
     text: str
     status: str
-    """How it was read."""
+    """The HTTP or rendering status of the last visit."""
     body_hash: str
     """SHA-256 of the site's reply; an equal reply is not read again."""
     rendering: RenderingAttempt | None = None
@@ -232,7 +232,7 @@ class Library:
         try:
             return None if self.rank is None else await self.rank(query, limit)
         except KnowledgeError as error:
-            # The descriptions still tell which sources to look at.
+            # The descriptions still show which sources to read.
             _log.warning("search_failed", reason=str(error))
             return None
 

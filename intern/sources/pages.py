@@ -50,7 +50,7 @@ LONGEST_PAUSE = timedelta(days=1)
 GONE_PAUSE = timedelta(days=7)
 """A page that is gone may come back."""
 LONGEST_RENDER_PAUSE = timedelta(days=7)
-"""The longest pause after failed renderings, the first of which lasts until the next visit."""
+"""The longest pause after failed renderings, unless visits are further apart. The first lasts until the next visit."""
 
 # Sites at a time: each has at most one page in memory.
 _SITES = 32

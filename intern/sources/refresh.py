@@ -105,7 +105,7 @@ async def refresh_topics(
     def list_topics() -> _SourceInventory:
         # The index first, so that a topic that is listed meanwhile does not count as gone.
         known = catalogue.sources()
-        # The position of the newest change stands in for a file's time.
+        # The position of the newest change replaces a file's time.
         versions = knowledge.topic_versions().items()
         items = {topic_id(name): SourceFile(f"{name}.txt", length, at) for name, (length, at) in versions}
         return _SourceInventory(known, items, frozenset(known).difference(items), ())

@@ -270,7 +270,7 @@ def _literal_folder(pattern: str) -> str:
     return str(Path(*parts[:magic]))
 
 
-# How often its thread checks whether it should stop; a shutdown may take this much longer.
+# The interval at which its thread checks whether it should stop; a shutdown may take this much longer.
 _LOOK_MS = 500
 
 

@@ -78,7 +78,7 @@ def remove_masks(text: str) -> str:
 def mask_start(text: str, most: int) -> str:
     """Return the beginning of a text, without its secrets: at most `most` characters, the last a `…` where more follow.
 
-    It is masked before it is cut, for half a key looks like none; and no more of it is looked at than that takes.
+    It is masked before it is cut, since half a key looks like none; it reads no more of the text than that takes.
     """
     seen = text[: 4 * most]
     masked = mask_secrets(seen).text
@@ -155,7 +155,7 @@ def _find_key_block(found: str) -> str:
 
 
 def _find_address(found: str) -> str:
-    """Return an IP address, unless it stands for this machine, for any, or a network (or is a version)."""
+    """Return an IP address, unless it means this machine, any, or a network (or is a version)."""
     for value in (found, found.rstrip(":.")):
         with suppress(ValueError):
             address = ip_address(value)
@@ -269,7 +269,7 @@ _IBAN_LENGTHS = {
 _IBAN = r"(?<![\w-])(?=(?:[ ]?[A-Z0-9]){15})[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![\w-])"
 
 _Rules = tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[str], str]], ...]
-"""The kind; what stands, in small letters, in each text that the pattern finds something in; the pattern; the secret.
+"""The kind; clues, in small letters, one of which is in each text that the pattern matches; the pattern; the secret.
 
 No clues: the pattern is always searched for. A mask holds no clue of a later rule that the text did not hold before.
 """
@@ -284,11 +284,11 @@ def _fold_case(text: str) -> str:
 
 
 # Not `git@github.com:owner/repo`, which names a repository, nor what a package manager writes (`left-pad@1.3.0`).
-# A local part is looked for only where one begins, or each of a hundred thousand letters would begin a search.
+# A local part is sought only at its beginning, or each of a hundred thousand letters would begin a search.
 _EMAIL = regex(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])")
 _EMAILS: _Rules = (("email", ("@",), _EMAIL, _find_whole),)
 
-# A name with blanks is known by what stands behind it.
+# A name with blanks is recognised by the text behind it.
 _NAME = r"[^\s/\\:\"'<>|*?,;()\[\]{}]{1,64}"
 _USER_NAME = regex(
     r"(?:/home/|[\\/]Users[\\/]{1,4}|(?i:\b[a-z]:[\\/]{1,4}(?:users|documents and settings)[\\/]{1,4}))"

@@ -1,8 +1,8 @@
 """A text as its blocks, and these as passages: runs of blocks below one heading.
 
-It reads what `write_blocks` wrote, and topics, each QA block of them as one block. Headings stand in no passage: they
-say what it is about, and are nothing to quote. But for the fences of code that had to be cut, a passage is a slice of
-its text, so a quote of a passage is a quote of its source.
+It reads the output of `write_blocks`, and topics, each QA block of them as one block. No passage contains headings:
+they name its subject, and cannot be quoted. But for the fences of code that had to be cut, a passage is a slice of its
+text, so a quote of a passage is a quote of its source.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BlockSpan(Struct, frozen=True):
     path: tuple[str, ...] = ()
     """The headings above it, outermost first, and a heading itself; of a QA block, its id."""
     anchor: str = ""
-    """Of the innermost of these headings: as the text tells it, else as most builders make it."""
+    """The anchor of the innermost of these headings: as the text gives it, else as most builders make it."""
 
 
 class Passage(Struct, frozen=True):
@@ -70,7 +70,7 @@ class Passage(Struct, frozen=True):
 
 
 def find_blocks(text: str) -> Iterator[BlockSpan]:
-    """Yield the blocks of a text in order; between them stand white space and lines `PART_ENDS`."""
+    """Yield the blocks of a text in order; between them are only white space and lines `PART_ENDS`."""
     above: list[tuple[int, str, str]] = []  # level, title and anchor of each heading
     fence = ""
     held: BlockSpan | None = None
@@ -253,12 +253,12 @@ def select_best_passages(text: str, query: str, max_chars: int) -> str:
         return ""
     # Room for the heading, where there is room for anything.
     size = min(_FINE, max_chars - 64 if max_chars > 256 else max_chars)
-    # The same few sources are asked for again and again. Longer ones would take too much memory.
+    # The same few sources are requested again and again. Longer ones would take too much memory.
     divided = (_divided if len(text) <= _REMEMBERED else _PassageIndex)(text, size)
     kept: list[int] = []
     room, misses = max_chars, 0
     for n in divided.rank_passages(query):
-        # Cheap and too kind; what stands between passages counts as well.
+        # Cheap and too high; the text between passages counts as well.
         fits = len(divided.pieces[n].text) <= room
         if fits and len(divided.join_passages(sorted([*kept, n]))) <= max_chars:
             kept.append(n)

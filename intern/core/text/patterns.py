@@ -10,7 +10,7 @@ from typing import AnyStr, Generic, cast
 
 
 def regex(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return what has the methods of a compiled pattern, and is compiled when one is first asked for.
+    """Return an object with the methods of a compiled pattern, compiled at the first use of one.
 
     A wrong pattern raises re.error there. The functions of `re` do not take it: call its own methods.
     """

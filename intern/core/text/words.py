@@ -39,7 +39,7 @@ d ll m re s t ve ain aren couldn didn doesn don hadn hasn haven isn mustn should
 STOP_WORDS: frozenset[str] = frozenset(_SMALL_TALK.split())
 """English words that say nothing about a text's subject, and the small talk of questions in a chat."""
 
-# An underscore joins words ("max_in_flight"); people ask for them one by one. What apostrophes cut off are stop words.
+# An underscore joins words ("max_in_flight"); people ask for them one by one. Parts behind apostrophes are stop words.
 _WORD = regex(r"[^\W_]+")
 # The same for ASCII, by a table: four times as fast.
 _ONLY_WORDS = bytes(code if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
@@ -103,7 +103,7 @@ def find_unspaced_runs(word: str) -> list[str]:
 def find_key_terms(text: str, n: int) -> list[str]:
     """Return the at most `n` words that a text is most about, as it writes them (casefolded), one form of each stem.
 
-    What is said more often comes first, then what is said earlier. Numbers and single letters never count.
+    More frequent terms come first, then earlier ones. Numbers and single letters never count.
     """
     written: dict[str, str] = {}
     counts: Counter[str] = Counter()

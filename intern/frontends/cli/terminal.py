@@ -1,6 +1,6 @@
 """The terminal of `intern try`: text wrapped at its width behind a gutter, and a line that can be edited.
 
-Where input or output is no terminal, lines are read and written as they are.
+If input or output is no terminal, lines are read and written as they are.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class ImageHeader(NamedTuple):
     media_type: str
     width: int
     height: int
-    """Pixels, and of an animation the largest frame that the header tells of."""
+    """Pixels; for an animation, of the largest frame that the header names."""
 
 
 def image_header(data: bytes) -> ImageHeader | None:

@@ -350,7 +350,7 @@ def _is_team_member(user_id: UserId, roles: Collection[RoleId], team: Team) -> b
 
 
 def _mentions_bot(raw: payloads.RawMessage, text: str, team: Team) -> bool:
-    # The lists hold a reply's automatic ping too, the text also what stands in code: both must name us.
+    # The lists hold a reply's automatic ping too, the text also names in code: both must name us.
     bot_id = team.bot_id
     if bot_id and (f"<@{bot_id}>" in text or f"<@!{bot_id}>" in text):
         return raw.mentions is None or any(
@@ -381,7 +381,8 @@ def opens_thread(message_id: MessageId, thread_id: ChannelId) -> bool:
 def _find_title(raw: payloads.RawMessage, team: Team, cache: GatewayCache) -> str:
     """Return the title of the post or thread that a person's message opens; empty without one.
 
-    A thread that hangs on no message is opened by its owner's first words. What intern opens is named by the question.
+    A thread without a message of its own is opened by its owner's first words. A thread of intern's has the question as
+    its name.
     """
     thread = cache.find(ChannelId(raw.id)) or raw.thread
     if thread is None and opens_thread(raw.id, raw.channel_id):

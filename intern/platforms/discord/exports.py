@@ -174,7 +174,7 @@ class Exports(Struct, frozen=True, kw_only=True):
 def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
     """Read the files, and the exports in and below the folders. Blocks.
 
-    Parts of one channel are joined, and a message that stands in several counts once. A team member of one file is one
+    Parts of one channel are joined, and a message that is in several counts once. A team member of one file is one
     in all of them. A file that cannot be read, that is no such export, or whose ids are not Discord's, is left out
     whole. Raises ConfigError where none is left.
     """
@@ -261,7 +261,7 @@ class _ExportReader:
         self._messages: dict[ChannelId, dict[MessageId, ChatMessage]] = {}
         self._authors: dict[Author, Author] = {}
         self._own_ends: dict[MessageId, int] = {}
-        """How long a message's own words are, where others follow: the exporter lists no mentions of those."""
+        """The length of a message's own words, if others follow: the exporter lists no mentions of those."""
         self._team_seen: set[UserId] = set()
         self._left_out: Counter[str] = Counter()
 

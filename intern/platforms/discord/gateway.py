@@ -163,7 +163,7 @@ class HikariDiscord(HikariRest):
             server = place.id if name in _ABOUT_SERVERS else place.guild_id
             if server is None and name == "MESSAGE_CREATE":
                 self._process(shard, None, name, payload)
-            # Other servers go unread. What a payload names as its server may be anything.
+            # Events of other servers are ignored. A payload may have any value as its server.
             elif isinstance(server, str) and (self._hosts or server in self.servers):
                 self._process(shard, GuildId(server), name, payload)
         except msgspec.ValidationError as error:

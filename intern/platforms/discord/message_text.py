@@ -54,7 +54,7 @@ def _is_preview(embed: payloads.RawEmbed, text: str, *, is_bots: bool | None) ->
     """Return whether Discord made the embed of a link in the text: then its words are those of a foreign page.
 
     People cannot write embeds, so all of theirs are previews. Bots write `rich` ones. A preview that is `rich`, or of
-    an export, which tells no types, has the link's address. Below a forwarded link, any embed with an address counts
+    an export, which has no types, has the link's address. Below a forwarded link, any embed with an address counts
     as a preview: some links are redirected.
     """
     link = "://" if is_bots is None else (embed.url or "").rstrip("/")

@@ -80,7 +80,7 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
     """The shards of the gateway that this process connects: "auto" (all, as many as Discord recommends), or some of a
     number, such as { ids = [0, 1], of = 12 }. Only a bot on more than 2,500 servers needs several."""
     rest_url: str = "https://discord.com/api/v10"
-    """Discord, or another server that speaks as Discord does. The gateway's own address is asked for there."""
+    """Discord, or another server that speaks as Discord does. The gateway's own address is requested there."""
 
     def __repr__(self) -> str:
         return settings_repr(self)

@@ -116,7 +116,7 @@ class HikariRest:
         """Called once for each call that ended, with None or its error; it must not raise.
 
         ChatUnknownOutcomeError stands for a 5xx or a lost connection, also where its caller gets another
-        error. It does not hear of waits (429) and retries inside hikari.
+        error. It is not called for waits (429) and retries inside hikari.
         """
 
     def share(self, part: float) -> None:
