@@ -73,7 +73,7 @@ class PageCopy(Struct, frozen=True, kw_only=True):
     title: str
     text: str
     status: str
-    """The HTTP or rendering status of the last visit."""
+    """The way it was read: plainly, rendered, or without the scripts that it needs."""
     body_hash: str
     """SHA-256 of the site's reply; an equal reply is not read again."""
     rendering: RenderingAttempt | None = None

@@ -23,7 +23,7 @@ _UNIQUE = re.compile(r"\bz[a-z]{4}\b")
 
 
 class Inside(NamedTuple):
-    """What holds for constructs inside another one."""
+    """The rules for constructs inside another one."""
 
     label: str = ""
     heading: str = ""

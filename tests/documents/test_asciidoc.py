@@ -29,7 +29,7 @@ def only(document: Document, kind: str) -> list[Block]:
 
 
 class Written(Struct):
-    """What a construct wrote, and where its words must stand."""
+    """The output of a construct, and the place where its words must be."""
 
     lines: str
     kind: str = ""

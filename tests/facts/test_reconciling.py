@@ -1,4 +1,4 @@
-"""What becomes of the facts that a model proposes, rule by rule."""
+"""The decisions on facts that a model proposes, rule by rule."""
 
 from __future__ import annotations
 

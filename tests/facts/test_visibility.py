@@ -1,4 +1,4 @@
-"""Who may read a fact: categories, words, shapes, and the operator's word above all."""
+"""The readers of a fact, by its category, its words, its shapes, and above all the operator's rules."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ PEOPLE = (ALICE, BOB, BOBBY, MIRA, MIRA, ROBOT, DELETED)
 
 
 class Parts(Struct, frozen=True):
-    """What a message, or one that it forwards, is made of."""
+    """The parts of a message, or of one that it forwards."""
 
     said: tuple[str | Person, ...] = ()
     embeds: tuple[Json, ...] = ()

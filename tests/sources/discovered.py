@@ -60,7 +60,7 @@ class Desk:
         return str(path)
 
     async def known(self) -> dict[str, SearchDocument]:
-        """What is remembered, by name."""
+        """Return the remembered files, by name."""
         return {each.title: each for each in await self.store.list_documents("file")}
 
     async def look(self) -> Sequence[DiscoveryQuestion]:

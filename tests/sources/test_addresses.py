@@ -92,7 +92,7 @@ class Names:
 
 
 async def dialled(url: str, recording: Recording, names: Names | None = None) -> WebError | None:
-    """What comes of fetching; all connections go to the recording."""
+    """Return the result of fetching; all connections go to the recording."""
     policy = DialPolicy()
     backend = GuardedBackend(policy, resolve=names or Names(), dial=recording)
     with fail_after(10):

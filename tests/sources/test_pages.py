@@ -88,7 +88,7 @@ class Desk(Shelf):
         self.model.asked.clear()
 
     def written(self) -> tuple[int, Sequence[tuple[str, int]]]:
-        """What there is, by the times of its last changes."""
+        """Return the position of the newest change, and the copies with their inodes."""
         copies = sorted((each.name, each.stat().st_ino) for each in self.cache_dir.iterdir())
         return self.newest_change(), copies
 

@@ -1,4 +1,4 @@
-"""What a scan finds, and that it never leaves the scan paths."""
+"""A scan finds the right files, and never leaves the scan paths."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ _IBAN_LENGTHS = {
 _IBAN = r"(?<![\w-])(?=(?:[ ]?[A-Z0-9]){15})[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![\w-])"
 
 _Rules = tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[str], str]], ...]
-"""The kind; clues, in small letters, one of which is in each text that the pattern matches; the pattern; the secret.
+"""The kind; clues, in small letters: each text that the pattern matches has one; the pattern; the secret.
 
 No clues: the pattern is always searched for. A mask holds no clue of a later rule that the text did not hold before.
 """

@@ -20,7 +20,7 @@ UP, HOME, ENTER, CTRL_C, CTRL_L = "\x1b[A", "\x1b[H", "\r", "\x03", "\x0c"
 
 
 def pasted(text: str) -> str:
-    """What a terminal sends for a paste."""
+    """Return the characters that a terminal sends for a paste."""
     return f"\x1b[200~{text}\x1b[201~"
 
 

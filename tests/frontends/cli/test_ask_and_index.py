@@ -331,7 +331,7 @@ _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 1, 2
 
 
 def _heed_permissions() -> None:
-    """What is forbidden is forbidden to root, too, in a program started now (Linux)."""
+    """Make permissions hold for root, too, in a program that is started now (Linux)."""
     for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
         ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
 

@@ -410,7 +410,7 @@ def asking(endpoint: EndpointDouble, folder: Path, **over: Any) -> Settings:
 
 
 def said_of_the_model(report: DoctorReport) -> list[str]:
-    """What is said of the model; without time and tokens, which every answer has."""
+    """Return the lines about the model; without time and tokens, which every answer has."""
     told = [each.what for each in report.findings if "endpoint at" in each.what or "the model of" in each.what]
     assert all(re.search(_TOOK, each) for each in told if " answers as " in each)
     return [re.sub(_TOOK, "", each) for each in told]

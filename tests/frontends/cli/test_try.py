@@ -55,7 +55,7 @@ def test_the_scene_shows_the_main_job_on_stdout(intern: Intern) -> None:
 
 
 def _after(out: str, *marks: str) -> list[str]:
-    """What stands from each mark to the next one."""
+    """Return the texts from each mark to the next one."""
     starts = [out.index(mark) for mark in marks]
     return [out[start:end] for start, end in zip(starts, [*starts[1:], len(out)], strict=True)]
 

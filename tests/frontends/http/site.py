@@ -80,7 +80,7 @@ INDICES: tuple[Index, ...] = ("kb", "team")
 
 @dataclass
 class Outside:
-    """What a test turns by hand: whether Discord is there, and what is wrong with the model."""
+    """States that a test sets by hand: whether Discord is connected, and the model's problem."""
 
     is_open: bool = True
     model: HealthCheck = field(default_factory=lambda: HealthCheck(name="model", ok=True))
@@ -255,7 +255,7 @@ async def seeded(made: Site, texts: Sequence[str]) -> None:
 
 
 async def _past(made: Site) -> None:
-    """What was asked, voted, judged and paid for in the four weeks before, more of it week by week."""
+    """Record questions, votes, judgements and costs of the four weeks before, more of them week by week."""
     db, now, setup = made.db, made.clock.now(), describe_setup(made.settings)
     judged = list[Judgement]()
     for ago in reversed(range(1, 29)):
