@@ -249,7 +249,7 @@ def test_the_health_of_a_named_person_is_secret_whatever_a_model_proposes(propos
 @pytest.mark.parametrize(
     ("secret", "shared", "missed", "lost"),
     [
-        # Sentences that are not found, and sentences that are taken for what they are not.
+        # Sentences that the rules miss, and sentences that they match wrongly.
         pytest.param(personal.FITTED_SECRET, personal.FITTED_SHARED, 4, 0, id="fitted"),
         pytest.param(personal.HELD_OUT_SECRET, personal.HELD_OUT_SHARED, 5, 2, id="held out"),
     ],

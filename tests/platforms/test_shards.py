@@ -1,4 +1,4 @@
-"""Several connections of one bot account: who hears what, who begins when, and what becomes of a shard let go."""
+"""Several connections of one bot account: their events, their turns to begin, and the release of shards."""
 
 from __future__ import annotations
 

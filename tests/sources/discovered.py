@@ -21,7 +21,7 @@ from tests.search.documents import opened
 
 
 def summed_up(given: SummarizeFileIn) -> SummarizeFileOut:
-    """A summary that tells whose it is."""
+    """Return a summary that names its file."""
     return SummarizeFileOut(summary=f"All about {given.file_path.rpartition('/')[2]}.")
 
 

@@ -482,7 +482,7 @@ async def test_a_page_that_redirects_to_a_private_place_is_never_rendered(desk: 
     code = f"import sys; open({str(runs)!r}, 'a').write(sys.argv[-1] + chr(10)); print('<p>Words.')"
     desk.render_command = (sys.executable, "-c", code)
     await desk.refresh()
-    # Where it was found, so that the command meets no other place than was judged.
+    # The place where it was found, so that the command visits only the checked one.
     assert runs.read_text().splitlines() == [desk.site.url("/c")]
     assert "not fetched" in (desk.entry("/a").fetch_status or "")
 

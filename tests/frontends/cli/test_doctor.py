@@ -237,7 +237,7 @@ async def test_a_team_of_nobody_and_a_missing_model_are_told(discord: DiscordDou
 
 
 async def test_without_the_intent_that_is_the_first_thing_to_do() -> None:
-    """The double always has it; here is a Discord that tells of its application and no more."""
+    """The double always has it; this Discord only answers about its application."""
 
     async def application(_: web.Request) -> web.Response:
         return web.json_response({"id": "77", "flags": 1 << 23})

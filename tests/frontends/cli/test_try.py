@@ -27,7 +27,7 @@ WITH_PAGE = "Add --page to see the status page beside it.\n"
 
 @pytest.fixture(autouse=True)
 def temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made, beside what the tests look at."""
+    """The place of temporary folders, apart from those that the tests examine."""
     path = folder / "temporary"
     path.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(path))
@@ -319,7 +319,7 @@ def test_colours_are_for_terminals_whose_owner_wants_them(colour: str) -> None:
     )
     os.close(theirs)
     shown = b""
-    with suppress(OSError):  # a terminal whose other end is closed raises this
+    with suppress(OSError):  # a terminal with its other end closed raises this
         while more := os.read(ours, 4096):
             shown += more
     os.close(ours)

@@ -1,6 +1,6 @@
 """The status page as people see it: in a real Chromium, light and dark, narrow and wide, by keyboard alone.
 
-Screenshots are left in `build/screenshots`, to be looked at.
+Screenshots are left in `build/screenshots` for people to check.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""/metrics of a bot at work, with Discord's double on real sockets: what it did is counted, and names nobody."""
+"""/metrics of a bot at work, with Discord's double on real sockets: its work is counted, and no one is named."""
 
 from __future__ import annotations
 
