@@ -1,4 +1,4 @@
-"""Blocks from the elements that a parser finds, named as HTML names them: `start`, `text` and `end`, in their order.
+"""Blocks from the elements that a parser finds, named as in HTML: calls of `start`, `add_text` and `end` in order.
 
 Each format's parser produces these: the authors of Markdown and reStructuredText had the same elements in mind.
 Elements that were left open end with the one around them; stray end tags are ignored.
