@@ -18,7 +18,7 @@ def to_microseconds(moment: datetime) -> int:
 
 
 def from_microseconds(micros: int) -> datetime:
-    """Return the time of such a number."""
+    """Return the time for microseconds since 1970."""
     return _EPOCH + micros * _TICK
 
 
@@ -51,7 +51,7 @@ class Wakeup:
         self._wakeup = Event()
 
     def wake(self) -> None:
-        """Wake the task in `wait`: something was changed."""
+        """Wake the task in `wait`: something changed."""
         self._wakeup.set()
 
     async def wait(self) -> None:

@@ -2,15 +2,15 @@
 
     InternError
     ├── ConfigError              the operator must change a setting               exit code 2
-    ├── ModelError               the language model could not give what we asked
+    ├── ModelError               the language model did not give the requested reply
     │   ├── ModelUnavailableError    down, slow or busy: asking later is worthwhile
     │   │   ├── ModelBudgetError         today's own budget is used up
     │   │   └── ModelAccessError         the operator or the provider must act first
     │   ├── ModelRefusedError        the endpoint will not answer this request
     │   │   ├── ModelPromptTooLongError  the prompt does not fit into what the model takes
     │   │   ├── ModelBudgetTooSmallError the call fits into no day's budget
-    │   │   └── ModelSchemaError         it cannot hold a reply to the form that was asked for
-    │   └── ModelReplyError          it answered, but not what was asked for
+    │   │   └── ModelSchemaError         it cannot enforce the requested form of a reply
+    │   └── ModelReplyError          it answered, but without the requested content
     │       └── ModelReplyCutError       its reply was cut off by length
     ├── KnowledgeError           a store on disk could not be read or written
     │   ├── SourceError              one source could not be read
@@ -45,7 +45,7 @@ class InternError(Exception):
     exit_code: ClassVar[int] = 3
     """The exit code of the command line: 2 for wrong use or configuration, 3 for "could not look"."""
     outcome: ClassVar[str] = "failed"
-    """What became of the call of a model or of the platform that it ended, in the words of `/metrics`."""
+    """The outcome of the model or platform call that it ended, in the words of `/metrics`."""
 
 
 class ConfigError(InternError):
@@ -55,7 +55,7 @@ class ConfigError(InternError):
 
 
 class ModelError(InternError):
-    """The language model could not give us what we asked for."""
+    """The language model did not give the requested reply."""
 
 
 class ModelUnavailableError(ModelError):
@@ -94,11 +94,11 @@ class ModelBudgetTooSmallError(ModelRefusedError):
 
 
 class ModelSchemaError(ModelRefusedError):
-    """The endpoint cannot hold a reply to the schema, or in the way, that was asked for; settings change both."""
+    """The endpoint cannot enforce the requested schema, or not in the requested way; settings change both."""
 
 
 class ModelReplyError(ModelError):
-    """The model answered, but not with what was asked for."""
+    """The model answered, but without the requested content."""
 
     outcome = "bad_reply"
 

@@ -14,7 +14,7 @@ from intern.core.text.masking import Secret
 
 
 class InteractionTicket(Struct, frozen=True, kw_only=True):
-    """What an interaction is answered with. Discord wants a sign within 3 s; the token is good for 15 minutes."""
+    """The means to answer an interaction. Discord wants a sign within 3 s; the token is valid for 15 minutes."""
 
     id: str
     token: Secret
@@ -36,7 +36,7 @@ class MessageEdited(Struct, frozen=True, kw_only=True):
 
 
 class MessagesDeleted(Struct, frozen=True, kw_only=True):
-    """Messages are gone; Discord tells no more than their ids."""
+    """Deleted messages; Discord sends only their ids."""
 
     guild_id: GuildId | None
     channel_id: ChannelId
@@ -67,17 +67,17 @@ class ChannelSnapshot(Struct, frozen=True, kw_only=True):
 
     channel: Channel
     last_message_id: MessageId | None = None
-    """Its newest message, deleted or not; None where there never was one, or Discord does not tell."""
+    """Its newest message, deleted or not; None where there never was one, or Discord does not say."""
 
 
 class SessionStarted(Struct, frozen=True, kw_only=True):
-    """A gateway session that is no continuation: what happened on this server before it was not told."""
+    """A gateway session that continues no earlier one: events on this server before it were not delivered."""
 
     guild_id: GuildId
     channels: tuple[ChannelSnapshot, ...]
     """Text channels, forums and active threads that the bot can see."""
     continues: bool = False
-    """Nothing was missed since the community was closed: it is only opened again."""
+    """No event was missed since the community was closed: it is only opened again."""
 
 
 class GuildJoined(Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class GuildJoined(Struct, frozen=True, kw_only=True):
     guild_id: GuildId
     name: str = ""
     greets_in: ChannelId | None = None
-    """The channel that Discord names for greetings."""
+    """The channel that Discord uses for greetings."""
     locale: str = ""
     """The server's language, as Discord names it: `de`, `pt-BR`."""
 
@@ -112,7 +112,7 @@ class ButtonPressed(_MemberInteraction, frozen=True, kw_only=True):
 
 
 class AskCommand(_MemberInteraction, frozen=True, kw_only=True):
-    """`/ask`, or "Answer this" on a message: an answer for one pair of eyes."""
+    """`/ask`, or "Answer this" on a message: an answer that only the asker sees."""
 
     question: str
     on: ChatMessage | None = None
@@ -134,13 +134,13 @@ class WhyCommand(_MemberInteraction, frozen=True, kw_only=True):
 
 
 class SetupChanges(Struct, frozen=True, kw_only=True):
-    """What `/intern setup` is to change; None, or an empty text, changes nothing."""
+    """The changes that `/intern setup` makes; None, or an empty text, changes nothing."""
 
     team_role: RoleId | None = None
     remove_team_role: RoleId | None = None
     channel: ChannelId | None = None
     mode: str = ""
-    """Of the channel, or of all that have none of their own; "default": the channel has none of its own any more."""
+    """The mode of the channel, or of all without one of their own; "default" removes the channel's own mode."""
     document: str = ""
     remove_document: str = ""
     language: str = ""
@@ -148,7 +148,7 @@ class SetupChanges(Struct, frozen=True, kw_only=True):
 
 
 class SetupCommand(_MemberInteraction, frozen=True, kw_only=True):
-    """`/intern setup`: change and show what a server chose."""
+    """`/intern setup`: change and show a server's settings."""
 
     manages: bool
     """The member may manage the server."""
@@ -156,7 +156,7 @@ class SetupCommand(_MemberInteraction, frozen=True, kw_only=True):
 
 
 class StatusCommand(_MemberInteraction, frozen=True, kw_only=True):
-    """`/intern status`: how things stand on this server."""
+    """`/intern status`: the bot's state on this server."""
 
     manages: bool
     """The member may manage the server."""
@@ -212,7 +212,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """All that was written."""
+        """The texts of all messages, a line each."""
         return "\n".join(message.text for message in self.messages)
 
 
@@ -228,7 +228,7 @@ class AnswerRequest(Struct, frozen=True, kw_only=True):
     called: bool = False
     """The asker mentions the bot or replies to it, and so is owed a word, be it that there is no answer."""
     language: str = "en"
-    """Of a reply, where the language of what the asker wrote cannot be told."""
+    """The language of a reply if that of the asker's words cannot be detected."""
 
 
 DeclineReason = Literal["asked too much", "day used up", "shed", "too old", "voice"]
@@ -243,14 +243,14 @@ DECLINED: Final[Mapping[DeclineReason, str]] = {
 
 
 class QuestionDeclined(Struct, frozen=True, kw_only=True):
-    """A question that is not worked on. A member who called the bot gets the reason."""
+    """A question that the bot does not work on. A member who called the bot gets the reason."""
 
     request: AnswerRequest
     reason: DeclineReason
 
 
 class MessageWithdrawal(Struct, frozen=True, kw_only=True):
-    """Messages that their authors deleted: nothing is learned from them any more."""
+    """Messages that their authors deleted: the bot learns nothing from them any more."""
 
     message_ids: tuple[MessageId, ...]
 
@@ -281,7 +281,7 @@ class CaptureArchived(Struct, frozen=True, kw_only=True):
 
 
 class CapturePending(Struct, frozen=True, kw_only=True):
-    """Wakeup: a capture waits for a word on its images."""
+    """Wakeup: a capture waits for descriptions of its images."""
 
 
 class DecisionRecorded(Struct, frozen=True, kw_only=True):
@@ -311,7 +311,7 @@ class FailedChoice(Struct, frozen=True, kw_only=True, tag="Failed", tag_field="k
 
 
 class FilingDecision(Struct, frozen=True, kw_only=True):
-    """Where an archived pair should go."""
+    """The place for an archived pair."""
 
     pair: CapturedPair
     choice: TopicChoice | SkipChoice | FailedChoice
@@ -341,4 +341,4 @@ class Reply(Struct, frozen=True, kw_only=True):
     asked: str = ""
     """The question, in its asker's words."""
     language: str = "en"
-    """Of our own words in it (ISO 639-1)."""
+    """The language of our own words in it (ISO 639-1)."""

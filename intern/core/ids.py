@@ -1,6 +1,6 @@
 """Ids, each a type of its own, so that a channel is never passed where a message is meant.
 
-Ids are text, as a platform writes them. The id of a message also tells its `Position`, the one order that there is.
+Ids are text, as a platform writes them. The id of a message also gives its `Position`, the only order that there is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FactId = NewType("FactId", str)
 """A UUID. A fact is cited as `fact:<id>`."""
 
 TopicName = NewType("TopicName", str)
-"""A slug: `[a-z0-9-]`, 1 to 64 characters. Made by `core.text.words.topic_name`, never taken raw from a model."""
+"""A slug: `[a-z0-9-]`, 1 to 64 characters. Made by `core.text.words.make_topic_name`, never raw from a model."""
 
 # Positions count from here, so that they equal the ids of the platform with the most data.
 _BEGINNING = datetime(2015, 1, 1, tzinfo=UTC)
@@ -53,7 +53,7 @@ class Position(Struct, frozen=True, order=True):
     ticks: int
     """Milliseconds in the upper bits; the lowest 22 tell messages of one millisecond apart."""
     foreign: str = ""
-    """An id that tells no position; it comes after all others."""
+    """An id that gives no position; it comes after all others."""
 
     def __str__(self) -> str:
         return self.foreign or str(self.ticks)
@@ -65,7 +65,7 @@ class Position(Struct, frozen=True, order=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether the id told it."""
+        """Whether the id gives its position."""
         return self.ticks != _FOREIGN
 
     @property
@@ -102,7 +102,7 @@ LAST = Position((1 << 63) - 1)
 
 @lru_cache(4096)  # sorting messages asks for the same ones again and again
 def parse_position(message_id: str) -> Position:
-    """Return where a message stands. Only this and the platform read an id. Channels have ids of the same kind."""
+    """Return the position of a message. Only this and the platform read an id. Channels have ids of the same kind."""
     is_position = message_id.isascii() and message_id.isdigit()
     return Position(int(message_id)) if is_position else Position(_FOREIGN, message_id)
 

@@ -1,4 +1,4 @@
-"""How this program was installed, and what adds an extra to that installation."""
+"""The command that adds an extra to this installation, by how the program was installed."""
 
 from __future__ import annotations
 

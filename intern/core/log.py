@@ -24,14 +24,14 @@ Logger = structlog.stdlib.BoundLogger
 LogFormat = Literal["auto", "json", "pretty"]
 LogLevel = Literal["debug", "info", "warning", "error", "auto"]
 
-# Libraries are quieter than we are: their INFO tells of each request.
+# Libraries are quieter than we are: their INFO logs each request.
 _LIBRARIES = ("hikari", "httpx", "httpcore", "aiohttp", "asyncio")
 
 
 def get_logger(name: str) -> Logger:
-    """Return the logger of a module. Before `configure`, warnings and errors go to stderr and nothing else does.
+    """Return the logger of a module. Before `configure_logging`, only warnings and errors are logged, to stderr.
 
-    It has processors of its own: a program that opens the door as a library may configure structlog as it likes.
+    It has processors of its own: a program that uses intern as a library may configure structlog as it likes.
     """
     logger: Logger = structlog.wrap_logger(
         logging.getLogger(name),
@@ -63,7 +63,7 @@ class ProgressLogger:
 def bind_trace_id(trace_id: str) -> Generator[None]:
     """Add `trace_id`, the newest message of the batch, to every line that is logged inside.
 
-    It is carried into tasks that are started inside. What streams hand on is traced anew by who takes it.
+    Tasks that are started inside inherit it. A task that receives from a stream binds its own.
     """
     with structlog.contextvars.bound_contextvars(trace_id=trace_id):
         yield
@@ -78,9 +78,9 @@ def configure_logging(
 ) -> None:
     """Send every log line to `stream` (stderr), as JSON or, with `auto` on a terminal, for people to read.
 
-    Each of `secrets` that is no plain word is replaced by `[secret]` wherever it stands, tracebacks and libraries'
-    lines included: such a value has no shape by which it could be recognised. What looks like a key is masked, too.
-    `level` "auto" is "info".
+    Each of `secrets` that is no plain word is replaced by `[secret]` everywhere, tracebacks and libraries' lines
+    included: such a value has no shape by which it could be recognised. Anything that looks like a key is masked,
+    too. `level` "auto" is "info".
     """
     out = stream or sys.stderr
     pretty = log_format == "pretty" or (log_format == "auto" and out.isatty())
@@ -105,17 +105,17 @@ def configure_logging(
     root.setLevel("INFO" if level == "auto" else level.upper())
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
-    # It warns of every pipeline on a connection that is lost, which the error that we raise says, too.
+    # It warns of every pipeline on a lost connection; the error that we raise says so, too.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 
 def failure_level(error: BaseException, level: int = logging.WARNING) -> int:
-    """Return the level at which a failure is logged. The loss of a lease has a line already, one for its shard."""
+    """Return the level for logging a failure. The loss of a lease has a line already, one for its shard."""
     return logging.DEBUG if isinstance(error, LeaseLostError) else level
 
 
 def redact_text(text: str) -> str:
-    """Mask anything that looks like a secret, and the secrets that `configure` was given."""
+    """Mask anything that looks like a secret, and the secrets that `configure_logging` was given."""
     sink = _find_handler()
     return mask_secrets(sink.scrubbed.hide(text) if sink else text).text
 
@@ -123,7 +123,7 @@ def redact_text(text: str) -> str:
 def log_bug(error: BaseException) -> None:
     """Log the error that ends the process: the event `bug` with its traceback, at any log level.
 
-    It goes to stderr as plain text before `configure`, and if the sink itself fails. Nothing is raised.
+    It goes to stderr as plain text before `configure_logging`, and if the sink itself fails. Raises nothing.
     """
     if sink := _find_handler():
         trace = (type(error), error, error.__traceback__)
@@ -147,7 +147,7 @@ class _SecretMaskingFormatter(structlog.stdlib.ProcessorFormatter):
 
 
 class _SecretMaskingHandler(logging.StreamHandler[TextIO]):
-    """Where all lines end."""
+    """The sink of all lines."""
 
     def __init__(self, stream: TextIO, scrubbed: _SecretMaskingFormatter) -> None:
         super().__init__(stream)
@@ -155,7 +155,7 @@ class _SecretMaskingHandler(logging.StreamHandler[TextIO]):
         self.setFormatter(scrubbed)
 
     def emit_or_raise(self, record: logging.LogRecord) -> None:
-        """As `emit`, but what fails is raised. logging itself would print the record as it is, secrets and all."""
+        """Emit a record, but raise errors: logging itself would print the record as it is, secrets and all."""
         self.acquire()
         try:
             self.stream.write(self.format(record) + self.terminator)
@@ -171,7 +171,7 @@ def _find_handler() -> _SecretMaskingHandler | None:
 
 
 def _mask_fields(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Field by field, before JSON escapes the text: a mask must not reach across two fields."""
+    """Mask field by field, before JSON escapes the text: a mask must not reach across two fields."""
     return {name: mask_nested(value, redact_text) for name, value in event.items()}
 
 
@@ -192,4 +192,4 @@ _SHARED: list[Any] = [
 
 _HANDED_ON = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
 PROCESSORS: list[Any] = [structlog.stdlib.filter_by_level, *_SHARED, _HANDED_ON]
-"""What an event of ours goes through on its way to the standard library's logging."""
+"""The steps of our events on their way to the standard library's logging."""

@@ -1,4 +1,4 @@
-"""Memory: one bound for the caches of a process, and what nothing uses any more, given back to the system."""
+"""Memory: one bound for the caches of a process, and the release of unused memory to the system."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from anyio import sleep
 from anyio.to_thread import run_sync
 
 EVERY_SECONDS = 10.0
-"""Memory that was freed since counts as in use for the system: in a minute under load, some 15 MB."""
+"""The system counts memory that was freed since then as in use: some 15 MB in a minute under load."""
 
 
 class SharedCache(Protocol):
-    """Something that can be read again."""
+    """A cache whose content can be read again."""
 
     def release(self) -> None:
-        """Hold nothing any more. Called on any thread, also while a reader goes on with what it took."""
+        """Drop the content. Called on any thread, also while a reader still uses the part that it took."""
         ...
 
 
 class CacheBudget:
-    """The bytes that caches may hold together. Those that were used least recently go first. For any thread."""
+    """The bytes that caches may hold together. The least recently used ones go first. For any thread."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -38,7 +38,7 @@ class CacheBudget:
         return sum(self._held.values())
 
     def reserve(self, cache: SharedCache, size: int) -> bool:
-        """Note that a cache is used now and holds so many bytes. Return False where it would never fit."""
+        """Note that a cache is used now and holds so many bytes. Return False if it can never fit."""
         with self._lock:
             self._held.pop(cache, None)
             if size > self.most:
@@ -51,27 +51,27 @@ class CacheBudget:
             return True
 
     def remove(self, cache: SharedCache) -> None:
-        """Count a cache no more."""
+        """Stop counting a cache."""
         with self._lock:
             self._held.pop(cache, None)
 
 
 def release_free_memory() -> None:
-    """Let the system have the pages that are free. Takes some milliseconds; does nothing but with glibc.
+    """Return free pages to the system. Takes some milliseconds; works with glibc only.
 
-    glibc keeps what is freed below anything that is in use, up to megabytes between small things that stay: a busy
-    process kept 19 MB so after half an hour, 6 of them from its last six minutes, in which what it held did not grow.
+    glibc keeps freed memory below any block in use, so small blocks that stay can hold back megabytes. A busy process
+    kept 19 MB so after half an hour: 6 of them from its last six minutes, in which its data did not grow.
     """
-    with suppress(OSError, AttributeError):  # other C libraries give back by themselves, or have no word for it
+    with suppress(OSError, AttributeError):  # other C libraries return memory by themselves, or have no function for it
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def limit_malloc_arenas() -> None:
-    """Let all threads share two arenas of glibc. Call it before they start; does nothing but with glibc.
+    """Let all threads share two arenas of glibc. Call it before they start; works with glibc only.
 
-    By itself, glibc gives each thread an arena, up to eight for a core. What is free at the end of one stays there, up
-    to twice the largest block that was ever freed, and `give_back` does not reach it: after eight communities had
-    their vectors in turn, 30 MB beside the 16 that were in use.
+    By itself, glibc gives each thread an arena, up to eight for a core. Free memory at the end of one stays there, up
+    to twice the largest block that was ever freed, and `release_free_memory` does not reach it. After eight
+    communities had their vectors in turn, that was 30 MB beside the 16 in use.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
@@ -82,10 +82,10 @@ _ARENA_MAX = -8  # in <malloc.h>
 
 @contextmanager
 def freeze_garbage_collector() -> Generator[None]:
-    """Let the collector pass over what is there when this begins: modules, classes, functions. For when all is loaded.
+    """Exempt all present objects (modules, classes, functions) from garbage collection. Enter it once all is loaded.
 
-    They are more than 110,000 objects, and it looks through all only once a quarter as many others have outlived its
-    smaller rounds: until then, megabytes stay that hang together in circles and that nothing else holds.
+    They are more than 110,000 objects. The collector examines all only once a quarter as many others have outlived its
+    smaller rounds. Until then, megabytes of unreachable cycles stay.
     """
     gc.collect()
     gc.freeze()
@@ -98,7 +98,7 @@ def freeze_garbage_collector() -> Generator[None]:
 async def release_memory_regularly(
     every: float = EVERY_SECONDS, give: Callable[[], None] = release_free_memory
 ) -> None:
-    """Do it every so many seconds until cancelled, beside the loop."""
+    """Release free memory every so many seconds until cancelled, on a worker thread."""
     while True:
         await sleep(every)
         await run_sync(give)

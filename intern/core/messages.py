@@ -1,8 +1,8 @@
 """Messages and channels as Discord holds them, reduced to what intern needs.
 
-What goes into answering and what comes out: the types at the door of the answering room.
+Also the types that the answering room takes and returns.
 
-What an answer may cite: a source by its id, a team answer by its topic's and that of its QA block. Pure.
+An answer cites a source by its id, and a team answer by the ids of its topic and its QA block. Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ChannelKind = Literal["channel", "thread", "post"]
 
 
 class Author(Struct, frozen=True, kw_only=True):
-    """Who wrote a message."""
+    """The author of a message."""
 
     id: UserId
     name: str
@@ -41,11 +41,11 @@ class Author(Struct, frozen=True, kw_only=True):
     is_self: bool = False
     """True for intern's own messages only."""
     handles: tuple[str, ...] = ()
-    """What else they are called, as far as Discord tells: who is known by a nickname has an account's name, too."""
+    """Their other names, as far as Discord sends them: a member with a nickname has an account's name, too."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that they are called."""
+        """All their names."""
         return tuple(dict.fromkeys((self.name, *self.handles)))
 
 
@@ -57,7 +57,7 @@ class FileDigest(Struct, frozen=True, kw_only=True):
     """A text file in short, masked: nothing else of it reaches a model, a log or the disk."""
 
     telling: str = ""
-    """The lines that say what went wrong, or of prose, that ask; its first lines where none does."""
+    """The lines that say what went wrong, or in prose, the questions; its first lines where there is neither."""
     went_wrong: bool = False
     """Whether a line says what went wrong."""
     excerpt: str = ""
@@ -78,16 +78,16 @@ class Attachment(Struct, frozen=True, kw_only=True):
     width: int | None = None
     height: int | None = None
     digest: FileDigest | None = None
-    """Its text, once it was looked at; None for a file without text."""
+    """Its text, once it was read; None for a file without text."""
 
     @property
     def masked_name(self) -> str:
-        """Its name as its text is shown: masked, and on one line."""
+        """Its name, masked and on one line, as its text is."""
         return mask_file(collapse_whitespace(self.filename))[:_LONGEST_FILENAME]
 
     @property
     def is_image(self) -> bool:
-        """Whether Discord takes it for a picture, going by its name; its bytes may say otherwise. SVG is text."""
+        """Whether Discord takes it for a picture, by its name; its bytes may say otherwise. SVG is text."""
         return (self.content_type or "").startswith("image/") and self.content_type != "image/svg+xml"
 
     @property
@@ -107,7 +107,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     guild_id: GuildId | None
     """None for a private message."""
     channel_id: ChannelId
-    """The thread's id where the message stands in a thread."""
+    """The thread's id if the message is in a thread."""
     author: Author
     text: str
     at: datetime
@@ -117,18 +117,18 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     reply_to_channel: ChannelId | None = None
     """The channel of `reply_to` where Discord names one."""
     reply_to_author: UserId | None = None
-    """Who wrote `reply_to`, where the payload tells."""
+    """The author of `reply_to`, if the payload names them."""
     replies_to_other: bool = False
-    """The payload tells that neither its author nor intern wrote `reply_to`."""
+    """By the payload, neither its author nor intern wrote `reply_to`."""
     attachments: Files = ()
     is_voice: bool = False
     """It is a voice message, without text."""
     mentions_bot: bool = False
     """It mentions intern by `@name`; a reply's automatic ping does not count."""
     mentioned_staff: frozenset[UserId] = frozenset()
-    """Of the accounts that it mentions, bots and team members, as far as that is known."""
+    """The bots and team members among the mentioned accounts, as far as known."""
     thread_id: ChannelId | None = None
-    """The thread that hangs on this message, where the payload tells."""
+    """The thread that hangs on this message, if the payload names it."""
 
     @property
     def mentions(self) -> frozenset[UserId]:
@@ -140,7 +140,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
 
 
 class Channel(Struct, frozen=True, kw_only=True):
-    """A place where messages stand."""
+    """A channel, thread or post: a place for messages."""
 
     id: ChannelId
     guild_id: GuildId | None
@@ -158,7 +158,7 @@ class Channel(Struct, frozen=True, kw_only=True):
 
 
 def find_message_index(messages: Sequence[ChatMessage], message_id: MessageId) -> int:
-    """Return where a message stands, or would stand, among messages in order, the oldest first."""
+    """Return the index of a message, or the one it would have, in messages from the oldest to the newest."""
     return bisect_left(messages, parse_position(message_id), key=lambda message: parse_position(message.id))
 
 
@@ -177,7 +177,7 @@ class Button(Struct, frozen=True, kw_only=True):
     """A button under a message of ours; a label, an emoji, or both."""
 
     custom_id: str
-    """What pressing it tells us; 1 to 100 characters."""
+    """The text that we receive when it is pressed; 1 to 100 characters."""
     label: str = ""
     """At most 80 characters."""
     emoji: str = ""
@@ -185,7 +185,7 @@ class Button(Struct, frozen=True, kw_only=True):
 
 
 class MemberRoles(Struct, frozen=True):
-    """What roles a member has on a server, as last seen."""
+    """A member's roles on a server, as last seen."""
 
     guild_id: GuildId
     user_id: UserId
@@ -193,7 +193,7 @@ class MemberRoles(Struct, frozen=True):
 
 
 class RoleLookupBudget:
-    """A request's bound on looking up authors one by one: Discord does not say with a message what roles they have.
+    """A request's bound on looking up authors one by one: a message does not contain its author's roles.
 
     Authors beyond it count as community users; the next request looks them up.
     """
@@ -205,7 +205,7 @@ class RoleLookupBudget:
         self._most = most
 
     def take(self) -> bool:
-        """Whether one more may be made; it counts as made then."""
+        """Return whether one more look-up is allowed, and count it."""
         allowed = self.made < self._most
         self.made += allowed
         self.refused = self.refused or not allowed
@@ -269,7 +269,7 @@ SILENCES: Final[Mapping[str, str]] = {
     "refused": "Discord refused the reply, or a thread for it",
     "source_changed": "retracted, as its source changed",
 }
-"""Why a question has no answer, its reply was not posted, or does not stand any more: in a few words."""
+"""Why a question has no answer, or its reply was not posted or was removed: in a few words."""
 
 
 class Image(Struct, frozen=True, kw_only=True):
@@ -280,7 +280,7 @@ class Image(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One message of a conversation as the answering room sees it: without secrets, however it came."""
+    """One message of a conversation as the answering room gets it: without secrets, wherever it comes from."""
 
     role: Role
     text: str
@@ -317,7 +317,7 @@ def _has_same_author(message: Message, other: Message) -> bool:
 
 
 class RequestContext(Struct, frozen=True, kw_only=True):
-    """Where a question was asked; for logs and links, never for a prompt."""
+    """The place of a question; for logs and links, never for a prompt."""
 
     platform: str = "discord"
     guild_id: GuildId | None = None
@@ -327,23 +327,23 @@ class RequestContext(Struct, frozen=True, kw_only=True):
 
 
 class Citation(Struct, frozen=True, kw_only=True):
-    """A source that an answer stands on."""
+    """A source that supports an answer."""
 
     source_id: SourceId
     title: str
     url: str | None = None
     """The page of a web source, or the jump link of a team answer; None for a file."""
     quote: str | None = None
-    """The sentence that the answer stands on, cut from the source by code."""
+    """The sentence that supports the answer, cut from the source by code."""
 
 
 class AnswerResult(Struct, frozen=True, kw_only=True):
-    """An answer fit to post, or silence with its reason. Never half of either."""
+    """An answer that can be posted, or silence with its reason. Never half of either."""
 
     should_reply: bool
     reply_text: str | None = None
     citations: tuple[Citation, ...] = ()
-    """Of silence: sources to look at, with `ai.unsure = "links"`."""
+    """With silence: sources to look at, with `ai.unsure = "links"`."""
     reason: SilenceReason = ""
     debug: dict[str, Any] | None = None
     """Per step: decision, seconds, tokens. Never posted."""

@@ -1,12 +1,7 @@
-"""What the team taught: captures, archived pairs, and what was done with each.
+"""Records of knowledge: captures and archived pairs of the team's answers, and the decisions on each.
 
-What the index tells about each source.
-
-What was distilled from a conversation: the nugget, richer than a question and its answer.
-
-What is known about the community and its work, one sentence at a time, and how it came to be known.
-
-What can be searched, what is asked of a search, and what it finds.
+Also the index entries of sources; nuggets, which are richer than a question and its answer; facts, one sentence
+each, with their occurrences; and the documents, filters and results of the search.
 """
 
 from __future__ import annotations
@@ -66,7 +61,7 @@ class Capture(Struct, frozen=True, kw_only=True):
     author_ids: tuple[ids.UserId, ...] = ()
     """The author of each message, parallel to `message_ids`; "" for an unknown one, empty if none is known."""
     author_names: tuple[tuple[str, ...], ...] = ()
-    """What each of `author_ids` is called, or empty. Only on the way to the archive, which holds no names."""
+    """The name of each of `author_ids`, or empty. Only on the way to the archive, which holds no names."""
 
     @property
     def question(self) -> str:
@@ -86,7 +81,7 @@ def extract_question(turns: Iterable[Turn]) -> str:
 
 
 def copy_capture(capture: Capture, **changes: Any) -> Capture:
-    """Return a capture with changes; of an archived pair, what was captured."""
+    """Return a capture with changes; for an archived pair, the capture in it."""
     return Capture(**{each: getattr(capture, each) for each in Capture.__struct_fields__} | changes)
 
 
@@ -101,7 +96,7 @@ class CapturedPair(Capture, frozen=True, kw_only=True):
 
 
 class TopicBlock(Struct, frozen=True, kw_only=True):
-    """A pair as it stands in a topic file."""
+    """A pair in a topic file."""
 
     qa_id: ids.QAId
     timestamp: datetime
@@ -122,7 +117,7 @@ class _PairDecisionRecord(_DecisionRecord, frozen=True, kw_only=True):
 
 
 class PairFiled(_PairDecisionRecord, frozen=True, kw_only=True, tag="filed"):
-    """The pair stands in a topic file; `removed` names the blocks that it made obsolete."""
+    """The pair is in a topic file; `removed` names the blocks that it made obsolete."""
 
     topic: ids.TopicName
     removed: tuple[ids.QAId, ...] = ()
@@ -143,7 +138,7 @@ class PairReplaced(_PairDecisionRecord, frozen=True, kw_only=True, tag="replaced
 
 
 class PairRemoved(_PairDecisionRecord, frozen=True, kw_only=True, tag="removed"):
-    """The pair stands in no topic any more: once messages were withdrawn, its question or its answer was gone."""
+    """The pair is in no topic any more: after messages were withdrawn, its question or its answer was gone."""
 
 
 class MessagesWithdrawn(_DecisionRecord, frozen=True, kw_only=True, tag="withdrawn"):
@@ -153,7 +148,7 @@ class MessagesWithdrawn(_DecisionRecord, frozen=True, kw_only=True, tag="withdra
 
 
 class PairMoved(_PairDecisionRecord, frozen=True, kw_only=True, tag="moved"):
-    """The pair's block stands in another topic by now: the one where it was filed had outgrown its bound."""
+    """The pair's block is in another topic by now: the one where it was filed had outgrown its bound."""
 
     topic: ids.TopicName
 
@@ -195,7 +190,7 @@ PairDecision = (
     | PairApproved
     | PairRejected
 )
-"""What was done with one pair."""
+"""The decision on one pair."""
 
 Decision = PairDecision | MessagesWithdrawn | MessagesForgotten
 
@@ -219,12 +214,12 @@ class SourceText(Struct, frozen=True, kw_only=True):
 
 
 class LearnedMatches(Struct, frozen=True, kw_only=True):
-    """What was distilled from conversations and fits a question."""
+    """The nuggets and facts that fit a question."""
 
     nuggets: tuple[IndexEntry, ...] = ()
-    """To choose from, the best first."""
+    """Candidates, the best first."""
     likeness: float | None = None
-    """Of the nugget that is most similar to the question; None if none was compared."""
+    """The similarity of the nugget that is most similar to the question; None if none was compared."""
     facts: tuple[SourceText, ...] = ()
     """Known to fit, the best first."""
 
@@ -239,7 +234,7 @@ class Nugget(Struct, frozen=True, kw_only=True):
     conversation_id: ids.ConversationId
     topic: str
     timestamp: datetime
-    """Of the last message of its conversation (UTC)."""
+    """The time of the last message of its conversation (UTC)."""
     topic_summary: str
     """One sentence."""
     detailed_analysis: str
@@ -254,7 +249,7 @@ class Nugget(Struct, frozen=True, kw_only=True):
 
     @property
     def stamp(self) -> str:
-        """Another one whenever anything of it is another."""
+        """A stamp that changes with every field."""
         return sha256(msgspec.json.encode(self)).hexdigest()[:32]
 
 
@@ -266,7 +261,7 @@ Sentiment = Literal["neutral", "frustration", "confirmation", "correction", "upd
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """A sentence that was true when it was last said, as far as anybody knows."""
+    """A sentence that was true when it was last said, as far as known."""
 
     id: ids.FactId
     agent_id: str
@@ -282,12 +277,12 @@ class Fact(Struct, frozen=True, kw_only=True):
     last_seen_at: datetime
     occurrence_count: int = 1
     supersedes: ids.FactId | None = None
-    """The older fact that this one took the place of."""
+    """The older fact that this one replaced."""
     is_active: bool = True
     """False once a newer fact replaced it, or an operator retired it."""
     retired_at: datetime | None = None
     retired_why: str = ""
-    """What the operator said, or UNSAID; empty while it is active, and where a newer fact took its place."""
+    """The operator's reason, or UNSAID; empty while it is active, and where a newer fact replaced it."""
 
 
 class FactOccurrence(Struct, frozen=True, kw_only=True):
@@ -304,13 +299,13 @@ class FactOccurrence(Struct, frozen=True, kw_only=True):
 
 
 UNSAID = "no conversation says so any more"
-"""Why a fact was retired whose conversations were withdrawn, or say something else by now."""
+"""The reason for retiring a fact whose conversations were withdrawn, or say something else by now."""
 
 Origin = Literal["capture", "answer", "note"]
 
 
 class DistilledConversation(Struct, frozen=True, kw_only=True):
-    """A conversation that something is learned from, as it stood when it was read."""
+    """A conversation that knowledge is learned from, as it was when it was read."""
 
     id: ids.ConversationId
     agent_id: str
@@ -335,11 +330,11 @@ class RepeatedFact(Struct, frozen=True, kw_only=True, tag="RepeatedFact"):
 
     occurrence: FactOccurrence
     visibility: Visibility | None = None
-    """Who may read the fact from now on; None: no change."""
+    """The fact's visibility from now on; None: no change."""
 
 
 class UpdatedFact(Struct, frozen=True, kw_only=True, tag="UpdatedFact"):
-    """A fact that takes the place of the one that it supersedes."""
+    """A fact that replaces the one that it supersedes."""
 
     fact: Fact
     occurrence: FactOccurrence
@@ -349,7 +344,7 @@ FactRefusal = Literal["empty", "unknown_id", "retired_id", "other_agent", "secre
 
 
 class RefusedFact(Struct, frozen=True, kw_only=True, tag="RefusedFact"):
-    """Not taken; nothing of its text is kept."""
+    """A refused proposal; none of its text is kept."""
 
     reason: FactRefusal
     gone: ids.FactId | None = None
@@ -360,7 +355,7 @@ FactDecision = NewFact | RepeatedFact | UpdatedFact | RefusedFact
 
 
 class ExtractionResult(Struct, frozen=True, kw_only=True):
-    """All that was learned from a conversation: it takes the place of what was learned from it before."""
+    """All knowledge from a conversation: it replaces the knowledge that was learned from it before."""
 
     conversation: DistilledConversation
     nuggets: tuple[Nugget, ...] = ()
@@ -370,7 +365,7 @@ class ExtractionResult(Struct, frozen=True, kw_only=True):
 
 
 class ExtractionCounts(Struct, frozen=True, kw_only=True):
-    """How much was learned from a conversation."""
+    """The numbers of nuggets and facts that a conversation gave."""
 
     facts_extracted: int = 0
     facts_updated: int = 0
@@ -379,21 +374,21 @@ class ExtractionCounts(Struct, frozen=True, kw_only=True):
 
 
 class AppliedExtraction(ExtractionCounts, frozen=True, kw_only=True):
-    """What became of an outcome."""
+    """The counts of a stored extraction, and the facts that were refused."""
 
     refused: tuple[FactRefusal, ...] = ()
     """Also changes since the decision, such as a fact that an operator retired meanwhile."""
 
 
 class AffectedKnowledge(Struct, frozen=True, kw_only=True):
-    """Nuggets and facts that something was done to; some may be gone."""
+    """Nuggets and facts that a change affected; some may be gone."""
 
     nuggets: tuple[ids.NuggetId, ...] = ()
     facts: tuple[ids.FactId, ...] = ()
 
 
 class KnownFacts(Struct, frozen=True, kw_only=True):
-    """What has to be known to decide about proposals for a conversation."""
+    """The known facts that decisions about a conversation's proposals need."""
 
     facts: tuple[Fact, ...] = ()
     only_here: frozenset[ids.FactId] = frozenset()
@@ -419,17 +414,17 @@ SearchKind = Literal["source", "file", "nugget", "fact"]
 `fact`: distilled from conversations."""
 
 SearchPart = Literal["text", "description"]
-"""What a source says, or what is said of it."""
+"""A part of a source's text, or its description."""
 
 SourceType = Literal["document", "page", "topic"]
-"""What stands in an index, as a search tells it."""
+"""The types of index entries, as a search names them."""
 
 FileType = Literal["documentation", "configuration", "source_code", "services"]
-"""What kind of file was discovered, from the most to the least worth."""
+"""The types of discovered files, from the most to the least useful."""
 
 _FileStatus = Literal["summary_failed", "unsupported_type", "permission_denied"]
 SearchStatus = Literal["ok", "pending", _FileStatus, NuggetStatus, "active", "retired"]
-"""Of sources the first two, of files all but the second of those before a nugget's, of facts the last two."""
+"""Sources have the first two, files all but the second before a nugget's, facts the last two."""
 
 Scalar = str | int | float | bool | None
 
@@ -439,7 +434,7 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
 
     id: str
     source_id: ids.SourceId
-    """What a result leads to."""
+    """The source that a result leads to."""
     kind: SearchKind
     part: SearchPart = "text"
     type: str = ""
@@ -447,7 +442,7 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
     status: str = "ok"
     """A `SearchStatus`."""
     visibility: str = "shared"
-    """Of a fact; `secret` ones are no documents."""
+    """The visibility of a fact; `secret` ones are no documents."""
     guild_id: str = ""
     """The server that it comes from; empty where it comes from none."""
     path: str = ""
@@ -455,24 +450,24 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
     text: str = ""
     meta: Mapping[str, Scalar | tuple[str, ...]] = {}
     stamp: str = ""
-    """Changes with what the document was made from."""
+    """A stamp that changes with the material of the document."""
     at: datetime
     """When its text was written, as far as that is known (UTC)."""
 
 
 class SearchFilter(Struct, frozen=True, kw_only=True):
-    """Which documents count; what is None or empty lets all pass."""
+    """A filter of documents; a field that is None or empty lets all pass."""
 
     per: Literal["source", "document"] = "source"
-    """What a result is: a source, by the best of its documents, or each document by itself."""
+    """The kind of result: a source, by the best of its documents, or each document by itself."""
     kinds: tuple[SearchKind, ...] = ()
     part: SearchPart | None = None
     type: str | None = None
     keyword: str | None = None
-    """Of a nugget, as it is written there."""
+    """A nugget's keyword, spelled as there."""
     status: str | None = None
     retired: bool = False
-    """Also retired facts, where no status is asked for."""
+    """Include retired facts, if no status is given."""
     visibility: str | None = None
     guild_id: str | None = None
     after: datetime | None = None
@@ -487,9 +482,9 @@ class ScoredMatch(Struct, frozen=True, kw_only=True):
     document_id: str
     source_id: ids.SourceId
     score: float
-    """How well it fits, larger is better: bm25 of words, the cosine of a vector (1 says the same, 0 is unrelated)."""
+    """Its relevance, larger is better: bm25 of words, the cosine of a vector (1 says the same, 0 is unrelated)."""
     written: bool = False
-    """It is a document, a page or a file, and not something that people said in a chat."""
+    """It is a document, a page or a file, and not a text from a chat."""
 
 
 class PassageHit(Struct, frozen=True, kw_only=True):
@@ -497,13 +492,13 @@ class PassageHit(Struct, frozen=True, kw_only=True):
 
     source_id: ids.SourceId
     title: str = ""
-    """Of a document's passage, its title and the headings above it; of a team answer, the question."""
+    """The title and the headings above a document's passage; the question of a team answer."""
     text: str = ""
     """As it was indexed; of a team answer, what was said, without names and dates."""
     score: float = 0.0
     """Orders the hits of one question; not comparable between questions."""
     by_words: float = 0.0
-    """How well its words fit, from 0 to 1; comparable between questions, and between communities of any size."""
+    """The match of its words, from 0 to 1; comparable between questions, and between communities of any size."""
     likeness: float | None = None
     """From -1 to 1; None if it was not compared. Comparable between questions."""
     is_measured: bool = True

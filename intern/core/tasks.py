@@ -19,7 +19,7 @@ async def open_task_group() -> AsyncGenerator[TaskGroup]:
     """Open a task group that is left only if its tasks were not cancelled from outside.
 
     anyio's own swallows that on asyncio, where its host is in a shielded wait (for a thread, say) until all its tasks
-    have ended. What follows would take what they had not done for done.
+    have ended. The code that follows would take unfinished work for done.
     """
     async with create_task_group() as tasks:
         yield tasks
@@ -29,7 +29,7 @@ async def open_task_group() -> AsyncGenerator[TaskGroup]:
 async def run_each(work: Callable[[T], Awaitable[R]], items: Sequence[T], at_once: int) -> list[R]:
     """Do the work for each item, `at_once` at a time, and return the results in order.
 
-    They begin in order. The first error ends all of them, and is raised itself, not in a group.
+    They begin in order. The first error ends all of them, and is raised by itself, not in a group.
     """
     results: dict[int, R] = {}
     failures: list[Exception] = []

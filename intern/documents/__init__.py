@@ -1,1 +1,1 @@
-"""Documents as blocks: what each format's own parser finds, in one model for all that shows, searches or checks it."""
+"""Documents as blocks: one model for all formats, each read by its own parser, for display, search and checks."""

@@ -19,7 +19,7 @@ _TITLES = {
     "deprecated": "Deprecated since version",
     **dict.fromkeys(_GENERAL, "Note"),
 }
-# Classes of an element that is an admonition, and names of components that are none.
+# Classes of elements that are admonitions, and names of components that are none.
 _REMARK_CLASSES = frozenset({*_GENERAL, "admonitionblock", "theme-admonition"}) - {"aside"}
 REMARK_TAGS = REMARKS - {"aside", "quote", "summary"}
 REMARK_TITLE = regex(r"(?i)(?:admonition|alert|callout|custom-block)[\w-]*(?:title|heading)")
@@ -27,12 +27,12 @@ REMARK_TITLE = regex(r"(?i)(?:admonition|alert|callout|custom-block)[\w-]*(?:tit
 
 
 def default_admonition_title(name: str) -> str:
-    """Return how an admonition is headed that has no title of its own."""
+    """Return the heading of an admonition that has no title of its own."""
     return _TITLES.get(name.lower(), name.capitalize())
 
 
 def find_admonition_title(tag: str, classes: str, attrs: Mapping[str, str]) -> str:
-    """Return the title of the admonition that an element is by its name or its classes; empty if it is none."""
+    """Return the title of an element that is an admonition by its name or its classes; empty if it is none."""
     if tag in REMARK_TAGS:
         return attrs.get("title") or default_admonition_title(attrs.get("type") or tag)
     if not classes or tag == "details":

@@ -1,7 +1,7 @@
 """AsciiDoc as blocks, line by line, with what it includes from its folder.
 
 No parser for Python is fit: one took 60 seconds for 50 kB. This one looks at each line a few times, so its time grows
-with the length of the text. It knows what most texts are written with; what it does not know stays as it is written.
+with the length of the text. It knows the syntax that most texts use; all other syntax stays as it is written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEAST_ADDED = 500
 _DIRECTIVE = regex(r"(include|ifdef|ifndef|ifeval|endif)::([^\[]{0,500})\[(.*)\]\s*")
 _REFERENCE = regex(r"(\\?)\{(\w[\w-]*)\}")
 _CONTINUED = regex(r"(?m)^:!?\w[\w-]*:(?:.*\\\n)+.*$")
-# What stands above a block: a comment or a rule, an entry of an attribute, its anchor, its attributes, its title.
+# The lines above a block: a comment or a rule, an entry of an attribute, its anchor, its attributes, its title.
 _ABOVE = regex(
     r"(?P<unshown>//(?!/).*|'{3,}|<{3,}|- ?- ?-|\* ?\* ?\*)|:(?P<name>!?\w[\w-]*!?):(?:\s+(?P<value>.*))?"
     r"|\[\[(?P<id>[^\[\],]*)(?:,[^\[\]]*)?\]\]\s*|\[(?P<held>(?:[\w:,.#\"'%{*].*)?)\]\s*|\.(?P<title>(?![.\s]).+)"
@@ -71,9 +71,9 @@ _BUILT_IN = {
 
 
 def parse_asciidoc(text: str, read: Read | None = None, path: str = "") -> Document:
-    """Return a text as blocks. `read` gives the files of its folder, where it stands at `path`.
+    """Return a text as blocks. `read` returns files of its folder; `path` is its place there.
 
-    Raises ValueError where it is nested too deeply, or grows too much by what it repeats.
+    Raises ValueError if it is nested too deeply, or if repetition makes it too long.
     """
     writer = DocumentWriter()
     elements = BlockBuilder(writer)
@@ -84,7 +84,7 @@ def parse_asciidoc(text: str, read: Read | None = None, path: str = "") -> Docum
 
 class _AsciidocLine(NamedTuple):
     number: int
-    """Those of another file have that of the line that includes them."""
+    """A line of an included file has the number of the line that includes it."""
     text: str
     shift: int = 0
     """Levels by which a heading there is moved."""
@@ -118,9 +118,9 @@ class _AsciidocParser:
         self._end_lists()
 
     def _iterate_lines(self, text: str, path: str, above: _AsciidocLine, depth: int = 0) -> Iterator[_AsciidocLine]:
-        """Yield the lines of a file that `above` includes, without what a condition leaves out.
+        """Yield the lines of a file that `above` includes, without those that a condition leaves out.
 
-        Attributes count as they are when a line is asked for.
+        Attributes have the values of the moment when a line is requested.
         """
         holds = [True]
         whole = _CONTINUED.sub(lambda found: found[0].replace("\\\n", "") + "\n" * found[0].count("\n"), text)
@@ -164,7 +164,7 @@ class _AsciidocParser:
         return self._next
 
     def _pop(self) -> _AsciidocLine:
-        """Take the next line, which is there."""
+        """Return and consume the next line, which must exist."""
         line, self._next = self._next, None
         assert line is not None
         self._elements.lines = (line.number, line.number)
@@ -194,7 +194,7 @@ class _AsciidocParser:
         return inline_text(self._expand(text), self._titles)
 
     def _take_block_metadata(self, line: _AsciidocLine, found: re.Match[str]) -> None:
-        """Take what stands above a block."""
+        """Take the metadata lines above a block."""
         if name := found["name"]:
             self._attributes.pop(name.strip("!").lower(), None)
             if "!" not in name:
@@ -248,7 +248,7 @@ class _AsciidocParser:
         return level > 0
 
     def _take_text_lines(self) -> Iterator[_AsciidocLine]:
-        """Take the lines of a text, up to an empty one or to the begin of something else."""
+        """Take the lines of a text, up to an empty one or to the beginning of another element."""
         while (line := self._peek()) and (text := line.text).strip():
             above = _ABOVE.fullmatch(text)
             is_comment = above is not None and above["unshown"] is not None
@@ -269,7 +269,7 @@ class _AsciidocParser:
             self._pop()
 
     def _write_body(self, line: _AsciidocLine, given: Mapping[str, str]) -> None:
-        """Write a block: one between two lines that are the same, or a text of lines."""
+        """Write a block: one between two equal lines, or a text of lines."""
         delimiter, style = _DELIMITER.fullmatch(line.text), given.get("style", "")
         mark = delimiter[1] if delimiter else ""
         holds_blocks = mark[:1] in {"=", "*", "_"} or (mark == "--" and style not in _RAW)
@@ -293,14 +293,14 @@ class _AsciidocParser:
         text = dedent(text.expandtabs(8)) if text[:1].isspace() else text
         if "attributes" in given.get("subs", ""):
             text = self._expand(text)
-        # Of one program in several languages, each has its name above it.
+        # One program in several languages has the name of each above it.
         label = title if given.get("role") in {"primary", "secondary"} else ""
         self._elements.writer.enter(label=label)
         self._elements.add_code(_CALLOUTS.sub("", text), language, span, title="" if label else title)
         self._elements.writer.leave()
 
     def _write_part(self, mark: str, text: str, given: Mapping[str, str], span: Lines) -> None:
-        """Write what holds blocks, or a paragraph, as its style says, below its title."""
+        """Write a part that holds blocks, or a paragraph, by its style, below its title."""
         style, title, elements = given.get("style", ""), given.get("title", ""), self._elements
         if found := _BLOCK_MACRO.fullmatch(text):
             self._write_title("p", given, span)
@@ -323,7 +323,7 @@ class _AsciidocParser:
         elements.end(tag)
 
     def _read_nested(self, end: str, *, is_tabs: bool) -> None:
-        """Read what a block holds, and its end."""
+        """Read the content of a block, and its end."""
         if len(self._ends) >= _DEEPEST:
             raise ValueError("it is nested too deeply to be read")
         lists, self._lists = self._lists, []
@@ -368,7 +368,7 @@ class _AsciidocParser:
             below = self._peek()
         if term and not is_tab:
             if not lines and below and (other := _ITEM.fullmatch(below.text)) and other["colons"] == key:
-                return  # one more term of what follows
+                return  # one more term of the same definition
             elements.start("dd", {}, span)
         if lines := [*lines, *self._take_text_lines()]:
             self._write_prose("p", "\n".join(each.text.strip() for each in lines), (lines[0].number, lines[-1].number))

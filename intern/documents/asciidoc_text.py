@@ -1,7 +1,7 @@
-"""What stands inside a line of AsciiDoc, as HTML: marks, links, macros, and what escapes them.
+"""The text of AsciiDoc's lines as HTML: marks, links, macros, and escapes.
 
-As Asciidoctor does, one substitution follows the other; what none may change any more is put aside until the end. All
-that is looked for is bounded, so the time for a text grows with its length.
+As in Asciidoctor, one substitution follows the other; finished parts are put aside until the end. All patterns are
+bounded, so the time for a text grows with its length.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SHORT_NAMES = {"#": "id", ".": "role", "%": "options"}
 
 
 def inline_html(text: str, titles: Mapping[str, str]) -> str:
-    """Return a text as HTML; `titles` of sections by their ids stand for references without a text."""
+    """Return a text as HTML; references without a text show the `titles` of sections, which are given by id."""
     kept: list[str] = []
 
     def keep(markup: str) -> str:
@@ -79,7 +79,7 @@ def inline_html(text: str, titles: Mapping[str, str]) -> str:
         return keep(f"<code>{held}</code>")
 
     text = _LITERAL.sub(write_literal, text.replace("\0", ""))
-    for _ in range(2):  # one may stand in another
+    for _ in range(2):  # one may contain another
         text = _MACRO.sub(lambda found: _write_macro(found, titles, keep), text)
     return restore(_write_marks(_SPAN.sub(write_span, _escape(text))))
 
@@ -90,7 +90,7 @@ def inline_text(text: str, titles: Mapping[str, str]) -> str:
 
 
 def parse_attributes(text: str) -> dict[str, str]:
-    """Return the attributes of a block or macro, by name, or by place from "1"; those that are set by signs alone."""
+    """Return the attributes of a block or macro, by name, or by place from "1"; signs such as `#` set some."""
     attributes: dict[str, str] = {}
     place = 0
     for found in _ATTRIBUTE.finditer(text):

@@ -1,6 +1,6 @@
 """One model of a document, for all formats: blocks of plain text, each below its headings.
 
-Each word that a reader of the document sees stands in one block, and none that stays hidden from readers does.
+Each word that a reader of the document sees is in exactly one block; hidden words are in none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Heading(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True, kw_only=True):
-    """A paragraph, or what stands for one."""
+    """A paragraph, or an element of the same rank."""
 
     kind: BlockKind
     text: str
@@ -35,28 +35,28 @@ class Block(Struct, frozen=True, kw_only=True):
     path: tuple[Heading, ...] = ()
     """The headings above it, outermost first; of a heading, without itself."""
     label: str = ""
-    """For whom it holds: the names of the tabs that it stands in, joined by commas."""
+    """The readers for whom it holds: the names of the tabs around it, joined by commas."""
     term: str = ""
-    """What a definition defines, the question of a question-and-answer, the title of code or of an admonition."""
+    """The term of a definition, the question of a question-and-answer, the title of code or of an admonition."""
     columns: tuple[str, ...] = ()
-    """Of a row, the names of its columns."""
+    """The names of a row's columns."""
     language: str = ""
-    """Of code."""
+    """The language of code."""
     anchor: str = ""
-    """Of a heading."""
+    """The anchor of a heading."""
     level: int = 0
-    """Of a heading, as in `Heading`."""
+    """The level of a heading, as in `Heading`."""
     marker: str = ""
-    """Of an item, or of code that an item begins with, as written: `-` or `3.`."""
+    """The marker of an item, or of code at an item's beginning, as written: `-` or `3.`."""
     depth: int = 0
-    """In how many lists it stands."""
+    """The number of lists around it."""
     first_line: int = 0
     last_line: int = 0
-    """From 1; both count. Those of its block in the source."""
+    """The first and the last line of its block in the source, from 1."""
 
 
 class OmittedText(Struct, frozen=True):
-    """Text of the source that stands in no block."""
+    """Text of the source that is in no block."""
 
     text: str
     reason: str
@@ -66,7 +66,7 @@ class Document(Struct, frozen=True, kw_only=True):
     """A document, parsed."""
 
     title: str
-    """As it says itself, or its first heading; may be empty."""
+    """Its own title, or its first heading; may be empty."""
     blocks: tuple[Block, ...]
     left_out: tuple[OmittedText, ...] = ()
     oddities: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Document(Struct, frozen=True, kw_only=True):
 
 _FENCES = regex(r"`{3,}")
 _INNERMOST = 6  # level of a heading in Markdown
-# What would be read as a heading, a fence, the end of a part or a topic's block.
+# Text that would be read as a heading, a fence, the end of a part or a topic's block.
 _STRUCTURE = regex(r"(?m)^(?=#{1,6}[ \t]+\S|---[ \t]*$|--- QA ---[ \t]*$)")
 _OPENS = regex(r"(?m)^([ \t]*)(?=`{3,}|~{3,})")
 
@@ -83,7 +83,7 @@ _OPENS = regex(r"(?m)^([ \t]*)(?=`{3,}|~{3,})")
 def write_blocks(blocks: Iterable[Block]) -> str:
     """Return blocks as Markdown, headings in their places, labels before blocks, once for a list or a table.
 
-    `passages.spans_of` reads it again: a question is a heading, and a line `---` ends what stands below it.
+    `passages.find_blocks` reads it again: a question is a heading, and a line `---` ends the part below it.
     """
     text, open_path = "", tuple[Heading, ...]()
     before: Block | None = None

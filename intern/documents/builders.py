@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
 
 DEEPEST = 100
-"""How deep blocks are nested at most; lists count twice. The time that parsers take grows with its square."""
+"""The deepest nesting of blocks; lists count twice. The time that parsers take grows with its square."""
 
-# MkDocs: `!!! note "Title"`, `??? question "Title"`, `=== "Tab"`; what belongs to it is indented.
+# MkDocs: `!!! note "Title"`, `??? question "Title"`, `=== "Tab"`; the content is indented.
 _INDENTED = regex(r"""(!!!|\?\?\?\+?|===[+!]?)[ ]+(?:([\w-]+)(?:[ ]+[\w-]+)*[ ]*)?(?:"(.*)")?[ ]*""")
 # Docusaurus, VitePress, MyST, Quarto: `:::tip Title`, `:::tip[Title]`, `:::{note} Title`, `::: {.callout-tip}`; MyST
 # also writes them as a fence.
@@ -51,7 +51,7 @@ _TITLED = ("title", "name", "header", "label", "summary", "text", "tabname", "")
 _STYLED = ("style", "type", "kind", "color", "")
 _OPTION = regex(r"[ ]*:([\w-]{1,40}):[ ]*(.*)")
 _LINE_START = regex(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
-# Of MDX, Hugo and Liquid. All that repeats is bounded, as each that may begin is looked for its end.
+# Of MDX, Hugo and Liquid. All repetitions are bounded, since each possible beginning starts a search for its end.
 _COMMENT = regex(
     r"(?s)\{\{?[<%]?[ ]*/\*[^*]{0,5000}+(?:\*(?!/)[^*]{0,5000}+){0,200}+\*/[ ]*[>%]?\}?\}"
     r"|\{%-?[ ]*comment\b.{0,5000}?endcomment[ ]*-?%\}"
@@ -74,15 +74,15 @@ class _PartMarker(NamedTuple):
     """A line that begins or ends a part."""
 
     key: str
-    """The same where it begins and where it ends."""
+    """The same at its beginning and its end."""
     name: str
     title: str
     attrs: dict[str, str]
     after: int
-    """Where the text behind it begins."""
+    """The position of the text behind it."""
     ends: bool = False
     is_alone: bool = False
-    """Nothing can stand in it."""
+    """It cannot have content."""
 
 
 def add_rules(parser: MarkdownIt) -> None:
@@ -96,7 +96,7 @@ def add_rules(parser: MarkdownIt) -> None:
 
 
 def _check_depth(state: StateBlock, _start: int, _end: int, _silent: bool) -> bool:  # noqa: FBT001 as markdown-it calls it
-    """Refuse what the parser would leave out without a word."""
+    """Refuse nesting that the parser would leave out silently."""
     if state.level >= DEEPEST:
         raise ValueError(f"its blocks are nested more than {DEEPEST} deep")
     return False
@@ -117,7 +117,7 @@ def _leave_out(state: StateBlock | StateInline, text: str, reason: str) -> None:
 
 
 def _write_part(state: StateBlock, mark: _PartMarker, start: int, first: int, last: int) -> None:
-    """Write a part that begins in a line; what it holds are the lines from `first` to before `last`, as blocks."""
+    """Write a part that begins in a line; its content is the lines from `first` to before `last`, as blocks."""
     title, attrs = mark.title.strip(), dict[str, str]()
     tag: str = directive_kind(mark.name)
     if mark.key.startswith("<"):
@@ -153,7 +153,7 @@ def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> boo
     while after < end and (state.isEmpty(after) or state.sCount[after] >= state.sCount[start] + 2):
         after += 1
         last = last if state.isEmpty(after - 1) else after
-    # A title makes what unfolds a heading, which an admonition has not.
+    # A title gives a foldable part a heading, which an admonition does not have.
     name = "tab" if sign == "===" else "details" if sign == "???" and title else name or "note"
     _write_part(state, _PartMarker("", name, title or "", {}, 0), start, start + 1, last)
     state.line = last
@@ -161,7 +161,7 @@ def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> boo
 
 
 def _read_part(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001
-    """Read what has a line where it begins, and one where it ends."""
+    """Read a part that has a line at its beginning, and one at its end."""
     if _first_sign(state, start) not in ":<{`~":
         return False
     mark = _parse_marker(state.src, state.bMarks[start] + state.tShift[start])
@@ -174,7 +174,7 @@ def _read_part(state: StateBlock, start: int, end: int, silent: bool) -> bool:  
     first = next(n for n in range(start, end) if state.eMarks[n] >= mark.after or n == end - 1) + 1
     close = state.env["pairs"].get(start)
     if close is None and mark.key[0] in "`~:":
-        close = end  # what is never closed ends with all
+        close = end  # an unclosed part ends with the text
     state.line = first
     if mark.key[0] == "<" and (close is None or mark.ends):
         _write_part(state, mark, start, first, first)
@@ -240,7 +240,7 @@ def _pair_lines(text: str) -> dict[int, int]:
             count[mark.key] += 1
         elif count[mark.key]:
             key = ""
-            while key != mark.key:  # what was left open inside ends, too
+            while key != mark.key:  # open parts inside end, too
                 key, begin = opened.pop()
                 count[key] -= 1
                 if key == mark.key or key[0] in "`~:":
@@ -259,7 +259,7 @@ def _fence_after(fence: str, text: str, start: int) -> str:
 
 
 def _parse_marker(text: str, start: int) -> _PartMarker | None:
-    """Return what begins or ends in a line, if nothing else stands there."""
+    """Return the part that begins or ends in a line, if the line contains nothing else."""
     mark: _PartMarker | None = None
     if text[start] == "<":
         if found := _COMPONENT.match(text, start):
@@ -304,7 +304,7 @@ def _parse_tag(text: str, start: int) -> _PartMarker | None:
 
 
 def _parse_attributes(text: str) -> dict[str, str]:
-    """Return the attributes of a tag; the first one without a name stands under the empty one."""
+    """Return the attributes of a tag; the first one without a name has the empty name."""
     attrs: dict[str, str] = {}
     for found in _ATTRIBUTE.finditer(text):
         value = next((found[key] for key in "abcdefg" if found[key] is not None), "")
@@ -313,7 +313,7 @@ def _parse_attributes(text: str) -> dict[str, str]:
 
 
 def _read_unshown(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001
-    """Leave out imports, attributes and marks that stand for something else."""
+    """Leave out imports, attributes and marks that are replaced by something else."""
     first = _first_sign(state, start)
     if first not in "ie{[-*\\%(":
         return False

@@ -28,7 +28,7 @@ MOST_CHARS = 2000
 GAP = "\n[…]\n"
 
 _LONGEST_LINE = 200
-_READ_LINE = 800  # characters of a line that are read; half a secret at their end is far behind what is shown
+_READ_LINE = 800  # characters of a line that are read; half a secret at their end is far behind the shown part
 _RANKED_LINE = 300
 _MASKED_BEFORE = 400  # characters before a telling line that are masked with it
 _MOST_PLACES = 40  # of each clue, from either end
@@ -51,7 +51,7 @@ _WRONG = regex(
     r"|\bpanicked\b|(?i:\berr(?:ors?)?\b)|\b[A-Za-z]\w*(?:Error|Exception)\b"
     r"|(?i:\b(?:fehler|erreur|échec|fallo|falha)\b|ошибк|エラー)"
 )
-# Reports, and ends that say no more than that there was an error.
+# Reports, and ends that only say that there was an error.
 _LITTLE = regex(
     rf"{_LEVEL}(?i:INFO|DEBUG|TRACE|VERBOSE|NOTICE)\b|^[IDV][/ ]\w|(?<=\d )[IDV] (?=\S)|(?i:\bexit(?:ed|ing)?\b"
     r"|\bnon-?zero\b|\baborting\b|failed with result|see (?:the )?(?:log|output|above)|during handling|direct cause"
@@ -62,7 +62,7 @@ _NONE = regex(
     r"|\b(?:errors?|fail(?:ed|ures?)|exceptions?|exit(?:ed)? (?:code|status))[\"']?\s*[:=]?\s*[\"']?"
     r"(?:0|none|null|false)\b"
 )
-# What no message has, but for what is pasted into it.
+# Text that no message has, except in a paste.
 _LOGGED = regex(
     rf"(?m){_LEVEL}(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERRO?|ERROR|FATAL|CRITICAL|SEVERE|PANIC)\b|\d\d:\d\d:\d\d"
     r"|\b[A-Za-z]\w*(?:Error|Exception)\b|Traceback \("
@@ -103,7 +103,7 @@ def digest_file(data: bytes) -> FileDigest | None:
     telling = [_mask_line(text, start) for start in (asking or _find_telling(text))[:_MOST_MASKED]]
     is_whole = len(text) <= MOST_WHOLE
     start = _mask_start(text, MOST_WHOLE if is_whole else MOST_CHARS // 4)
-    # Without such lines (a configuration) its beginning stands for it.
+    # Without such lines (a configuration), its beginning represents it.
     short = _fit_lines(telling, MOST_TELLING) or _fit_lines(
         [line for line in start.split("\n") if line.strip()], MOST_TELLING
     )
@@ -114,14 +114,14 @@ def digest_file(data: bytes) -> FileDigest | None:
 
 
 def _find_questions(text: str) -> list[int]:
-    """Return where the lines begin that ask something: the client of Discord makes a file of a long message."""
+    """Return the beginnings of lines that ask something: Discord's client makes a file of a long message."""
     places = [] if _LOGGED.search(text) else [found.start() for found in _ASKING.finditer(text)]
     return [*dict.fromkeys(text.rfind("\n", 0, place) + 1 for place in places)]
 
 
 def _find_telling(text: str) -> list[int]:
-    """Return where the lines begin that say what went wrong, the most telling first; of equals the last, the first."""
-    small = text.replace("\u0130", "i").lower()  # of no other letter the length changes
+    """Return the beginnings of lines that say what went wrong, best first; equals from either end, the last first."""
+    small = text.replace("\u0130", "i").lower()  # the only letter whose length changes
     # The line that names the exception is the first behind a traceback that is not indented.
     traced = (_NOT_INDENTED.search(text, at, at + _LONGEST_TRACEBACK) for at in _find_places(text, _TRACEBACK))
     ends = {found.end() for found in traced if found}
@@ -157,7 +157,7 @@ def _find_places(text: str, wanted: str) -> Iterator[int]:
 
 
 def _rank_line(line: str) -> int:
-    """Return how much a line tells of what went wrong; 0: nothing."""
+    """Return how much a line says about what went wrong; 0: nothing."""
     said = _NONE.sub(" ", _STAMP.sub("", line).strip())
     if len(said) < 8 or " " not in said or _NO_LINE.match(line):
         return 0
@@ -180,7 +180,7 @@ def _mask_start(text: str, most: int, *, backwards: bool = False) -> str:
 
 
 def _truncate_masked(masked: str, most: int, *, is_whole: bool) -> str:
-    """Cut a masked text. Half a secret may end what was read, and masks before it may have drawn it near."""
+    """Cut a masked text. The text that was read may end with half a secret, which masks may have drawn near."""
     end = _READ_END.match(masked[::-1])
     hidden = 0 if is_whole else len(end["run"] or "") if end else most
     return masked[: max(0, min(most, len(masked) - hidden))]

@@ -1,4 +1,4 @@
-"""Directives of Sphinx and MyST, and the parts that other builders mark: what each holds."""
+"""Directives of Sphinx and MyST, and the parts that other builders mark: the kind of content of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES: dict[DirectiveKind, str] = {
     " jinja productionlist math literal graphviz digraph mermaid uml plot highlight",
     "details": "details dropdown expand expandable spoiler collapse accordion toggle faq help",
     "figure": "figure image",
-    # What they hold is shown elsewhere, or not at all.
+    # Their content is shown elsewhere, or not at all.
     "left_out": "toctree contents index raw include literalinclude highlightlang default-role role meta module"
     " currentmodule py:module py:currentmodule sectionauthor moduleauthor codeauthor testsetup testcleanup"
     " tabularcolumns"
@@ -40,7 +40,7 @@ def is_part(name: str) -> bool:
 
 
 def directive_kind(name: str) -> DirectiveKind:
-    """Return what becomes of a directive."""
+    """Return the kind of element that a directive becomes."""
     name = name.lower()
     if name in REMARKS:
         return "aside"

@@ -1,7 +1,7 @@
-"""Blocks from the elements that a parser finds, named as HTML names them: `start`, `text` and `end`, in their order.
+"""Blocks from the elements that a parser finds, named as in HTML: calls of `start`, `add_text` and `end` in order.
 
-Each format's parser comes to these: Markdown and reStructuredText are written with the same elements in mind. Elements
-that were left open end with the one around them; what only stray end tags close is ignored.
+Each format's parser produces these: the authors of Markdown and reStructuredText had the same elements in mind.
+Elements that were left open end with the one around them; stray end tags are ignored.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _LINE_NUMBERS = frozenset("linenos lineno linenodiv line-number gutter rouge-gut
 _UNFIT = regex(r"[\s<>\"()\\]")
 _CELLS = frozenset({"td", "th"})
 _LISTS = frozenset({"ul", "ol", "menu"})
-# A heading in one of these heads nothing outside.
+# A heading in one of these heads no text outside.
 _SCOPES = frozenset({"li", "dd", "blockquote", "td", "th"})
-# Where one of these begins, one of the same kind that is still open ends, up to the element that holds both.
+# The beginning of one of these ends an open one of the same kind, up to the element that holds both.
 _SIBLINGS: dict[str, tuple[Collection[str], Collection[str]]] = {
     "li": ({"li"}, _LISTS),
     **dict.fromkeys(("dt", "dd"), ({"dt", "dd"}, {"dl"})),
@@ -65,36 +65,36 @@ class _Element(Struct, eq=False):
     tag: str
     lines: Lines
     is_fixed: bool = False
-    """Only its own parser ends it, no tag in the text."""
+    """Only its own parser ends it; tags in the text do not."""
     attrs: Mapping[str, str] = _NONE
     marker: str = ""
     is_inline: bool = False
     begins: bool = False
     """Of an inline element, whether the text before it is blank."""
     at: int = 0
-    """Of an inline element, where in the text it began."""
+    """Of an inline element, the position in the text where it began."""
     leaves: int = 0
     """Parts of the writer that end with it."""
     number: int = 1
-    """Of a list, of its next item."""
+    """The number of a list's next item."""
     kind: BlockKind = "paragraph"
-    """Of its next paragraph."""
+    """The kind of its next paragraph."""
     term: str = ""
     terms: list[str] = []
     columns: tuple[str, ...] = ()
     cells: list[str] = []
     is_header: bool = True
     is_layout: bool = False
-    """Of a row, whether it holds code and the numbers of its lines."""
+    """Whether a row holds code and the numbers of its lines."""
     gathers: bool = False
-    """Its text names something else: what follows, what is around it, or a tab."""
+    """Its text is a name: of the text below, of the element around it, or of a tab."""
     language: str = ""
     tabs: list[str] = []
-    """Of a tab, names of tabs around it that are still to come."""
+    """Names of tabs around a tab that are still to come."""
 
 
 class BlockBuilder:
-    """Turns elements into blocks. Lines are those of the source; where they are not given, the last ones hold."""
+    """Turns elements into blocks. Lines are those of the source; without lines, the last given ones count."""
 
     def __init__(self, writer: DocumentWriter, base_url: str = "") -> None:
         self.writer = writer
@@ -171,18 +171,18 @@ class BlockBuilder:
         self._text.append(text if self._code is not None else text.replace("\n", " "))
 
     def end(self, tag: str, lines: Lines | None = None, *, is_fixed: bool = False) -> None:
-        """End an element, and those inside that are still open; nothing where none such is open."""
+        """End an element, and those inside that are still open; do nothing if none such is open."""
         self.lines = lines or self.lines
         self._end_nearest({tag}, is_fixed=is_fixed)
 
     def close(self) -> None:
-        """End all that is open."""
+        """End all open elements."""
         self._end_from(0)
         self.flush()
         self._drop_tabs()
 
     def flush(self) -> None:
-        """Write the text so far as a block of the kind that the open elements make it."""
+        """Write the text so far as a block; the open elements determine its kind."""
         if self._hidden is not None or not self._first:
             self._text = self._text if self._hidden is not None else []
             return
@@ -222,7 +222,7 @@ class BlockBuilder:
             if not text.strip():
                 return
         if holder is not None and holder.kind == "paragraph":
-            # The paragraphs of an admonition; those of its items and definitions are what these are.
+            # The paragraphs of an admonition; its items and definitions keep their own kinds.
             around = (each for each in reversed(self._open) if each.kind == "admonition" or each.tag in {"li", "dd"})
             holder = next(around, None)
         if holder is None:
@@ -232,14 +232,14 @@ class BlockBuilder:
         kind, term, holder.term = holder.kind, holder.term, ""
         if kind != "admonition":
             holder.kind = "paragraph"
-        if term:  # it stands above the text
+        if term:  # it is above the text
             lines = min(holder.lines[0], lines[0]), lines[1]
         if kind == "definition" and term.endswith(("?", "？")):
             kind = "question"
         self.writer.add_block(kind, text, lines, bold=bold, term=term, marker=holder.marker if kind == "item" else "")
 
     def _write_pending_titles(self, until: _Element | None = None, also: _Element | None = None) -> None:
-        """Write titles of admonitions and terms of definitions that begin with something else than a paragraph."""
+        """Write titles of admonitions and terms of definitions that do not begin with a paragraph."""
         for each in self._open if also is None else [*self._open, also]:
             if each is until:
                 return
@@ -320,7 +320,7 @@ class BlockBuilder:
         element.tabs, self.tabs = [name for name in self.tabs if name != label], []
 
     def _end_nearest(self, tags: Collection[str], within: Collection[str] = (), *, is_fixed: bool = False) -> None:
-        """End the innermost element of these, as far as it stands within one of the others."""
+        """End the innermost element of these, if it is within one of the others."""
         for n in reversed(range(len(self._open))):
             element = self._open[n]
             if element.tag in tags and element.is_fixed == is_fixed:
@@ -421,7 +421,7 @@ class BlockBuilder:
             self._text[element.at :] = [changed]
 
     def _format_link(self, label: str, href: str) -> str:
-        """Return `[label](address)`, or the label alone if the address leads nowhere that can be shown."""
+        """Return `[label](address)`, or the label alone if the address cannot be shown."""
         if href.startswith("#") and _PERMALINKS.issuperset(label.strip()):
             return ""
         try:
@@ -443,7 +443,7 @@ class BlockBuilder:
             self.add_text(attrs.get("alt", ""))
 
     def _close_before(self, tag: str) -> None:
-        """End what ends where a block begins: inline elements, a paragraph, and one of its kind."""
+        """End the elements that a block's beginning ends: inline elements, a paragraph, and one of its kind."""
         while self._open and not (last := self._open[-1]).is_fixed and (last.is_inline or last.tag == "p"):
             self._end_last(last)
         self._end_nearest(*_SIBLINGS.get(tag, ((), ())))
@@ -454,7 +454,7 @@ class BlockBuilder:
         self.tabs = []
 
     def _is_inline(self, tag: str) -> bool:
-        """Return whether an element is a part of a line; one of a name that is not known is, within a paragraph."""
+        """Return whether an element is a part of a line; an unknown one is, within a paragraph."""
         if tag in _INLINE or tag in _KNOWN:
             return tag in _INLINE
         return bool(self._first or (self._open and (self._open[-1].is_inline or self._open[-1].tag == "p")))

@@ -1,8 +1,8 @@
-"""HTML as blocks: the main content of a page, so that headings, code, lists, tables, tabs and links are what they were.
+"""HTML as blocks: the main content of a page, with its headings, code, lists, tables, tabs and links preserved.
 
-What is hidden, scripts, styles, navigation and comments stay out. A page that is long enough to keep a parser busy
-(one tag with 100,000 attributes takes it four minutes) is read in a process of its own, which this module is when it is
-started; extreme pages are refused before. The parser is loaded with the first page.
+Hidden text, scripts, styles, navigation and comments are left out. A page that is long enough to keep a parser busy
+(one tag with 100,000 attributes takes it four minutes) is read in a process of its own, which runs this module;
+extreme pages are refused before. The parser is loaded with the first page.
 
 The time that HTML parsers take grows with the square of the depth: `<ul><li>` over 256 kB keeps one busy for 45
 seconds. So the depth is guessed first, by the tags alone, and never too low.
@@ -84,9 +84,9 @@ _HARMLESS = 8000
 _DEEPEST = 512
 # The longest pages of Rust's documentation have 90,000.
 _MOST_TAGS = 150_000
-# A page with less to read than this, and with scripts, is one that a script was to fill.
+# A page with less text than this, and with scripts, waits for a script to fill it.
 _LEAST_READABLE = 200
-_LONGEST_TITLE = 120  # characters; it stands in a list of sources below an answer
+_LONGEST_TITLE = 120  # characters; the list of sources below an answer shows it
 _DECLARED_WITHIN = 1024  # bytes, in which a page must have named its encoding
 
 _MAIN = "main, [role=main], article"
@@ -98,7 +98,7 @@ _LEADS = (
     "nav menu sidebar toc contents crumb footer header pager pagination related skip edit share social cookie search"
     " theme toolbar feedback prev next"
 ).split()
-# Only what may be navigation: each node that is looked at costs as much as all that are found.
+# Only elements that may be navigation: examining each node costs as much as finding all.
 _NAVIGATION = ", ".join(
     [*_LEADING_TAGS, *(f"[role={role}]" for role in _LEADING_ROLES), *(f"[class*={word} i]" for word in _LEADS)]
 )
@@ -111,7 +111,7 @@ class HtmlPage(NamedTuple):
 
     document: Document
     needs_scripts: bool
-    """There is almost nothing to read before its scripts have run."""
+    """It has almost no text before its scripts have run."""
 
 
 def decode_page(data: bytes, charset: str | None = None) -> str:
@@ -158,7 +158,7 @@ def _read_markup(markup: str, base_url: str) -> HtmlPage:
     size = _count_characters(document)
     needs_scripts = size < _LEAST_READABLE and _find_first(tree, "script") is not None
     if size < _LEAST_READABLE:
-        # The main content may be elsewhere than it should be, and for a page without any, this is all there is.
+        # The main content may be in another place than it should be, and a page without any has only this.
         entire = _parse_markup(whole, title, base_url)
         needs_scripts = needs_scripts and _count_characters(entire) < _LEAST_READABLE
         document = max(document, entire, key=_count_characters)
@@ -180,12 +180,12 @@ def _parse_markup(markup: str, title: str, base_url: str) -> Document:
 
 
 def _drop_navigation(body: ElementNode) -> Iterator[OmittedText]:
-    """Remove what leads through the site: by its element or role; by its class, where half of its text are links."""
+    """Remove navigation: by its element or role; by its class, if half of its text are links."""
     for node in body.query_selector_all(_NAVIGATION):
         role = node.getattr("role") or ""
         if node.parent is None or role in _SHOWN_ROLES:
             continue
-        # The text last of all: to read it costs as much as all that is in it.
+        # The text last of all: reading it costs as much as all nodes in it.
         leads = node.tag in _LEADING_TAGS or role in _LEADING_ROLES
         if leads or (node.tag in _LEADING_PARTS and _is_of_links(node)):
             yield OmittedText(" ".join((node.text or "").split()), "navigation")
@@ -209,7 +209,7 @@ def _find_main_content(body: ElementNode) -> ElementNode:
 
 
 def _refuse_extreme_pages(markup: str) -> None:
-    """Raise ValueError for more elements, or deeper ones, than real pages have; guessed by their tags."""
+    """Raise ValueError for more elements, or deeper ones, than real pages have; guessed from their tags."""
     if is_deeper(markup, _DEEPEST):
         raise ValueError(f"its elements are nested more than {_DEEPEST} deep")
     if any(count > _MOST_TAGS for count, _ in enumerate(_TAG_HTML.finditer(markup), 1)):

@@ -1,6 +1,6 @@
-"""Markdown and what site builders make of it, by markdown-it-py with rules of our own for blocks that builders add.
+"""Markdown and its extensions by site builders, read by markdown-it-py with rules of our own for such blocks.
 
-Known are MkDocs' `!!! note` and `=== "Tab"`, containers (`:::tip`), MyST's directives and roles, GitBook's, Hugo's and
+It knows MkDocs' `!!! note` and `=== "Tab"`, containers (`:::tip`), MyST's directives and roles, GitBook's, Hugo's and
 Liquid's tags, MDX's imports and components, HTML in the text, and GitHub's alerts.
 """
 
@@ -32,7 +32,7 @@ _LANGUAGE = regex(r"[\w+#.-]{1,30}")
 
 
 def parse_markdown(text: str) -> Document:
-    """Return a Markdown text as blocks. Raises ValueError where it is nested too deeply to be read."""
+    """Return a Markdown text as blocks. Raises ValueError if it is nested too deeply to be read."""
     writer = DocumentWriter()
     try:
         MarkdownReader(writer).read(text)
@@ -50,7 +50,7 @@ class MarkdownReader:
         self._tags = TagReader(self._elements)
 
     def read(self, text: str, above: int = 0) -> None:
-        """Read a text that begins below so many lines of its source, and end all that it began."""
+        """Read a text that begins below so many lines of its source, and end all its elements."""
         env: dict[str, Any] = {}
         tokens = markdown_parser().parse(text, env)
         for n, token in enumerate(tokens):
@@ -92,7 +92,7 @@ class MarkdownReader:
             self._read_single_token(token, lines)
 
     def _open_part(self, token: Token, lines: Lines) -> None:
-        """Begin what builders mark: an admonition, a tab, something that unfolds, or any other part."""
+        """Begin a part that builders mark: an admonition, a tab, a foldable part, or any other."""
         elements = self._elements
         attrs = {name: self._strip_markup(str(value)) for name, value in token.attrs.items()}
         elements.start(token.tag, attrs, lines, is_fixed=True)

@@ -1,4 +1,4 @@
-"""Jupyter's notebooks as blocks: their prose, their code, and the beginning of what each cell printed.
+"""Jupyter's notebooks as blocks: their prose, their code, and the beginning of each cell's output.
 
 Pictures do not count, neither as text nor for the size. Lines are those of the cells, one below the other.
 """
@@ -80,7 +80,7 @@ def _read_outputs(cell: _NotebookCell) -> Iterator[str]:
 
 
 def _join_text(lines: object) -> str:
-    """Notebooks hold a text as one string, or as a list of lines."""
+    """Return a text, which notebooks hold as one string or as a list of lines."""
     text = lines if isinstance(lines, str) else ""
     if isinstance(lines, list):
         text = "".join(map(str, cast("list[object]", lines)))

@@ -1,7 +1,7 @@
 """A document from the bytes of a file, which decide its format before its name does.
 
-All content is hostile. Nothing in it is run, fetched or expanded without bounds. What can keep a parser busy is read in
-a process of its own, which this module is when it is started: short texts take no parser longer than a second.
+All content is hostile. It is never run or fetched, and expanded within bounds only. A text that can keep a parser busy
+is read in a process of its own, which runs this module: short texts take no parser longer than a second.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ _LOOKED_AT = 200_000  # characters
 # Characters that keep a parser of texts busy for 0.8 seconds at worst.
 _HARMLESS = 8000
 MOST_MARKUP = 20
-"""How many times as long as its text a file may be: the pictures in it do not count."""
+"""The most times as long as its text that a file may be: the pictures in it do not count."""
 
 
 class NotADocumentError(Exception):
-    """This is no document; the message gives the reason."""
+    """The file is no document; the message gives the reason."""
 
 
 def parse_document(
     data: bytes, name: str, *, max_chars: int, read: Callable[[str], str | None] | None = None
 ) -> Document:
-    """Return the bytes of a file as a document. `read` gives other files of the folder by their paths. May block.
+    """Return the bytes of a file as a document. `read` returns other files of the folder by their paths. May block.
 
-    Raises UnfitError if it is no document, or holds more than `max_chars` characters of text.
+    Raises NotADocumentError if it is no document, or holds more than `max_chars` characters of text.
     """
     format_ = detect_format(name, data)
     try:
@@ -108,7 +108,7 @@ def parse_document(
 
 
 def detect_format(name: str, data: bytes) -> Format:
-    """Return the format of a file by its bytes and its ending. Raises UnfitError if it is not readable."""
+    """Return the format of a file by its bytes and its ending. Raises NotADocumentError if it is not readable."""
     check_ending(name)
     head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     named = format_by_ending(name)
@@ -129,7 +129,7 @@ def format_by_ending(name: str) -> Format:
 
 
 def check_ending(name: str) -> None:
-    """Raise UnfitError for endings of files that are never documents."""
+    """Raise NotADocumentError for endings of files that are never documents."""
     if (ending := _ending(name)) in _ENDINGS:
         raise NotADocumentError(f"{ending} files are no documents")
 
@@ -142,9 +142,9 @@ def _ending(name: str) -> str:
 
 
 def decode_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str, ...]]:
-    r"""Return a text with `\n` at the ends of its lines and without what no text holds, and what was odd about it.
+    r"""Return a text with `\n` at its line ends and without characters that no text holds, and its oddities.
 
-    Raises UnfitError if the bytes are not text.
+    Raises NotADocumentError if the bytes are not text.
     """
     oddities: list[str] = []
     if data.startswith(_UTF_16):
@@ -169,7 +169,7 @@ def decode_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str, 
 
 
 def _decode_windows_1252(data: bytes) -> str:
-    """Decode Windows-1252. Raises UnfitError for bytes that are of another encoding: few letters of it have accents."""
+    """Decode Windows-1252. Raises NotADocumentError for bytes of another encoding: few letters have accents."""
     text = data.decode("cp1252", "replace")
     if 4 * sum(1 for _ in _ACCENTED.finditer(text)) > sum(map(str.isalpha, text)) or "\ufffd" in text:
         raise NotADocumentError("it is not UTF-8 text; save it as that")
@@ -187,7 +187,7 @@ def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], s
     if format_ == "settings":
         return parse_settings(text, _ending(name)[1:])
     if format_ == "asciidoc":
-        # It takes a time that grows with its length, and asks for other files.
+        # Its time grows with its length, and it asks for other files.
         return parse_asciidoc(text, read, posixpath.normpath(name))
     if format_ == "plain":
         format_ = _guess_format(text)
@@ -202,7 +202,7 @@ def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], s
 
 
 def _insert_includes(text: str, name: str, read: Callable[[str], str | None], room: list[int], depth: int = 1) -> str:
-    """Put the files of the folder that a reST text includes whole into the places of its directives.
+    """Replace the directives of a reST text that include whole files of the folder by these files.
 
     These are not indented: an indented one is mostly an example.
     """
@@ -213,14 +213,14 @@ def _insert_includes(text: str, name: str, read: Callable[[str], str | None], ro
         held = read(path) if is_inside else None
         room[0] -= max(len(held or ""), LEAST_ADDED)
         if held is None or room[0] < 0:
-            return found[0]  # the parser says that it is left out
+            return found[0]  # the parser reports that it is left out
         return _insert_includes(held, path, read, room, depth + 1) + "\n"
 
     return _INCLUDE.sub(insert_file, text)
 
 
 def _guess_format(text: str) -> Format:
-    """Return the markup that a text is clearly in: many a README has no ending, and Sphinx publishes `.rst.txt`."""
+    """Return the markup that a text clearly uses: many a README has no ending, and Sphinx publishes `.rst.txt`."""
     if len(_REST_SIGNS.findall(text, 0, _LOOKED_AT)) >= _LEAST_SIGNS:
         return "restructured"
     is_markdown = _MARKDOWN_TITLE.match(text) or len(_MARKDOWN_SIGNS.findall(text, 0, _LOOKED_AT)) >= _LEAST_SIGNS

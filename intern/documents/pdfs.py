@@ -1,4 +1,4 @@
-"""PDFs as blocks, page by page, read by pypdf in a process of its own, which this module is when it is started."""
+"""PDFs as blocks, page by page, read by pypdf in a process of its own, which runs this module."""
 
 from __future__ import annotations
 

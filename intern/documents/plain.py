@@ -1,4 +1,4 @@
-"""Plain text as blocks, by its shape: headings, lists, definitions, and code by how lines are indented and filled."""
+"""Plain text as blocks, by the indent and the length of its lines: headings, lists, definitions, and code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write_plain(writer: DocumentWriter, text: str, first_line: int) -> None:
     chunks = list(_split_chunks([each for each in rows if not _is_leader(each[1])]))
     long = [row for held in chunks for _, row in held if len(row) > _WIDTH and not _WIDE.search(row.strip())]
     indents = Counter(map(_indent, long))
-    # The text is indented as far as some of its long lines are at least.
+    # The text's indent is at most that of its long lines.
     base = min((indent for indent, count in indents.items() if count >= len(long) / 8), default=0)
     reader = _PlainTextReader(writer, base)
     for held, following in zip(chunks, [*chunks[1:], []], strict=False):
@@ -81,11 +81,11 @@ class _PlainTextReader:
     def __init__(self, writer: DocumentWriter, base: int) -> None:
         self._writer = writer
         self._base = base
-        """How far most lines are indented."""
+        """The indent of most lines."""
         self._levels: dict[str, int] = {}
         """By the look of headings, in the order in which they came."""
         self._items: list[tuple[int, int]] = []
-        """The items around: how far the bullet of each is indented, and its text."""
+        """The items around: the indent of each one's bullet, and of its text."""
 
     def read(self, rows: _Rows, following: _Rows) -> None:
         """Read the lines between two empty ones."""
@@ -116,7 +116,7 @@ class _PlainTextReader:
         return taken if look else 0
 
     def _is_alone(self, rows: _Rows) -> bool:
-        """Return whether the first line can be a heading without a line of signs."""
+        """Return whether the first line can be a heading without an underline."""
         row, text = rows[0][1], rows[0][1].strip()
         if len(text) > _LONGEST_HEADING or text.endswith((".", ",", ";", ":")) or _indent(row) > self._base:
             return False
@@ -124,7 +124,7 @@ class _PlainTextReader:
         return stands_out and any(map(str.isalpha, text)) and not _OPTION.fullmatch(text)
 
     def _heading_style(self, text: str, following: _Rows, indent: int) -> str:
-        """Return how deep a line without signs is as a heading; empty if it is none."""
+        """Return the style of a heading without an underline; empty if the line is none."""
         bullet, is_left = _BULLET.fullmatch(text), indent < self._base
         if found := _NUMBERED.fullmatch(text):
             heads = "." in found[1] or not (following and _BULLET.fullmatch(following[0][1].strip()))
@@ -138,7 +138,7 @@ class _PlainTextReader:
         assert found
         self._items = [*(each for each in self._items if each[0] < indent), (indent, row.index(found[2], indent))]
         self._writer.depth = len(self._items)
-        # A line that does not reach under the text of the item belongs to what follows.
+        # A line that is indented less than the item's text belongs to the next text.
         own = next((at for at in range(1, len(rows)) if _indent(rows[at][1]) < indent), len(rows))
         text = " ".join([found[2], *(row.strip() for _, row in rows[1:own])])
         marker = found[1] if found[1][-1] in ".)" else "-"

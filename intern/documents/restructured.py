@@ -1,8 +1,8 @@
-"""reStructuredText by docutils, with Sphinx's directives and roles known as what they hold.
+"""reStructuredText by docutils, with Sphinx's directives and roles known by the kind of their content.
 
-Docutils drops a directive that it does not know, with all that stands in it. So one directive of our own, which takes
-any argument and any option, stands for all but the few that docutils reads better; likewise one role. Nothing that a
-document names is read from elsewhere, and none of its HTML is kept.
+Docutils drops a directive that it does not know, with all its content. So one directive of our own, which takes any
+argument and any option, replaces all but the few that docutils reads better; likewise one role. No file or address
+that a document names is read, and none of its HTML is kept.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _WITH_LANGUAGE = frozenset({"code", "code-block", "sourcecode", "prompt", "highl
 _MOST_SIGNS = 1000
 _TERM = regex(r"(?!\.\. )\S")
 _REFERENCE = regex(r"`([^`<]+?)\s*(?:<[^`<>]*>)?`__?|([^`\s]+?)__?")
-# Names of fields at the top that tell Sphinx something.
+# Names of fields at the top that are options for Sphinx.
 _FOR_SPHINX = frozenset({"orphan", "tocdepth", "nocomments", "no-search", "nosearch"})
 
 
 def parse_restructured(text: str) -> Document:
-    """Return a text as blocks. Raises ValueError where it is nested too deeply to be read."""
+    """Return a text as blocks. Raises ValueError if it is nested too deeply to be read."""
     # Docutils has one place to look directives and roles up in, which Sphinx changes likewise.
     directives.directive = _find_directive  # type: ignore[assignment]
     roles.role = lambda *_: (_resolve_role, [])  # type: ignore[assignment]
@@ -77,7 +77,7 @@ class _RestructuredReader(Reader):  # type: ignore[type-arg]
 
 
 def _make_bounded_inliner() -> Inliner:
-    """Return what reads markup in lines; a text with more signs than a paragraph has stays as it is.
+    """Return the parser of markup in lines; a text with more signs than a paragraph has stays as it is.
 
     The time grows with their square. A subclass would lack patterns, which docutils looks up in the class alone.
     """
@@ -95,7 +95,7 @@ def _make_bounded_inliner() -> Inliner:
 
 
 class _DirectivePart(nodes.General, nodes.Element):
-    """What a directive holds, or its title; `element` and `attrs` are those of `Elements`."""
+    """The content or the title of a directive; `element` and `attrs` are those of `BlockBuilder.start`."""
 
 
 class _OmittedDirective(nodes.Element):
@@ -108,7 +108,7 @@ def _any_option_spec(known: Mapping[str, Any]) -> Any:
 
 
 class _AnyDirective(Directive):
-    """Stands for each directive; what it is decides what becomes of its content."""
+    """The one directive that replaces all others; the kind of each decides how its content is written."""
 
     has_content = True
     optional_arguments = 1
@@ -220,7 +220,7 @@ def _make_table_directive(directive: Any) -> Any:
 
     def run(self: Any) -> list[nodes.Node]:
         found: list[nodes.Node] = directive.run(self)
-        if directive is CSVTable:  # whose cells know nothing of their lines
+        if directive is CSVTable:  # its cells do not know their lines
             for inner in (inner for node in found for inner in node.findall(nodes.Element)):
                 inner.line, inner["last"] = self.lineno, self.lineno + self.block_text.rstrip().count("\n")
         return found
@@ -332,7 +332,7 @@ class _DoctreeWalker:
             self._elements.flush()
 
     def _take_problematic(self, node: nodes.problematic, _lines: Lines) -> None:
-        """Write what leads nowhere as it is read: without the signs of a reference."""
+        """Write a broken reference as readers see it: without its signs."""
         found = _REFERENCE.fullmatch(node.astext())
         self._elements.add_text(found[1] or found[2] if found else node.astext())
 
@@ -343,7 +343,7 @@ class _DoctreeWalker:
         self._write_element(node["element"], node, lines, node["attrs"])
 
     def _take_system_message(self, node: nodes.system_message, lines: Lines) -> None:
-        """Write what docutils could not read as it stands."""
+        """Write text that docutils could not read as it is in the source."""
         for block in node.findall(nodes.literal_block):
             for row in block.astext().split("\n\n"):
                 self._elements.flush()

@@ -1,4 +1,4 @@
-"""Roles of reStructuredText and MyST: what `:ref:` and its kin show."""
+"""Roles of reStructuredText and MyST: the text that `:ref:` and its kin show."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from intern.core.text.patterns import regex
 from intern.documents.writer import code_span
 
 _TARGET = regex(r"(?s)\A(.*\S)\s*<[^<>]*>\Z")
-# What they hold is prose; all other roles name something of a program.
+# Their content is prose; all other roles name a part of a program.
 _PROSE = frozenset(
     "ref doc term numref any abbr abbreviation title title-reference t emphasis strong sub sup subscript superscript"
     " dfn index menuselection guilabel download eq math".split()
@@ -14,7 +14,7 @@ _PROSE = frozenset(
 
 
 def role_text(name: str, content: str) -> str:
-    """Return what a role shows: its text without its target, as code where it names something of a program."""
+    """Return the text that a role shows: without its target, and as code if it names a part of a program."""
     found = _TARGET.match(content)
     text = found[1] if found else content.lstrip("!")
     if not found and text.startswith("~"):

@@ -42,14 +42,14 @@ class SandboxTimeoutError(ValueError):
 
 
 class SandboxFailedError(ValueError):
-    """The process ended without an output of use: a damaged input, or one that needs too much memory."""
+    """The process ended without a usable output: a damaged input, or one that needs too much memory."""
 
     def __init__(self) -> None:
         super().__init__("it cannot be parsed, or needs too much memory")
 
 
 def ask_sandboxed(module: str, kind: Any, data: bytes, *arguments: str) -> Any:
-    """Run a module on the data as `run_sandboxed` does, and return the JSON of its output as of this kind. Blocks."""
+    """Run a module on the data as `run_sandboxed` does, and decode the JSON of its output as this type. Blocks."""
     import msgspec  # noqa: PLC0415 not to be imported with this module
 
     try:
@@ -59,9 +59,9 @@ def ask_sandboxed(module: str, kind: Any, data: bytes, *arguments: str) -> Any:
 
 
 def run_sandboxed(module: str, data: bytes, *arguments: str) -> bytes:
-    """Run a module on the data in a process of its own, and return its output; it serves `serve_sandboxed`. Blocks.
+    """Run a module on the data in a process of its own, and return its output; it calls `serve_sandboxed`. Blocks.
 
-    Raises TooLongError and BrokenError.
+    Raises SandboxTimeoutError and SandboxFailedError.
     """
     command = (sys.executable, *([SANDBOXED] if _is_binary() else ["-I", "-m"]), module, *arguments)
     kept = _kept.get()
@@ -117,7 +117,7 @@ class _SandboxProcess:
             timer.cancel()
 
     def _start_process(self) -> subprocess.Popen[bytes]:
-        # Our own code; what is hostile goes in by stdin. A session of its own is killed as a whole.
+        # Our own code; hostile data goes in by stdin. A session of its own is killed as a whole.
         return subprocess.Popen(  # noqa: S603
             self._command,
             stdin=subprocess.PIPE,
@@ -167,7 +167,7 @@ def _is_binary() -> bool:
 
 
 def serve_sandboxed(work: Callable[[bytes], bytes], *, load: Callable[[], object]) -> None:
-    """Do the work as that process, for one input after the other, until stdin ends; `load` what all need first."""
+    """Do the work as that process, for one input after the other, until stdin ends; `load` shared modules first."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

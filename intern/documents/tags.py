@@ -1,4 +1,4 @@
-"""HTML and components as they stand in a text, piece by piece: an element may begin in one piece and end in another."""
+"""HTML and components within a text, piece by piece: an element may begin in one piece and end in another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from intern.documents.writer import Lines
 
 
 class TagReader(HTMLParser):
-    """Feeds what it reads to `Elements`."""
+    """Passes the elements that it reads to `BlockBuilder`."""
 
     def __init__(self, elements: BlockBuilder) -> None:
         super().__init__(convert_charrefs=True)
@@ -18,7 +18,7 @@ class TagReader(HTMLParser):
         self._all: Lines | None = None
 
     def read(self, markup: str, first_line: int, last_line: int = 0) -> None:
-        """Read a piece that begins at a line of the source; where its last one is given, all of it has both."""
+        """Read a piece that begins at a line of the source; with its last line, all elements get both."""
         # The time for comments that never end would grow with the square of their number.
         unclosed = markup.find("<!--", markup.rfind("-->") + 1)
         if unclosed >= 0:
@@ -49,7 +49,7 @@ class TagReader(HTMLParser):
         self._elements.end(tag, self._lines())
 
     def handle_data(self, data: str) -> None:
-        """Take text, with the lines that it stands in."""
+        """Take text, with its lines."""
         first = self._first + self.getpos()[0] - 1
         last = first + data.rstrip().count("\n")
         first += data[: len(data) - len(data.lstrip())].count("\n")
@@ -60,5 +60,5 @@ class TagReader(HTMLParser):
         self._elements.writer.leave_out(" ".join(data.split()), "a comment")
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Read `<![` as browsers do, as a comment: the library fails on what is no section."""
+        """Read `<![` as browsers do, as a comment: the library fails if it is no section."""
         return self.parse_bogus_comment(i, bool(report))

@@ -10,7 +10,7 @@ from intern.core.text.patterns import regex
 from intern.documents.blocks import Block, BlockKind, Document, Heading, OmittedText
 
 INNERMOST = 7
-"""The level of a question or a summary that heads what follows it."""
+"""The level of a question or a summary that heads the text below it."""
 
 Lines = tuple[int, int]
 """The first and the last line, from 1."""
@@ -23,23 +23,23 @@ _UNWANTED = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class DocumentWriter:
-    """Takes what a parser finds, in order, and keeps the headings and labels above it."""
+    """Takes the parts that a parser finds, in order, and keeps the headings and labels above them."""
 
     def __init__(self) -> None:
         self.title = ""
         self.depth = 0
-        """In how many lists the next block stands."""
+        """The number of lists around the next block."""
         self._blocks: list[Block] = []
         self._left_out: list[OmittedText] = []
         self._path: tuple[Heading, ...] = ()
         self._labels: tuple[str, ...] = ()
         self._outer = 0
-        """How many headings are outside of the part that is open: a heading inside it ends none of them."""
+        """The number of headings outside of the open part: a heading inside it ends none of them."""
         self._scopes: list[tuple[tuple[Heading, ...], tuple[str, ...], int, int]] = []
         self._anchors: dict[str, int] = {}
 
     def add_heading(self, level: int, text: str, lines: Lines, anchor: str = "") -> None:
-        """Write a heading; what follows stands below it, until one of its level or an outer one."""
+        """Write a heading; later blocks are below it, until one of its level or an outer one."""
         text = clean_characters(collapse_blanks(text).replace("\n", " "))
         if not text:
             return
@@ -50,9 +50,9 @@ class DocumentWriter:
         self._path = (*self._path, heading)
 
     def add_block(self, kind: BlockKind, text: str, lines: Lines, *, bold: str = "", **fields: Any) -> None:
-        """Write a block, if it holds anything; `bold` is how much of its beginning is printed as a title.
+        """Write a block, unless it is empty; `bold` is the length of its beginning that is printed as a title.
 
-        A question that is asked there has what follows it in its block as its answer, or else heads the next blocks.
+        If that is a question, its answer is the rest of the block, or else the next blocks, which it heads.
         """
         text = collapse_blanks(text) if kind != "code" else text.strip("\n") if text.strip() else ""
         is_prose = kind in {"paragraph", "item"} or (kind == "admonition" and not fields.get("term"))
@@ -73,7 +73,7 @@ class DocumentWriter:
             self._left_out.append(OmittedText(text.strip(), reason))
 
     def enter(self, *, label: str = "", title: str = "", lines: Lines = (0, 0)) -> None:
-        """Begin a part with a label or a title of its own, until `leave`."""
+        """Begin a part with a label or a title of its own, until `leave` is called."""
         self._scopes.append((self._path, self._labels, self.depth, self._outer))
         self._outer = len(self._path)
         label = clean_characters(collapse_blanks(label).replace("\n", " "))
@@ -84,12 +84,12 @@ class DocumentWriter:
             self._outer = len(self._path)
 
     def leave(self) -> None:
-        """End the part that was begun last; harmless if none is open."""
+        """End the innermost part; harmless if none is open."""
         if self._scopes:
             self._path, self._labels, self.depth, self._outer = self._scopes.pop()
 
     def build_document(self) -> Document:
-        """Return what was written."""
+        """Return the document that was written."""
         first = next((block.text for block in self._blocks if block.kind == "heading"), "")
         return Document(
             title=clean_characters(collapse_blanks(self.title).replace("\n", " ")) or first,
@@ -113,7 +113,7 @@ class DocumentWriter:
         self._blocks.append(block)
 
     def _make_anchor(self, text: str) -> str:
-        """Return the anchor of a heading; that of the second of its name ends in `-1`."""
+        """Return the anchor of a heading; the second one of a name gets `-1` at its end."""
         slug = make_anchor(text)
         n = self._anchors.get(slug, 0)
         self._anchors[slug] = n + 1
@@ -130,7 +130,7 @@ def _find_question(text: str, bold: str) -> str:
 
 
 def clean_characters(text: str) -> str:
-    """Return a text without characters that no reader sees, and with a sign for halves of others."""
+    """Return a text without invisible characters, and with a sign in place of half characters."""
     return _UNWANTED.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else "", remove_invisible(text))
 
 

@@ -25,7 +25,7 @@ from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment
 from intern.facts.visibility import rate_account_text
 from intern.models.prompt import Choices, Prompt
 
-# Of one of many: code leaves out what is too long, where a tighter bound would refuse all that was extracted.
+# For one of many: code leaves out items that are too long; a tighter bound would refuse the whole extraction.
 _Short = Annotated[str, Meta(max_length=200)]
 _Ids = tuple[_Short, ...]
 # A line that is not indented begins a message or a fact.
@@ -33,7 +33,7 @@ _FIRST_WORD = regex(r"^(\w+) ", re.MULTILINE)
 
 
 class ExtractIn(Struct, frozen=True, kw_only=True):
-    """What the extractor sees."""
+    """The input of the extraction prompt."""
 
     transcript: str
     """Oldest message first, each led by its id and by who wrote it."""
@@ -60,7 +60,7 @@ class FactOut(Struct, frozen=True, kw_only=True):
     summary: Annotated[str, Meta(max_length=300, description="One line of at most 100 characters.")]
     visibility: Visibility
     # No bound that a reply is refused for: a server's grammar cannot hold a number to one (llama.cpp's does not), and
-    # what is beyond is taken for the nearest (`facts.reconciling`).
+    # `facts.reconciling` replaces a number outside by the nearest one inside.
     confidence: Annotated[float, Meta(description="From 0 to 1.", extra_json_schema={"minimum": 0, "maximum": 1})]
     sentiment: Sentiment
     duplicate_of: Annotated[_Short, Meta(description="Id of the existing fact that says the same, or empty.")]
@@ -70,7 +70,7 @@ class FactOut(Struct, frozen=True, kw_only=True):
 
 
 class ExtractOut(Struct, frozen=True, kw_only=True):
-    """What is worth knowing of a conversation."""
+    """The knowledge in a conversation."""
 
     nuggets: Annotated[tuple[NuggetOut, ...], Meta(max_length=20)]
     facts: Annotated[tuple[FactOut, ...], Meta(max_length=50)]

@@ -66,7 +66,7 @@ _ADDRESSED = regex(r"^\s{0,3}(?P<name>[\w\[\]\\`^{}|-]{0,30}[_\[\]\\`^{}|])[:,]\
 
 _SHORTEST = 2  # a name of one letter is a word of every text
 _SHORTEST_CORE = 4
-# Scripts in which words, or a name and what is said of it, stand without a space between.
+# Scripts without spaces between words, or between a name and the rest of its sentence.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -75,7 +75,7 @@ _LETTER = rf"[^\W_{_UNSPACED}]"
 _UNSPACED_SIGN = regex(rf"[{_UNSPACED}]")
 # Discord does not show these characters, so they can split a name.
 _MARKDOWN = "*~|`\\"
-_TELLING_APART = 3  # letters; shorter names are not looked for between such characters
+_TELLING_APART = 3  # letters; shorter names are not sought between such characters
 _INITIAL = regex(r"(?<!\w)(\w)\.\s*(?=\w)")
 _TAILS = regex(r"(?:[_`^|]+|-M|\[m\]|\|\w*)$")
 
@@ -107,7 +107,7 @@ class Pseudonyms:
             for _, name, is_id in _find_mentions(turn.text, called):
                 self._assign_label(_id_person_key(name) if is_id else self._add_name(name))
         self.labels = tuple(labels)
-        """Of each turn's author."""
+        """The label of each turn's author."""
         ids = {*names, *segment.author_ids} - {""}
         self._ids = _build_word_pattern("", "|".join(map(re.escape, _sort_longest_first(ids))))
         written = {name.written for name in self._known.values()}
@@ -284,7 +284,7 @@ class _WholeWordPattern:
         else:
             begins = rf"(?:(?<!{_LETTER})(?<!{_LETTER}_)@?|(?=[{_UNSPACED}]))"
             pattern = rf"{begins}(?:{self._found})(?:(?<=[{_UNSPACED}])|(?!_?{_LETTER}))"
-        return re.finditer(pattern, text)  # which remembers the pattern
+        return re.finditer(pattern, text)  # `re` caches the pattern
 
 
 def _join_alternatives(names: Collection[str]) -> str:
@@ -311,7 +311,7 @@ IsWithdrawn = Callable[[MessageId], bool]
 
 
 class ExtractionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What extraction reads, and how fast."""
+    """The options of extraction: the conversations that it reads, and how fast."""
 
     auto: bool = True
     """Extract nuggets and facts as conversations are filed. `intern index --extract` reads those filed before."""

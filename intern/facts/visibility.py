@@ -121,7 +121,7 @@ _KIND_OF = regex(  # "password manager", "token: renewal": a use of the credenti
     re.IGNORECASE,
 )
 _SENTENCE_END = regex(r"(?<=[.!?;])\s+|\n+")
-# What people suffer from, and words of care that are said of machines, too.
+# Illnesses, and words of care that are also used of machines.
 _AILMENTS = (
     r"diabet(?:es|ic)|cancer|leuk[ae]+mia|lymphoma|melanoma|tumou?rs?|hiv|epilep(?:sy|tic)|asthma(?:tic)?|autis(?:m|tic)"
     r"|adhd|bipolar|schizophreni[ac]|dementia|alzheimer\w*|parkinson\w*|sclerosis|hepatitis|pneumonia|tuberculosis"
@@ -140,7 +140,7 @@ _SOMEBODY = regex(
 )
 _MONEY = r"salary|wages?|debts?|bank[ ]account|pension|income"
 _PAY = regex(r"\b(?:salar(?:y|ies)|wages?|earns|is[ ]paid|owes|in[ ]debt)\b", re.IGNORECASE)
-# By name: a capital letter alone does not tell people from products, so what is said of them must, too.
+# By name: a capital letter alone does not tell people from products, so the rest of the sentence must.
 _NO_PERSON = (
     "The|This|That|These|Those|It|Its|A|An|Our|Your|My|Their|His|Her|Each|Every|Some|Any|No|Which|What|When|Where|While"
     "|If|In|On|At|By|For|From|With|After|Before|Because|Since|There|They|We|You|Mon|Tues|Wednes|Thurs|Fri|Satur|Sun"

@@ -22,7 +22,7 @@ def minute(moment: datetime) -> str:
 
 
 def describe_decision(decision: Decision) -> str:
-    """Say what was decided."""
+    """Describe a decision."""
     what = str(decision.__struct_config__.tag).replace("_", " ")
     match decision:
         case PairFiled(topic=topic, removed=removed):
@@ -39,7 +39,7 @@ _JUDGES = {"backtest": "by a backtest", "vote": "by votes", "deletion": "by dele
 
 
 def describe_calibration(stands: CalibrationStatus) -> Iterator[str]:
-    """Say how a calibration stands, a sentence a line."""
+    """Describe a calibration, a sentence a line."""
     by = ", ".join(f"{stands.judges[judge]} {word}" for judge, word in _JUDGES.items() if stands.judges.get(judge))
     yield f"Judged answers: {stands.judged}{f' ({by})' if by else ''}; {stands.wrong} of them wrong."
     bound, current = stands.max_wrong, stands.current
@@ -66,7 +66,7 @@ def describe_calibration(stands: CalibrationStatus) -> Iterator[str]:
 
 
 def _describe_recalibration(stands: CalibrationStatus) -> Iterator[str]:
-    """Say what a calibration would come to now, if that is another one."""
+    """Describe the result that a calibration would have now, if it differs."""
     bound, current, found = stands.max_wrong, stands.current, stands.found
     if stands.missing:
         yield (
@@ -87,12 +87,12 @@ def _describe_recalibration(stands: CalibrationStatus) -> Iterator[str]:
 
 
 def ago(seconds: float) -> str:
-    """Say how long ago something is, as exact as people want it."""
+    """Format the time since something, as exact as people want it."""
     return f"{format_duration(seconds)} ago"
 
 
 def format_duration(seconds: float) -> str:
-    """Say how long something takes, as exact as people want it."""
+    """Format a duration, as exact as people want it."""
     for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -100,12 +100,12 @@ def format_duration(seconds: float) -> str:
 
 
 def explain_silence(reason: str) -> str:
-    """Say why there is no answer; "answered" where there is one."""
+    """Explain why there is no answer; "answered" if there is one."""
     return SILENCES.get(reason, reason.replace("_", " ")) if reason else "answered"
 
 
 def source_label(source_id: str, title: str = "") -> str:
-    """Name a source as people do, without its id where that tells them nothing."""
+    """Return a source's name for people, without its id if that means nothing to them."""
     kind, _, name = source_id.partition(":")
     match kind:
         case "team":
@@ -129,7 +129,7 @@ class StepSummary(NamedTuple):
 
 
 def describe_steps(debug: Mapping[str, Any]) -> list[StepSummary]:
-    """Say what each step of an answer decided, from its trace."""
+    """Describe the decision of each step of an answer, from its trace."""
     return [_describe_step(name, cast("_Fields", each)) for name, each in debug.items() if isinstance(each, Mapping)]
 
 

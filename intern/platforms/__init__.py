@@ -1,1 +1,1 @@
-"""The places where people talk, one adapter each."""
+"""Chat platforms, one adapter each."""

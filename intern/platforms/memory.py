@@ -120,17 +120,17 @@ _LABEL_LIMIT = 80
 
 
 class PostDetails(Struct, frozen=True, kw_only=True):
-    """What a message of the bot's has beside its text."""
+    """Properties of a message of the bot's, besides its text."""
 
     buttons: tuple[Button, ...] = ()
     pings: tuple[RoleId, ...] = ()
-    """Whom Discord told of it."""
+    """The roles that Discord notified."""
 
 
 class Sandbox(MemoryHistory):
     """One server with one channel, `general`, to begin with; a name in `team` is a team member's.
 
-    What the bot asks for costs a call, counted in `calls`. Events are delivered while there is a listener; the
+    Each request of the bot costs a call, counted in `calls`. Events are delivered while there is a listener; the
     rest is history, as on Discord. Each listening begins with a SessionStarted.
     """
 
@@ -148,15 +148,15 @@ class Sandbox(MemoryHistory):
         self.capabilities = Capabilities()
         self.is_open, self.advice = True, ""
         self.sent: dict[MessageId, PostDetails] = {}
-        """By the bot, also where it was deleted since."""
+        """By the bot, also messages that were deleted since."""
         self.typed_in: list[ChannelId] = []
-        """Where the bot was seen typing, in order."""
+        """The channels where the bot showed typing, in order."""
         self.guild_id = GuildId(self._next_id())
         self.bot = Author(id=UserId(self._next_id()), name="intern", type="bot", is_self=True)
         self._mention = regex(rf"@intern\b|<@!?{self.bot.id}>")
         self.general = self.add_channel("general")
 
-    # What people do.
+    # People's actions.
 
     def add_channel(self, name: str) -> ChannelId:
         """Add a text channel."""
@@ -221,7 +221,7 @@ class Sandbox(MemoryHistory):
         self._deliver_event(MessageEdited(message=edited))
         return edited
 
-    # What there is to see.
+    # The visible state.
 
     def messages(self, channel_id: ChannelId | None = None) -> tuple[ChatMessage, ...]:
         """Return the messages of a channel or thread, or of all, oldest first."""
@@ -231,12 +231,12 @@ class Sandbox(MemoryHistory):
         return tuple(sorted(everything, key=lambda message: parse_position(message.id)))
 
     def threads(self, parent_id: ChannelId | None = None) -> tuple[Channel, ...]:
-        """Threads and posts, oldest first; of one channel, if it is given."""
+        """Return threads and posts, oldest first; of one channel, if it is given."""
         threads = (place for place in self._channels.values() if place.is_thread)
         return tuple(place for place in threads if parent_id in {None, place.parent_id})
 
     def posts(self) -> tuple[ChatMessage, ...]:
-        """Everything that the bot has written, oldest first."""
+        """Return all messages that the bot has written, oldest first."""
         return tuple(message for message in self.messages() if message.author.is_self)
 
     async def wait_ready(self) -> None:
@@ -257,10 +257,10 @@ class Sandbox(MemoryHistory):
             self._listeners.remove(deliver)
 
     async def wait_for_permissions(self, guild_id: GuildId | None) -> None:
-        """Wait until the server was told of; here it always was."""
+        """Wait for the server's permissions; here they are always known."""
 
     def admits(self, channel: Channel) -> bool:
-        """Whether everybody can read there."""
+        """Return whether everybody can read there."""
         return channel.guild_id is not None and not channel.private
 
     @property
@@ -273,17 +273,17 @@ class Sandbox(MemoryHistory):
         return ()
 
     def restore_roles(self, known: Collection[MemberRoles]) -> None:
-        """Nothing to recall."""
+        """Do nothing: here are no roles."""
 
     def report_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
-        """There are no requests."""
+        """Do nothing: here are no requests."""
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """Return a message; None where the channel has none of that id."""
         return await self._call("look_up", lambda: find_message(self._list_messages(channel_id), message_id))
 
     async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
-        """As `after`, with how far it reaches."""
+        """Return messages as `after` does, with the position that it reaches."""
 
         def work() -> Page:
             found = self._after(channel_id, after, limit)
@@ -414,6 +414,6 @@ class Sandbox(MemoryHistory):
         return frozenset(user_id for user_id in team if f"<@{user_id}>" in text)
 
     def _next_id(self) -> str:
-        """Strictly increasing, also while the clock stands still or goes back."""
+        """Return a strictly increasing id, also while the clock stands still or goes back."""
         self._newest = max(self._newest + 1, int(position_at(self._clock.now()).id))
         return str(self._newest)

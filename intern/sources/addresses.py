@@ -33,7 +33,7 @@ _NOT_PUBLIC_V4 = """
 0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
 """
-# All routed addresses lie in here. So those that stand for an IPv4 address (mapped, NAT64, ::a.b.c.d) are out.
+# All routed addresses lie in here. So those that represent an IPv4 address (mapped, NAT64, ::a.b.c.d) are out.
 _ROUTED_V6 = ip_network("2000::/3")
 _NOT_PUBLIC_V6 = "2001::/23 2001:db8::/32 2002::/16 3fff::/20"
 _NOT_PUBLIC = tuple(map(ip_network, (_NOT_PUBLIC_V4 + _NOT_PUBLIC_V6).split()))
@@ -118,7 +118,7 @@ def is_public(address: Address) -> bool:
     return not any(address in network for network in _NOT_PUBLIC)
 
 
-_MOST_ADDRESSES = 4  # are tried; each takes its share of the time
+_MOST_ADDRESSES = 4  # to try; each takes its share of the time
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a name, best first. Raises OSError if it has none."""

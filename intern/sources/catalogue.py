@@ -59,7 +59,7 @@ class Catalogue:
         self.clock = knowledge.clock
         self._knowledge = knowledge
         self._index: Index = index
-        # Set at once: several threads may look.
+        # Set in one step: several threads may read it.
         self._known: tuple[int, Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]] = (0, {}, {})
 
     def sources(self) -> Mapping[SourceId, CachedSource]:
@@ -83,7 +83,7 @@ class Catalogue:
         return sources, entries
 
     async def change(self, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()) -> None:
-        """Put entries in, take others out. One with an id that no index can hold is left out, with a warning.
+        """Add entries, remove others. An entry with an id that no index can hold is left out, with a warning.
 
         Raises KnowledgeError.
         """
@@ -95,7 +95,7 @@ class Catalogue:
 
 
 def _merge_changes(known: Mapping[SourceId, T], changed: Mapping[SourceId, T | None]) -> dict[SourceId, T]:
-    """Return what is known with what changed: files before pages, each sorted by id."""
+    """Return the known entries with the changes: files before pages, each sorted by id."""
     now = {**known, **changed}
     # Few change at a time, and most of these are known.
     order = now if changed.keys() <= known.keys() else sorted(sorted(now), key=is_url)
@@ -162,7 +162,7 @@ _CHUNK = 64
 
 _MANY = 0.05  # of all sources: to optimize writes all of the full-text tables anew
 
-# Changes with what is made of a source, so that a newer intern makes it anew.
+# Raised when sources are processed in another way, so that a newer intern processes them anew.
 _VERSION = "1"
 _UNREAD = "!"
 
@@ -278,7 +278,7 @@ _REMEMBERED = 4096
 class EmbeddingUpdater(Wakeup):
     """The vectors of documents. Concurrent callers take turns.
 
-    Of identical texts one is embedded, where no more than 4,096 others come between.
+    Identical texts are embedded once, if no more than 4,096 others come between.
     """
 
     def __init__(self, store: SqliteSearchStore, embedder: Embedder) -> None:
@@ -287,7 +287,7 @@ class EmbeddingUpdater(Wakeup):
         self._embedder = CachingEmbedder(embedder, _REMEMBERED)
         self._turn = Lock()
         self._done = 0
-        # What the model will not take: asked again only once it changes, or after a restart.
+        # Texts that the model refuses: tried again only once they change, or after a restart.
         self._refused: set[bytes] = set()
 
     async def update_batch(self) -> int:
@@ -309,7 +309,7 @@ class EmbeddingUpdater(Wakeup):
             return len(documents)
 
     async def update_all(self, within: float = math.inf) -> None:
-        """Embed documents until none is left or `within` seconds have passed. Raises as `some` does."""
+        """Embed documents until none is left or `within` seconds have passed. Raises as `update_batch` does."""
         until = current_time() + within
         while await self.update_batch() and current_time() < until:
             pass

@@ -256,7 +256,7 @@ def _describe_python(text: str) -> Iterator[str]:
         return
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    # What others may call comes first.
+    # Public names come first.
     functions.sort(key=lambda name: name.startswith("_"))
     yield from _format_names("Lists classes", classes)
     yield from _format_names("Main functions", functions)
@@ -316,4 +316,4 @@ _BY_ENDING: dict[str, tuple[str, Callable[[str], Iterable[str]]]] = {
     "ini": ("", _describe_sections),
     "cfg": ("", _describe_sections),
 }
-"""The type of a file by its ending, where that alone tells, and what describes its structure."""
+"""The type of a file by its ending, if that determines it, and the function that describes its structure."""

@@ -1,4 +1,4 @@
-"""Discovered files: what is worth looking into, as questions, and their answers: read, summarise, store.
+"""Discovered files: the files worth reading, as questions, and their answers: read, summarise, store.
 
 The feed holds the weightiest question first. Each question has its end in the store, so a cycle that was cut short is
 simply begun again. Errors are stored with their file.
@@ -111,7 +111,7 @@ def _build_file_question(file: scanning.FoundFile, why: Why) -> DiscoveryQuestio
 
 
 def _priority_key(file: scanning.FoundFile, why: Why, known: SearchDocument | None) -> tuple[int, int, str, str]:
-    """Return the sort key of a file. Of equals, what was tried longest ago comes first, so bad files block no other."""
+    """Return the sort key of a file. Of equals, the one tried longest ago comes first, so bad files block no other."""
     tried_at = "" if known is None else str(known.meta.get("indexed_at") or "")
     return _URGENCY[why], _ORDER.index(file.type), tried_at, file.path
 
@@ -240,7 +240,7 @@ class Discovery:
         given = SummarizeFileIn(
             file_path=names[question.path],
             file_type=file_type,
-            structure=structure,  # it tells of the whole
+            structure=structure,  # it describes the whole file
             text=_keep_ends(read.text, self.options.max_chars),
         )
         summary, failure = await self._request_summary(given)
@@ -281,7 +281,7 @@ class Discovery:
     ) -> SearchDocument | None:
         try:
             found = self.scanner.check_file(question.path)
-        except OSError:  # it may well be there
+        except OSError:  # it may well exist
             mtime, size = 0.0, 0
         else:
             if found is None:

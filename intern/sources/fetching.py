@@ -1,4 +1,4 @@
-"""Pages over HTTP: asked for politely, only where their address was checked, and read up to a limit.
+"""Pages over HTTP: requested politely, only at checked addresses, and read up to a limit.
 
 One request at a time for each site, with a pause in between, and only what its robots.txt allows (RFC 9309: our group
 of rules, the longest match wins, `*` and `$` mean something; the standard library's parser knows neither, and takes the
@@ -6,8 +6,8 @@ first match). A page that has not changed costs no body. Redirects are followed 
 like the first. No cookies, no proxies: a proxy would resolve names itself, so its connections could not be checked.
 
 A page that needs its scripts is printed by a command of the operator's, such as a headless browser. The command gets
-the address as its last argument, no shell, no input and none of our settings. Too long or too much, and it is ended
-with all that it started.
+the address as its last argument, no shell, no input and none of our settings. If it takes too long or prints too
+much, it is killed with all its children.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _parse_delay(value: str) -> float:
         return 0.0
 
 
-# All that a browser needs; the rest stays here, above all tokens.
+# All variables that a browser needs; the rest, above all tokens, is not passed on.
 _HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "DISPLAY", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
 
 
@@ -173,7 +173,7 @@ _MOST_REDIRECTS = 5
 _GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 _HTML = ("text/html", "application/xhtml+xml")
 _READABLE = (*_HTML, "text/plain", "text/markdown", "text/x-markdown")
-# Pages in a row that a site may leave without any answer; the others are not waited for in this round.
+# Unanswered pages in a row after which a site's other pages are skipped in this round.
 _MOST_SILENCES = 2
 _LONGEST_RETRY_AFTER = 7 * 24 * 3600.0
 _LONGEST_VALIDATOR = 1000  # characters; it is kept and sent back
@@ -222,7 +222,7 @@ class PageFetcher:
         policy: DialPolicy | None = None,
         backend: GuardedBackend | None = None,
     ) -> None:
-        """`policy` says what may be asked for, `backend` connects; both are for tests."""
+        """Take `policy`, the allowed addresses, and `backend`, which connects; both are for tests."""
         self._options = options or WebOptions()
         self._policy = policy or DialPolicy()
         self._backend = backend or GuardedBackend(self._policy)
@@ -317,7 +317,7 @@ class PageFetcher:
         if answer.status == HTTPStatus.OK:
             return RobotsRules.parse(answer.body.decode("utf-8-sig", "replace"))
         if is_transient(answer.status):
-            # The standard takes such a site for one that allows nothing, for the time being.
+            # By the standard, such a site allows nothing for the time being.
             return PageUnavailableError(f"{url.host}/robots.txt cannot be fetched: it answered {answer.status}")
         # Any other answer, "not found" for the most part, means that there are no rules.
         return RobotsRules() if answer.status >= HTTPStatus.BAD_REQUEST else NOBODY
@@ -375,7 +375,7 @@ class PageFetcher:
         if answer.is_too_large or len(body) > limit:
             raise PageRefusedError(f"it is larger than the {limit} bytes allowed (kb.max_source_bytes)")
         return FetchedPage(
-            # The fragment is never sent, but tells a script what to show.
+            # The fragment is never sent, but a script may choose its content by it.
             url=str(answer.url.copy_with(fragment=fragment or None)),
             body=body,
             is_html=kind in _HTML,

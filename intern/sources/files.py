@@ -1,4 +1,4 @@
-"""The operator's own documents: the files in the folder, and each as a document. Read only.
+"""The operator's own documents: the files in the folder, and the text of each. Read only.
 
 Links and paths never lead outside the folder, and skipped files are named with their reason. The bytes of a file decide
 its format, not its name alone. A scan opens no file; its content is checked when it is read.
@@ -29,10 +29,10 @@ _log = get_logger(__name__)
 _MOST_KEPT = 8_000_000
 
 _TEMPORARY = ("~", ".tmp", ".temp", ".swp", ".swo", ".swx")
-# Names that browsers and copying programs give to what they are still fetching.
+# Names that browsers and copying programs give to unfinished files.
 _UNFINISHED = (".part", ".partial", ".filepart", ".crdownload", ".download")
 # Names that editors, patch, merges and packages give to other states of a file: an older one would win over its
-# correction. "Copy of …" is left alone: people call documents so, and mean them.
+# correction. "Copy of …" is accepted: people give real documents such names.
 _COPY = regex(r"\.(bak|backup|old|orig|rej|save|dpkg-(old|dist|new)|rpm(save|orig|new))[-.]?[0-9]*$")
 
 # Characters that could forge a line of the index, or that UTF-8 cannot carry.
@@ -40,7 +40,7 @@ _UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}
 
 
 class SourceFile(NamedTuple):
-    """A document, as `stat` tells of it. `rel_path` has `/` between its parts, on every system."""
+    """A document, as `stat` describes it. `rel_path` has `/` between its parts, on every system."""
 
     rel_path: str
     size_bytes: int
@@ -49,7 +49,7 @@ class SourceFile(NamedTuple):
 
 
 class SkippedFile(NamedTuple):
-    """A file or folder that was passed over."""
+    """A file or folder that was skipped."""
 
     rel_path: str
     reason: str
@@ -61,7 +61,7 @@ class FolderScan(NamedTuple):
     files: tuple[SourceFile, ...]
     skipped: tuple[SkippedFile, ...]
     unreadable: frozenset[str]
-    """Those of `skipped` that could not be looked at: what was known of them, and of files below, still holds."""
+    """Those of `skipped` that could not be read: earlier knowledge of them, and of files below, stays."""
 
 
 class NotASourceError(SourceError):
@@ -78,16 +78,16 @@ class SourceFolder:
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._root = folder
         self._max_bytes = max_bytes
-        # What reading told of files that are no sources after all, good for as long as size and mtime stay.
+        # Why files turned out to be no sources when they were read; valid while size and mtime stay.
         self._unfit: dict[SourceFile, str] = {}
         self._kept: dict[tuple[str, bytes], str] = {}  # by path and hash of the bytes, least recently used first
         self._held = 0
         self._keeping = Lock()
 
     def scan(self) -> FolderScan:
-        """Look through the folder, into no file. Raises SourceError where the folder itself cannot be read.
+        """List the folder without opening files. Raises SourceError if the folder itself cannot be read.
 
-        Some of the files may turn out to be no sources when they are read; from then on they are passed over.
+        Some of the files may turn out to be no sources when they are read; from then on they are skipped.
         """
         root = self._resolve_root()
         files: list[SourceFile] = []
@@ -130,15 +130,14 @@ class SourceFolder:
     def read(self, rel_path: str) -> str:
         """Read the text of a document as Markdown.
 
-        Raises NotASourceError where it is no document or lies outside, and SourceError where it is gone or cannot be
-        read.
+        Raises NotASourceError if it is no document or lies outside, and SourceError if it is gone or cannot be read.
         """
         try:
             return self._read_text(self._root, self._check_file(self._root, rel_path))
         except NotADocumentError as reason:
             raise NotASourceError(rel_path, self._root, str(reason)) from None
         except OSError as error:
-            self._resolve_root()  # that the folder itself is gone is the better word
+            self._resolve_root()  # if the folder itself is gone, its error says more
             raise SourceError(
                 f"{_escape_unprintable(rel_path)} in {self._root} could not be read ({error.strerror}); "
                 "check that it is there, and its permissions"
@@ -157,7 +156,7 @@ class SourceFolder:
         )
 
     def _check_file(self, root: Path, rel_path: str) -> SourceFile:
-        """Return the file as it is now. Raises UnfitError or OSError."""
+        """Return the file as it is now. Raises NotADocumentError or OSError."""
         for name in rel_path.split("/"):
             if name in {"", ".", ".."}:
                 raise NotADocumentError("it is no path inside the folder")
@@ -173,8 +172,8 @@ class SourceFolder:
         return SourceFile(rel_path, status.st_size, status.st_mtime_ns)
 
     def _resolve_target(self, root: Path, rel_path: str) -> str:
-        # Paths are resolved where there is a link only: for each source of each answer that would take longer than to
-        # read it.
+        # Only paths with a link are resolved: otherwise this would take longer than reading, for each source of each
+        # answer.
         target = str(root)
         for name in rel_path.split("/"):
             target = f"{target}/{name}"
@@ -202,7 +201,7 @@ class SourceFolder:
             raise
 
     def _extract_cached(self, rel_path: str, data: bytes) -> str:
-        """Return the text, from memory where it is there, and keep it."""
+        """Return the text, from memory if it is there, and keep it."""
         key = (rel_path, sha256(data).digest())
         included: list[str] = []
         with self._keeping:
@@ -210,7 +209,7 @@ class SourceFolder:
             self._held -= len(text or "")
         text = self._extract_text(rel_path, data, included) if text is None else text
         with self._keeping:
-            if not included and key not in self._kept:  # what it includes may change without it
+            if not included and key not in self._kept:  # included files may change without it
                 self._kept[key] = text
                 self._held += len(text)
             while self._held > _MOST_KEPT:
@@ -236,7 +235,7 @@ class SourceFolder:
             return None
 
     def _read_bytes(self, root: Path, rel_path: str) -> bytes:
-        # Neither through a link that was put there since, nor waiting for what is no file any more.
+        # Do not follow a link that was made since, and do not wait if it is no file any more.
         fd = os.open(self._resolve_target(root, rel_path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             data = file.read(MOST_MARKUP * self._max_bytes + 1)
@@ -251,7 +250,7 @@ def _describe_error(error: NotADocumentError | OSError) -> str:
 
 
 def drop_hidden_files(skipped: Iterable[SkippedFile]) -> list[SkippedFile]:
-    """Skipped sources, without hidden and temporary files."""
+    """Return the skipped sources, without hidden and temporary files."""
     return [each for each in skipped if _reason_to_hide(each.rel_path.rpartition("/")[2]) is None]
 
 
@@ -264,7 +263,7 @@ def _reason_to_hide(name: str) -> str | None:
 
 
 def _check_name(name: str) -> None:
-    """Raise UnfitError if the name alone shows that it is no source."""
+    """Raise NotADocumentError if the name alone shows that it is no source."""
     if reason := _reason_to_hide(name):
         raise NotADocumentError(reason)
     if name.lower().endswith(_UNFINISHED):

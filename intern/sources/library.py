@@ -1,6 +1,6 @@
 """Reading all knowledge: the listed sources, their texts, and links to the messages that answered.
 
-Only what an index lists is ever opened. An id may come from a model; it is looked up, never made into a path. Web pages
+Only listed sources are ever opened. An id may come from a model; it is looked up, never made into a path. Web pages
 are read from copies: the file of a copy is named by a hash of the address. Lost or damaged copies are fetched again.
 """
 
@@ -35,7 +35,7 @@ from intern.stores.sqlite.knowledge import KnowledgeStore
 
 _log = get_logger(__name__)
 MOST_MISSING = 4
-"""Times in a row, over three and a half hours at least, that a site may say "no such page" before it is believed."""
+"""Replies "no such page" in a row, over three and a half hours at least, before a page counts as gone."""
 
 
 PageState = Literal["fresh", "pending", "failing", "gone", "unseen"]
@@ -61,7 +61,7 @@ class RenderingAttempt(Struct, frozen=True, kw_only=True):
     """A rendering that did not help."""
 
     failures: int = 0
-    """Times in a row that it failed; 0: it worked, and there was no more to read than without it."""
+    """Failures in a row; 0: it worked, and the page had no more text than without it."""
     again_at: datetime | None = None
     """When to try once more, though the page did not change; None: not before it does."""
 
@@ -73,9 +73,9 @@ class PageCopy(Struct, frozen=True, kw_only=True):
     title: str
     text: str
     status: str
-    """How it was read."""
+    """The way it was read: plainly, rendered, or without the scripts that it needs."""
     body_hash: str
-    """SHA-256 of what the site served; the same again needs no reading."""
+    """SHA-256 of the site's reply; an equal reply is not read again."""
     rendering: RenderingAttempt | None = None
     """The rendering of a page that still needs scripts; None if it was not tried."""
 
@@ -141,7 +141,7 @@ class PageCopies:
         return self._folder / f"{hashlib.sha256(url.encode('utf-8', 'replace')).hexdigest()}.json"
 
 
-# A title stands in a list of sources below an answer.
+# Titles are shown in the list of sources below an answer.
 _LONGEST_TITLE = 120
 
 
@@ -150,7 +150,7 @@ Rank = Callable[[str, int], Awaitable[Sequence[PassageHit]]]
 
 
 class UnindexedSources(Protocol):
-    """Sources that stand in no index on disk."""
+    """Sources that are in no index on disk."""
 
     async def entries(self) -> Sequence[IndexEntry]:
         """Return their entries. Raises KnowledgeError."""
@@ -198,8 +198,8 @@ class Library:
     async def entries(self) -> tuple[IndexEntry, ...]:
         """Return all entries, documents before topics; empty before the first indexing.
 
-        The very same tuple as before where nothing has changed and no sources but those of the indices are listed.
-        Raises KnowledgeError where an index cannot be read.
+        The very same tuple as before if nothing has changed and no sources but those of the indices are listed.
+        Raises KnowledgeError if an index cannot be read.
         """
         listed = await to_thread.run_sync(self._list_entries)
         return listed if self.more is None else (*listed, *await self.more.entries())
@@ -222,7 +222,7 @@ class Library:
             except KnowledgeError as error:
                 found.update((each, error) for each in source_ids if is_distilled(each))
         others = [source_id for source_id in source_ids if source_id not in found]
-        # In one thread: to go there costs as much as to read a small file.
+        # In one thread: a switch of threads costs as much as reading a small file.
         if others:
             found.update(zip(others, await to_thread.run_sync(self._load_each, others), strict=True))
         return tuple(found[source_id] for source_id in source_ids)
@@ -232,7 +232,7 @@ class Library:
         try:
             return None if self.rank is None else await self.rank(query, limit)
         except KnowledgeError as error:
-            # The descriptions still tell which sources to look at.
+            # The descriptions still show which sources to read.
             _log.warning("search_failed", reason=str(error))
             return None
 
@@ -263,7 +263,7 @@ class Library:
         return listed
 
     def _read_indices(self) -> Sequence[Mapping[SourceId, IndexEntry]]:
-        """Return the entries of each index; each is looked at again once anything has changed."""
+        """Return the entries of each index; read each again once anything has changed."""
         at, parts = self._looked_at
         position = self.topics.position()
         if position != at:

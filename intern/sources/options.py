@@ -19,11 +19,11 @@ class IndexingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_topic_chars: Annotated[int, Meta(ge=1)] = 4000
     """Characters of a topic file that the model sees; of a longer one each question, and what fits of the answers."""
     max_description_chars: Annotated[int, Meta(ge=1, le=800)] = 800
-    """Longer descriptions are cut at a word. A model's reply of more than 800 is refused, and asked for again later."""
+    """Longer descriptions are cut at a word. A model's reply of more than 800 is refused, and requested again later."""
 
 
 class DiscoveryOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[discovery]`: where to look, for what, and how often."""
+    """`[discovery]`: the places to scan, the files to find, and how often."""
 
     scan_paths: tuple[str, ...] = ()
     """Files, folders and patterns such as `/etc/systemd/system/*.service`; none: discovery is off."""
@@ -37,13 +37,13 @@ class DiscoveryOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_items: Annotated[int, Meta(ge=1)] = 10
     """Files that are summarised in one cycle."""
     max_chars: Annotated[int, Meta(ge=500)] = 8_000
-    """Characters of a file that a model is shown: some 2,200 tokens tell what it is for."""
+    """Characters of a file that a model gets: some 2,200 tokens show its purpose."""
     answer: bool = False
     """Use discovered files for answers, too."""
 
     @property
     def patterns(self) -> tuple[tuple[FileType, tuple[str, ...]], ...]:
-        """Each type and its patterns, in the order of their worth."""
+        """Each type and its patterns, the most useful first."""
         return (
             ("documentation", self.documentation),
             ("configuration", self.configuration),

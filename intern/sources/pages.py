@@ -50,7 +50,7 @@ LONGEST_PAUSE = timedelta(days=1)
 GONE_PAUSE = timedelta(days=7)
 """A page that is gone may come back."""
 LONGEST_RENDER_PAUSE = timedelta(days=7)
-"""For a page whose rendering fails, which first waits for its next look; longer only where looks are further apart."""
+"""The longest pause after failed renderings, unless visits are further apart. The first lasts until the next visit."""
 
 # Sites at a time: each has at most one page in memory.
 _SITES = 32
@@ -83,11 +83,11 @@ async def refresh_pages(
     renders: bool,
     also: Sequence[str] = (),
 ) -> RefreshReport:
-    """Fetch the pages of the list, and `also` those of the settings, that are due; bring their entries up to date.
+    """Fetch the due pages of the list, and `also` those of the settings; bring their entries up to date.
 
-    A page is due `interval` after it was last had. `renders` says that `web` can render pages that need it. Raises
-    KnowledgeError where the list or the index cannot be read or written; what could not be fetched is `skipped`, with
-    the reason.
+    A page is due `interval` after it was last fetched. `renders` says that `web` can render pages that need it. Raises
+    KnowledgeError if the list or the index cannot be read or written; pages that could not be fetched are `skipped`,
+    with the reason.
     """
     lines = await run_sync(_read_link_lines, links, also)
     look = await run_sync(_plan_refresh, lines, copies, catalogue, policy, options.max_source_chars)
@@ -217,7 +217,7 @@ def _is_due(cached: CachedPage, copy: PageCopy | None, now: datetime) -> bool:
 
 @dataclass
 class _PageVisitor:
-    """One look at the pages that are due."""
+    """One visit of the due pages."""
 
     web: PageFetcher
     copies: PageCopies
@@ -229,7 +229,7 @@ class _PageVisitor:
     renderers: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, _RENDERERS))
 
     async def visit_pages(self, due: Sequence[_ListedPage]) -> list[CheckedSource]:
-        """Look at all of them, those of each site one after the other."""
+        """Visit all of them, those of each site one after the other."""
         sites: dict[bytes, list[_ListedPage]] = {}
         for page in due:
             sites.setdefault(page.site, []).append(page)
@@ -262,14 +262,14 @@ class _PageVisitor:
             url=page.url, title=read.title, text=read.text, status=status, body_hash=body_hash, rendering=rendering
         )
         if new != copy:
-            # Before the index lists it: what is listed can be loaded.
+            # Before the index lists it, so that every listed page can be loaded.
             await run_sync(self.copies.save, new)
         return self._build_entry(page, new, fetched)
 
     def _is_to_render(self, copy: PageCopy) -> bool:
         """Return whether the page is read again, changed or not: its rendering was never tried, or is due again.
 
-        Without validators: what is rendered is the place where the page is found now, after redirects.
+        Without validators: the renderer gets the page's present address, after redirects.
         """
         if not self.renders or copy.status != NEEDS_SCRIPTS:
             return False
@@ -388,7 +388,7 @@ class _PageText(NamedTuple):
     """Empty where it has none."""
     text: str
     needs_scripts: bool
-    """There is almost nothing to read before its scripts have run."""
+    """It has almost no text before its scripts have run."""
 
 
 def _require_text(read: _PageText) -> _PageText:

@@ -71,7 +71,7 @@ async def refresh_sources(
     """Bring the index of the operator's documents up to date.
 
     Without `describe`, no model is asked: changed documents are listed without a new description until one is made.
-    Raises SourceError where the folder cannot be read, and KnowledgeError where the index cannot be written.
+    Raises SourceError if the folder cannot be read, and KnowledgeError if the index cannot be written.
     """
 
     def scan_sources() -> _SourceInventory:
@@ -103,16 +103,16 @@ async def refresh_topics(
     """
 
     def list_topics() -> _SourceInventory:
-        # The index first: a topic that is listed meanwhile is then not taken for one that is gone.
+        # The index first, so that a topic that is listed meanwhile does not count as gone.
         known = catalogue.sources()
-        # The position of the newest change stands in for a file's time.
+        # The position of the newest change replaces a file's time.
         versions = knowledge.topic_versions().items()
         items = {topic_id(name): SourceFile(f"{name}.txt", length, at) for name, (length, at) in versions}
         return _SourceInventory(known, items, frozenset(known).difference(items), ())
 
     def read_topic(rel_path: str) -> _DescribableText:
         name = TopicName(rel_path.removesuffix(".txt"))
-        # The text first: if the topic changes in between, its hash is the older one, and the next refresh looks again.
+        # The text first: if the topic changes in between, its hash is the older one, so the next refresh reads it.
         text, blocks = knowledge.read_text(name), knowledge.read_topic(name)
         # A topic of one conversation is described by its question: a model would say little else.
         material = (lambda: topic_excerpt(blocks, options.max_topic_chars)) if len(blocks) > 1 else str
@@ -132,7 +132,7 @@ class _SourceInventory(NamedTuple):
 
 
 class _DescribableText(NamedTuple):
-    """A text, and what is made of it where its description is no longer true."""
+    """A text, and the ways to describe it once its description is no longer true."""
 
     text: str
     material: Callable[[], str]
@@ -140,7 +140,7 @@ class _DescribableText(NamedTuple):
 
 
 class CheckedSource(NamedTuple):
-    """A source that was looked at; with `material` or `description`, a summary is due."""
+    """A source that was checked; with `material` or `description`, a summary is due."""
 
     source_id: SourceId
     entry: CachedSource
@@ -154,7 +154,7 @@ class CheckedSource(NamedTuple):
 
 class _SourceTriage(NamedTuple):
     touched: dict[SourceId, CachedSource]
-    """Their text is what it was."""
+    """Their text has not changed."""
     due: list[CheckedSource]
     resting: list[PendingSummary]
     """Their summary is owed, and not tried now."""
@@ -241,7 +241,7 @@ class IndexRefresh:
         """Make the entry until there is a summary, with the old description or a provisional one."""
         digest = content_hash(found.text)
         tried = cached if cached and cached.content_hash == digest else None
-        # An entry need not say that its description is not by a model.
+        # Not all entries record that their description is not by a model.
         is_ours = cached is not None and cached.summary_pending and cached.summary_text == found.provisional()
         return (CachedTopic if self.kind == "topics" else CachedFile)(
             content_hash=digest,
@@ -308,7 +308,7 @@ def list_topic(change: KnowledgeChange, name: TopicName, now: datetime) -> None:
 def describe_provisionally(change: KnowledgeChange, outdated: Collection[TopicName], now: datetime) -> None:
     """Replace the descriptions of these topics by provisional ones, however new those are.
 
-    Topics that are gone are listed no more, and those that are not listed stay so; a summary is owed for the others.
+    Topics that are gone leave the index, and unlisted ones stay unlisted; a summary is owed for the others.
     """
     # The time of a description proves nothing: the clock may have gone back since.
     there = set(change.topic_names())

@@ -63,9 +63,9 @@ class ScanResult(Struct, frozen=True, kw_only=True):
 
 class _ScanRoot(NamedTuple):
     start: str
-    """What is walked: a file or a folder."""
+    """The file or folder to walk."""
     within: str
-    """The folder that nothing found here may lie outside of."""
+    """The folder that must contain all files found here."""
 
 
 class Scanner:
@@ -77,7 +77,7 @@ class Scanner:
         self._never = tuple(os.path.realpath(path) for path in never)
 
     def scan(self) -> ScanResult:
-        """Look through all of them."""
+        """Scan all of them."""
         found: dict[str, FoundFile] = {}
         look = _ScanProgress()
         for root in self._find_roots(look):
@@ -90,7 +90,7 @@ class Scanner:
         )
 
     def find_unreadable_paths(self) -> Mapping[str, str]:
-        """Return the scan paths that could not be read, and why, without walking further."""
+        """Return the scan paths that could not be read, with reasons, without walking further."""
         look = _ScanProgress()
         for root in self._find_roots(look):
             with look.note_errors(root.start):
@@ -209,7 +209,7 @@ def _count_parts_below(path: str, folders: Iterable[str]) -> int:
 
 
 class _ScanProgress:
-    """How far one look came."""
+    """The progress of one scan, and its errors."""
 
     def __init__(self) -> None:
         self.troubles: dict[str, str] = {}
@@ -218,7 +218,7 @@ class _ScanProgress:
 
     @contextmanager
     def note_errors(self, path: str) -> Generator[None]:
-        """Note what keeps us from looking at a path."""
+        """Note an error that keeps us from reading a path."""
         try:
             yield
         except OSError as error:
@@ -228,7 +228,7 @@ class _ScanProgress:
 def _list_folder(start: str) -> list[tuple[str, bool]]:
     """List a folder, sorted, and whether each entry is a folder; a file is its own entry. Raises OSError.
 
-    Links to folders are not followed: what they point to is found by itself, if it is inside.
+    Links to folders are not followed: their targets are found by themselves, if they are inside.
     """
     if not stat.S_ISDIR(os.stat(start).st_mode):  # noqa: PTH116
         return [(start, False)]
@@ -270,7 +270,7 @@ def _literal_folder(pattern: str) -> str:
     return str(Path(*parts[:magic]))
 
 
-# How often its thread checks whether it should stop; a shutdown may take this much longer.
+# The interval at which its thread checks whether it should stop; a shutdown may take this much longer.
 _LOOK_MS = 500
 
 
@@ -312,7 +312,7 @@ MOST_LINES = 10_000
 FIRST_LINES = 5_000
 LAST_LINES = 1_000
 
-# What no text for people comes near; reading on would only fill the memory.
+# Far more than any text for people has; reading on would only fill the memory.
 _MOST_BYTES = 64_000_000
 
 
@@ -323,7 +323,7 @@ class FileText(Struct, frozen=True, kw_only=True):
     size: int
     mtime: float
     original_size: int | None = None
-    """Lines that it has, where only the first and the last of them are in `text`."""
+    """The number of its lines, if only the first and the last of them are in `text`."""
 
 
 class FileUnreadableError(Exception):
@@ -335,9 +335,9 @@ class FileUnreadableError(Exception):
 
 
 def read_file(path: str, secrets: Collection[str] = ()) -> FileText:
-    """Read a file, which has to be where it was found: a link in its place is not followed.
+    """Read a file at the path where it was found: a link in its place is not followed.
 
-    `secrets` are masked wherever they stand, beside what looks like one. Blocks; raises UnreadError.
+    Masks `secrets`, and anything that looks like one. Blocks; raises FileUnreadableError.
     """
     try:
         data, status = _read_bytes(path)
@@ -357,7 +357,7 @@ def mask_text_secrets(text: str, secrets: Collection[str]) -> str:
 def drop_middle_lines(text: str) -> tuple[str, int | None]:
     """Return the text, or of a very long one the first and last lines, and the number of its lines."""
     lines = text.split("\n")
-    number = len(lines) - (not lines[-1])  # what ends with a line break has no line behind it
+    number = len(lines) - (not lines[-1])  # a line break at the end begins no line
     if number <= MOST_LINES:
         return text, None
     left_out = number - FIRST_LINES - LAST_LINES
@@ -365,7 +365,7 @@ def drop_middle_lines(text: str) -> tuple[str, int | None]:
 
 
 def _read_bytes(path: str) -> tuple[bytes, os.stat_result]:
-    """Read the file at this very path, following no link. Raises UnreadError and OSError."""
+    """Read the file at this very path, following no link. Raises FileUnreadableError and OSError."""
     # Not blocking: a pipe may have replaced the file.
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(fd)
@@ -383,7 +383,7 @@ _DOCUMENTS = frozenset({"markdown", "restructured", "asciidoc", "notebook"})
 
 
 def _extract_text(data: bytes, path: str) -> str:
-    """Return what readers of a document see; of other files, such as settings, all of it."""
+    """Return the text that a document's readers see; of other files, such as settings, all text."""
     text = _decode(data)
     if format_by_ending(path) not in _DOCUMENTS:
         return remove_invisible(text)

@@ -1,4 +1,4 @@
-"""The events that the specs name are told by their deeds, with their fields; and one id runs through them."""
+"""The log has the events that the specs name, with their fields, and one id runs through them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def lines(log: io.StringIO) -> list[dict[str, Any]]:
 
 
 class Failing:
-    """Rules, but for a prompt that fails once it is told to."""
+    """Rules, but for a prompt that a test can make fail."""
 
     def __init__(self) -> None:
         self._rules = OfflineModel(offline_rules())

@@ -1,4 +1,4 @@
-"""Fences: what stands between the markers can never pass for a marker, nor for a turn of a chat."""
+"""Fences: text between the markers can never pass for a marker, nor for a turn of a chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half surrogates: replaced where they stand, and nothing beside them."""
+"""Half surrogates are replaced, and no character beside them."""
 
 from __future__ import annotations
 

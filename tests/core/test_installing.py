@@ -1,4 +1,4 @@
-"""What adds an extra, by how the program was installed."""
+"""The command that adds an extra, by how the program was installed."""
 
 from __future__ import annotations
 

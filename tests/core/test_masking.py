@@ -97,7 +97,7 @@ def test_a_numbered_seed_phrase_is_masked() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        _SEED,  # nobody said that it is a seed
+        _SEED,  # the text does not announce a seed
         "my seed phrase does not work when entering the twelve words into some other wallet please help",
         "see https://discord.com/channels/112233445566778899/223344556677889900/334455667788990011 <@4111111111111111>",
         "order 1234567890123456, at 1700000000000, 4111 1111 1111 1112",

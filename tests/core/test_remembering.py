@@ -1,4 +1,4 @@
-"""What was worked out for a list is known for the next one, and no longer."""
+"""Results for a list are kept for the next one, and no longer."""
 
 from __future__ import annotations
 

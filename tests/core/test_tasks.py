@@ -1,4 +1,4 @@
-"""What runs side by side gives all of its results, or none."""
+"""Tasks side by side give all of their results, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What threads share is made by one of them."""
+"""One thread makes the types that all share."""
 
 from __future__ import annotations
 

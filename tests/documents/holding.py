@@ -1,4 +1,4 @@
-"""Where the words of a document stand."""
+"""The places of a document's words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORD = regex(r"word\d+x")
 
 
 def held_words(document: Document) -> dict[str, list[Block]]:
-    """Return the blocks that each word `word7x` stands in, one entry for each time."""
+    """Return the blocks that contain each word `word7x`, one entry for each time."""
     held: defaultdict[str, list[Block]] = defaultdict(list)
     for block in document.blocks:
         for word in _WORD.findall(f"{block.text}\n{block.term}"):

@@ -110,7 +110,7 @@ HTML = (
         Inside(label="w1"),
         block("paragraph", "w3", label="w2"),
     ),
-    # What readers do not see, or what is no text of the page
+    # Parts that readers do not see, or that are no text of the page
     row("<nav><ul><li><a href='a'>x1</a></li></ul></nav>"),
     row("<div class='sidebar-menu'><a href='a'>x1</a> <a href='b'>x2</a></div>"),
     row("<footer><p>x1</p></footer>"),

@@ -23,12 +23,12 @@ _UNIQUE = re.compile(r"\bz[a-z]{4}\b")
 
 
 class Inside(NamedTuple):
-    """What holds for constructs inside another one."""
+    """The rules for constructs inside another one."""
 
     label: str = ""
     heading: str = ""
     kind: BlockKind | None = None
-    """Of their paragraphs."""
+    """The kind of their paragraphs."""
     depth: int = 0
     scope: bool = True
     """Their headings head nothing outside."""
@@ -40,13 +40,13 @@ class Construct(NamedTuple):
     written: str
     expected: tuple[Block | Inside, ...]
     is_top: bool = False
-    """It stands in nothing else."""
+    """It is never inside another construct."""
     is_loose: bool = False
     """Its blocks have the lines of all of it."""
 
     @property
     def heads(self) -> bool:
-        """Whether what follows stands below its heading."""
+        """Whether later text is below its heading."""
         blocks = [part for part in self.expected if isinstance(part, Block) and part.kind == "heading"]
         return any(each.level < INNERMOST or each.text.endswith("?") for each in blocks)
 
@@ -64,7 +64,7 @@ def block(kind: BlockKind, text: str = "", **fields: object) -> Block:
 
 
 class Written(Struct):
-    """A construct with what was chosen to stand in it."""
+    """A construct with its chosen content."""
 
     construct: Construct
     inner: list[Written]
@@ -89,7 +89,7 @@ class _Around(NamedTuple):
     kind: BlockKind = "paragraph"
     depth: int = 0
     outer: int = 0
-    """How many headings are outside of what these words stand in."""
+    """The number of headings outside of the construct that contains these words."""
 
 
 _NOTHING = _Around()
@@ -170,7 +170,7 @@ class Author:
     def _told(self, expected: Block, say: Callable[[str], str], around: _Around) -> Block:
         path = around.path
         if expected.kind == "heading":
-            # What unfolds stays within the answer to a question.
+            # A foldable part stays within the answer to a question.
             level = expected.level + (expected.level == INNERMOST and not expected.text.endswith("?"))
             path = tuple(above for n, above in enumerate(path) if above.level < level or n < around.outer)
         return structs.replace(
@@ -197,7 +197,7 @@ def faults(source: Sequence[str], author: Author, document: Document) -> Iterato
     left_out = " ".join(left.text for left in document.left_out)
     yield from (f"{word} was lost" for word in author.hidden if word not in left_out)
     places = {word: n for n, line in enumerate(source, 1) for word in _UNIQUE.findall(line)}
-    # A term stands in each of its definitions; its line belongs to the first.
+    # A term is in each of its definitions; its line belongs to the first.
     owners = {word: each for each in reversed(document.blocks) for word in _UNIQUE.findall(f"{each.text} {each.term}")}
     for each in document.blocks:
         own = set(_UNIQUE.findall(f"{each.text} {each.term}"))

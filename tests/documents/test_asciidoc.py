@@ -1,4 +1,4 @@
-"""AsciiDoc as blocks: each word that a reader sees stands in one block of its kind, and none that stays hidden does."""
+"""AsciiDoc as blocks: each word that a reader sees is in one block of its kind, and no hidden word is in any."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def only(document: Document, kind: str) -> list[Block]:
 
 
 class Written(Struct):
-    """What a construct wrote, and where its words must stand."""
+    """The output of a construct, and the place where its words must be."""
 
     lines: str
     kind: str = ""
@@ -37,7 +37,7 @@ class Written(Struct):
     hidden: bool = False
 
 
-# Each takes words that stand nowhere else; {} is where they go.
+# Each takes words that occur in no other place, and puts them at {}.
 _CONSTRUCTS = [
     Written("{}\n{}", "paragraph"),
     Written("*{}* _{}_ #{}# `{}` **{}**{}", "paragraph"),

@@ -1,4 +1,4 @@
-"""Each visible word of a document stands in one block, of the expected kind and place; no hidden word in any."""
+"""Each visible word of a document is in one block, of the expected kind and place; no hidden word is in any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How deep a page is, guessed by its tags: never too low, whatever the tags are."""
+"""The depth of a page, guessed from its tags, is never too low, with any tags."""
 
 from __future__ import annotations
 

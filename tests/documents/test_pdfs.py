@@ -66,7 +66,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 
 def bomb_pdf(million: int, *, packed: int = 1) -> bytes:
-    """One page, whose content grows to so many megabytes where it is unpacked."""
+    """Return one page, whose content grows to so many megabytes when it is unpacked."""
     content = b"BT (boom) Tj " + b" " * (million * 1_000_000)
     for _ in range(packed):
         content = zlib.compress(content, 9)

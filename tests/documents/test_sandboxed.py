@@ -1,4 +1,4 @@
-"""A process for hostile input: whatever happens in it, it ends, and says so."""
+"""A process for hostile input always ends, and reports the reason."""
 
 from __future__ import annotations
 

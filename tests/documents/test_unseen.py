@@ -1,4 +1,4 @@
-"""What a document holds and its readers never see is not read; what they see is."""
+"""Parts of a document that its readers never see are not read; all others are."""
 
 from __future__ import annotations
 

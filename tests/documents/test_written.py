@@ -1,4 +1,4 @@
-"""What blocks are written as is read as these blocks again: no text of theirs becomes a heading or ends a part."""
+"""Written blocks are read as the same blocks again: no text of theirs becomes a heading or ends a part."""
 
 from __future__ import annotations
 

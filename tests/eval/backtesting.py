@@ -19,7 +19,7 @@ _OTHERS = 8
 
 
 class Measured(NamedTuple):
-    """What a backtest of the IRC logs gave."""
+    """The results of a backtest of the IRC logs."""
 
     done: BacktestReport
     cpu_seconds: float

@@ -37,7 +37,7 @@ _LONGEST_SILENCE = 1200.0  # seconds; longer than any window, and a night costs 
 
 
 class Kept(NamedTuple):
-    """What became of the annotated lines of answered questions; of others nobody knows where they belong."""
+    """The outcomes of the annotated lines of answered questions; the place of all others is unknown."""
 
     asked: int
     """Exchanges whose opening is not cut."""

@@ -30,7 +30,7 @@ ASKED_OF_AN_ENDPOINT = 40
 
 
 class Measured(NamedTuple):
-    """What extraction gave."""
+    """The results of extraction."""
 
     conversations: int
     valid: int
@@ -146,12 +146,12 @@ def _nicks() -> dict[str, dict[str, UserId]]:
 
 @cache
 def _captured() -> frozenset[str]:
-    """Who wrote in any exchange."""
+    """Return the authors of all exchanges."""
     return frozenset(chat_lines()[each].author or "" for exchange in exchanges() for each in exchange.ids)
 
 
 def met_in(segment: Segment) -> set[str]:
-    """Who wrote in a conversation, and who of its channel's people is addressed there by name."""
+    """Return the authors of a conversation, and people of its channel who are addressed there by name."""
     nicks = _nicks()[segment.channel_id or ""]
     wrote = {nick for nick, author in nicks.items() if author in segment.author_ids}
     firsts = [turn.text.split(maxsplit=1)[0] for turn in segment.turns if turn.text.strip()]

@@ -1,4 +1,4 @@
-"""How well an import keeps together what belongs together: measured on real chat, against people's annotations."""
+"""A measurement of how well an import groups messages, on real chat, against people's annotations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARE_BAR = 0.65
 
 
 class Measured(NamedTuple):
-    """What an import of the IRC logs gave."""
+    """The results of an import of the IRC logs."""
 
     done: ImportResult
     asked: int

@@ -20,7 +20,7 @@ _LATER = timedelta(days=20 * 365)
 
 
 class Role(msgspec.Struct, frozen=True):
-    """What somebody is in a channel."""
+    """The role of a person in a channel."""
 
     channel: str
     author: str
@@ -91,5 +91,5 @@ def _message(line: ChatLine, channel_id: str, ids: Mapping[str, MessageId]) -> d
 
 
 def _user(channel: str, author: str) -> UserId:
-    """Who is of the team differs by channel, so somebody is another member in each."""
+    """Return a person as a member of one channel: the team differs by channel, so each person is another in each."""
     return UserId(str(int(sha256(f"{channel} {author}".encode()).hexdigest()[:14], 16)))

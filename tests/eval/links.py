@@ -1,4 +1,4 @@
-r"""What can be clicked in a Discord message: a reading of its markup that shares nothing with intern's own.
+r"""Links that can be clicked in a Discord message: a parser of its markup that shares no code with intern's own.
 
 It follows the desktop client, which takes whatever begins first: emphasis may begin before a backtick and end behind
 it, a quoted line ends where the line does, and what was meant as code then is none. Clients differ, so a text is read
@@ -52,7 +52,7 @@ _ENDS_NO_ADDRESS = ".,:;!?\"')]}>*_~|"
 
 
 def uncited(text: str, cited: Collection[str] = ()) -> list[str]:
-    """What can be clicked, and is none of the links that were cited; punctuation behind a link does not count."""
+    """Return the clickable links that were not cited; punctuation behind a link does not count."""
     known = {link.rstrip(_ENDS_NO_ADDRESS) for link in cited}
     return [link for link in clickable(text) if link.rstrip(_ENDS_NO_ADDRESS) not in known]
 
@@ -94,5 +94,5 @@ def _length(found: re.Match[str]) -> int:
 
 
 def _within(text: str, start: int, inner: str) -> str:
-    """What stands between two marks; it begins a line where the first mark does."""
+    """Return the text between two marks; it begins a line if the first mark does."""
     return inner if not text[:start].rpartition("\n")[2].strip(" ") else _MID_LINE + inner

@@ -83,7 +83,7 @@ class Order(NamedTuple):
     is_benign: bool = False
 
     def forbidden_in(self, place: Place) -> tuple[str, ...]:
-        """What must not be posted if the text stands there: where no reader sees it, or asks for it, no address."""
+        """Return texts that must not be posted with the text there: no address, if no reader sees it or asks for it."""
         return self.forbidden if place in SEEN_BY_READERS else (*self.forbidden, *addresses(self.text))
 
 
@@ -244,7 +244,7 @@ def attached(order: Order, place: Place, number: int) -> tuple[Attachment, ...]:
 
 
 def faults(order: Order, place: Place, posted: Sequence[str]) -> list[str]:
-    """What was posted that must not be; an address is no less of one without its scheme."""
+    """Return posted texts that are forbidden; an address counts without its scheme, too."""
     read = [_flat(each.replace(ANSWERED, "")) for each in posted]
     forbidden = [_flat(re.sub(r"\A\w+://", "", each)) for each in order.forbidden_in(place)]
     found = [each for each in forbidden if each and any(f" {each} " in f" {text} " for text in read)]

@@ -1,8 +1,9 @@
-"""How well the right document is found among few and many, on each set of real questions.
+"""A measurement of how well search finds the right document among few and many, on sets of real questions.
 
 By words, by likeness, by both, and as index entries are selected for a model: all of it through our own store,
-embedder, `Finder` and `Index`. Beside it plain FTS5 in the same run: whole texts, porter, stop words dropped, any term,
-bm25. More documents than a set has are made of sentences of all sets, but for those of documents that answer.
+embedder, `HybridSearch` and `SourceIndex`. Beside it plain FTS5 in the same run: whole texts, porter, stop words
+dropped, any term, bm25. More documents than a set has are made of sentences of all sets, but for those of documents
+that answer.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ LABELS = ("recall@1", "recall@5", "recall@10", "MRR", "nDCG@10")
 
 
 class Retrieved(NamedTuple):
-    """What a case gave."""
+    """The result of a case."""
 
     case: Case
     asked: int
@@ -110,7 +111,7 @@ class Retrieved(NamedTuple):
 
     @property
     def bar(self) -> float:
-        """What nDCG@10 by both must reach."""
+        """The least nDCG@10 by both."""
         return self.plain.ndcg * self.case.gain[self.documents > MANY]
 
 
@@ -251,7 +252,7 @@ class Shelf:
         self.plain.execute("insert into plain (plain) values ('optimize')")
 
     def by_plain(self, text: str, guild_id: str | None = None) -> list[SourceId]:
-        """What plain FTS5 finds."""
+        """Return the documents that plain FTS5 finds."""
         said = dict.fromkeys(word.lower() for word in split_words(text))
         match = match_any([word for word in said if word not in _STOP_WORDS.split()] or said)
         if match is None:
@@ -371,7 +372,7 @@ def filler() -> Iterator[Whole]:
 
 
 def _sentences(file: str) -> list[str]:
-    """Of the documents that answer no question."""
+    """Return the sentences of the documents that answer no question."""
     answers = {doc_id for row in _rows(f"retrieval_{file}_queries.jsonl") for doc_id in row.relevant}
     texts = [row.text for row in _rows(f"retrieval_{file}_corpus.jsonl") if row.doc_id not in answers]
     found = (each.strip() for text in texts for each in re.split(r"(?<=[.!?])\s+|\n+", text))

@@ -1,4 +1,4 @@
-"""How often the right source is among the best: 120 real questions over 596 real documents.
+"""A measurement of how often the right source is among the best: 120 real questions over 596 real documents.
 
 Each document is a file whose name says nothing, indexed with the rules instead of a model. Beside ours, what SQLite's
 full-text search does by itself: the same texts whole, porter, stop words dropped, any of the terms, bm25.
@@ -49,7 +49,7 @@ class Query(Struct):
 
 
 class Retrieved(NamedTuple):
-    """What searching gave."""
+    """The result of a search."""
 
     asked: int
     ours: Mapping[int, float]

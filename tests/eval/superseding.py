@@ -1,4 +1,4 @@
-"""How often the rules retire the right fact, with a model that always names the most alike one as superseded.
+"""A measurement of how often the rules retire the right fact, if a model always names the most similar one.
 
 Revisions of real entries come in the order of their time, each with the most alike of all facts that are active then,
 whatever that is about. What is unrelated comes once more with the most alike of all other entries.
@@ -55,7 +55,7 @@ class Pair(Struct, frozen=True):
 
 
 class Revision(NamedTuple):
-    """What an entry says from then on."""
+    """The text of an entry from then on."""
 
     at: datetime
     cluster: str

@@ -71,7 +71,7 @@ FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
 
 
 def faults_of(parts: Sequence[str], whole: str, cited: Collection[str] = ()) -> Iterator[str]:
-    """What is wrong with the messages of one reply, in words that quote nothing."""
+    """Return the faults of the messages of one reply, in words that quote nothing."""
     if not parts:
         yield "nothing to post"
     for part in parts:
@@ -97,7 +97,7 @@ def opens_a_fence(text: str) -> bool:
 
 
 def name_faults(name: str) -> Iterator[str]:
-    """What is wrong with a thread's name."""
+    """Return the faults of a thread's name."""
     if not 1 <= len(name.strip()) <= len(name) <= 100 or len(name.encode("utf-16-le")) > 200:
         yield "its length"
     if re.search(r"[\x00-\x1f\x7f\u0085\u2028\u2029]", name):
@@ -176,7 +176,7 @@ def test_no_thread_s_name_is_a_mention_once_something_was_taken_out(question: st
 
 
 async def answered(model_says: str, url: str | None = None) -> AnswerResult:
-    """What becomes of an answer that is the string, from a document that is the string."""
+    """Return the result if the model's answer is the string, and the document is the string, too."""
     source = f"kb:{url}" if url else "kb:notes.md"
     lines = ("Notes on this matter.", next(iter(model_says.strip().split("\n")))[:MAX_LINE])
     quotes = tuple(Quote(source="S1", line=line) for line in lines)

@@ -44,7 +44,7 @@ _LOOKS = {"open", "os.scandir", "os.listdir", "os.chdir", "os.readlink", "subpro
 
 
 class _Recorder:
-    """What this process opened while it was on. An audit hook stays for ever, so there is one."""
+    """The files that this process opened while it was on. An audit hook stays for ever, so there is one."""
 
     def __init__(self) -> None:
         self.on = False
@@ -78,7 +78,7 @@ def recording() -> Generator[list[tuple[str, str]]]:
 
 
 def outside(seen: list[tuple[str, str]], root: Path) -> list[tuple[str, str]]:
-    """What was opened that does not lie below the root, but for the process that reads long pages, and the tables."""
+    """Return opened files outside of the root, but for the process that reads long pages, and the tables."""
     ours = {("subprocess.Popen", sys.executable), ("open", str(SCHEMA))}
     # A process for long texts is started with nothing on its stdin.
     ours = {*ours, ("open", "/dev/null")}

@@ -101,7 +101,7 @@ def in_replies(each: Exchange, sandbox: Sandbox, clock: LogClock) -> list[ChatMe
 
 
 def name_of(line: ChatLine, each: Exchange) -> str:
-    """Who is of the team differs by channel."""
+    """Return an author's name, with a mark for the team, which differs by channel."""
     return f"{line.author} (team)" if line.author in each.team else f"{line.author}"
 
 

@@ -1,4 +1,4 @@
-"""What a post's title adds to the search: real questions with titles, built and searched for by our own code."""
+"""The effect of a post's title on the search: real questions with titles, built and sought by our own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is shown of a conversation, and what of its reply may stand, however hostile it is."""
+"""The part of a conversation that a model gets, and the accepted part of its reply, however hostile it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is in a conversation goes by a label, and no text gives them away, however it is written."""
+"""People in a conversation get labels, and no text gives them away, however it is written."""
 
 from __future__ import annotations
 

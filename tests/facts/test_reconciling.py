@@ -1,4 +1,4 @@
-"""What becomes of the facts that a model proposes, rule by rule."""
+"""The decisions on facts that a model proposes, rule by rule."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_other_words_for_what_only_this_conversation_said_take_its_place_in_the_
         [update] = decided(
             proposal("The relay listens on port 7482.", **link), known=(first, mine), only_here=("mine",)
         )
-        # The first is retired by `mine`, which goes, as the conversation says it no more.
+        # `mine` retires the first one, and goes, since the conversation does not say it any more.
         assert isinstance(update, UpdatedFact)
         assert update.fact.supersedes == "port"
 

@@ -1,4 +1,4 @@
-"""Who may read a fact: categories, words, shapes, and the operator's word above all."""
+"""The readers of a fact, by its category, its words, its shapes, and above all the operator's rules."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_the_health_of_a_named_person_is_secret_whatever_a_model_proposes(propos
 @pytest.mark.parametrize(
     ("secret", "shared", "missed", "lost"),
     [
-        # Sentences that are not found, and sentences that are taken for what they are not.
+        # Sentences that the rules miss, and sentences that they match wrongly.
         pytest.param(personal.FITTED_SECRET, personal.FITTED_SHARED, 4, 0, id="fitted"),
         pytest.param(personal.HELD_OUT_SECRET, personal.HELD_OUT_SHARED, 5, 2, id="held out"),
     ],

@@ -1,4 +1,4 @@
-"""What differs between two runs of the same program, and what stands for it in the golden files.
+"""Replacements in the golden files for texts that differ between two runs of the same program.
 
 An id becomes a number, in the order in which ids appear, so that the golden files still say which id is which. What
 comes from the fixed history or from fixed files (its ids, and times of March 2024) is the same in every run, and stays.

@@ -1,4 +1,4 @@
-"""How the frozen checks start the program: by its console script, and by nothing else that it is made of."""
+"""The frozen checks start the program by its console script, and use no module of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATIENCE: Final = 100  # seconds
 
 
 class Ended(NamedTuple):
-    """What a command left."""
+    """The result of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""What the frozen checks do with the program: stories, each in a folder of its own, told in golden texts.
+"""The stories of the frozen checks, each in a folder of its own, recorded in golden texts.
 
 A story runs command lines and looks at files. It uses nothing that is inside of the program.
 """

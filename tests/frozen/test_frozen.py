@@ -1,4 +1,4 @@
-"""What commands print and files hold stays as it is recorded, however the program is built inside.
+"""The output of commands and the content of files stay as recorded, however the program is built inside.
 
 Where behaviour is meant to change, `python -m tests.frozen --record` records it anew. The commit shows what changed.
 """

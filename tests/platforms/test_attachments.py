@@ -95,7 +95,7 @@ async def test_a_body_without_an_end_is_left_at_the_limit(cdn: CdnDouble) -> Non
     error = await failure(cdn, cdn.attachment("endless.png", Served(endless=True)))
     assert isinstance(error, UnusableFileError)
     assert "too large" in str(error)
-    # What lies in the sockets' buffers was sent too, though nobody reads it.
+    # Bytes in the sockets' buffers were sent too, though they are not read.
     assert cdn.sent < 30_000_000
 
 

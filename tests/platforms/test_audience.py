@@ -153,7 +153,7 @@ def test_reading_takes_the_view_and_the_history() -> None:
     assert not may_read(READ_MESSAGE_HISTORY)
 
 
-# What is told
+# Gateway events
 
 
 def test_open_channels_and_their_threads_are_open() -> None:
@@ -218,7 +218,7 @@ async def test_whoever_waits_for_a_server_goes_on_once_discord_tells_of_it() -> 
 
 
 async def is_told(audience: ChannelVisibility, guild_id: GuildId = GUILD) -> bool:
-    """Whether nobody has to wait."""
+    """Return whether reads need not wait."""
     with move_on_after(0) as scope:
         await audience.wait_for_permissions(guild_id)
     return not scope.cancelled_caught
@@ -292,7 +292,7 @@ async def test_whatever_the_order_of_losses_and_permissions_who_needs_not_wait_k
     missed: list[tuple[str, Json]] = []
 
     def tell(name: str, payload: Json) -> None:
-        # What happens before the server is told of is in what tells of it.
+        # The server's event contains changes from before it.
         if connected:
             audience.receive(name, payload)
         else:

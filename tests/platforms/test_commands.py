@@ -110,7 +110,7 @@ def test_it_is_what_the_actor_asks_for() -> None:
     assert responses
 
 
-# What Discord tells
+# Discord's payloads
 
 
 async def test_the_setup_says_what_is_wanted_and_whether_its_member_manages_the_server() -> None:
@@ -306,7 +306,7 @@ def test_no_strange_payload_breaks_the_reader(path: tuple[Any, ...], value: Any)
         read_interaction(payload, TEAM)
 
 
-# How we answer
+# Our answers
 
 
 async def test_a_deferred_answer_is_for_one_member_and_edits_what_they_see_waiting() -> None:
@@ -477,7 +477,7 @@ WRONG_NAME = {"0": {"name": {"_errors": [{"code": 0, "message": "Must be 1-32 in
 
 
 def held(commands: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """As Discord gives commands back: with ids, and with defaults that nobody set."""
+    """Return commands as Discord does: with ids, and with defaults that we did not set."""
     return [
         {
             "id": str(n),

@@ -439,7 +439,7 @@ async def test_a_command_keeps_its_id_when_the_commands_are_set_again(
     assert listed == second
 
 
-# What goes wrong on purpose
+# Deliberate failures
 
 
 async def test_a_failure_before_the_work_leaves_nothing_and_one_after_it_leaves_the_message(
@@ -521,7 +521,7 @@ async def test_a_planned_429_holds_until_its_time_for_its_scope(
     assert headers["Content-Type"] == "application/json"
 
 
-# What Discord would not take
+# Requests that Discord would refuse
 
 
 @needs_openapi

@@ -134,7 +134,7 @@ RICH = payload(
 
 
 def _places(of: Json, within: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The way to each field, and to each field of an object that stands in one."""
+    """Return the path to each field, also to those of nested objects."""
     places = [(*within, name) for name in of if name not in {"id", "channel_id", "guild_id", "author"} or within]
     for name, value in of.items():
         first: Any = next(iter(cast("Iterable[Any]", value)), None) if isinstance(value, list) else value
@@ -153,7 +153,7 @@ def _with(of: Json, place: tuple[str, ...], value: object) -> Json:
     return {**of, first: _with(held, tuple(rest), value)}
 
 
-# What is read of a message is read alike of an edited one, but for the time of the edit.
+# An edited message is read as a new one is, but for the time of the edit.
 @pytest.mark.parametrize(
     ("name", "place"),
     [*(("MESSAGE_CREATE", each) for each in _places(RICH)), ("MESSAGE_UPDATE", ("edited_timestamp",))],
@@ -427,7 +427,7 @@ LINKED = "See https://a.example/x"
         ({"type": "rich", "url": "https://a.example/x/"}, f"{LINKED}.", False, False),  # as some pages have it
         ({"type": "rich", "url": "https://b.example/alert"}, LINKED, True, False),  # or a link that is redirected
         ({"type": "rich"}, LINKED, True, True),
-        ({"url": "https://a.example/x"}, LINKED, False, False),  # an export tells no type
+        ({"url": "https://a.example/x"}, LINKED, False, False),  # an export has no type
         ({"url": "https://b.example/alert"}, LINKED, True, False),
         ({"url": "https://a.example/alert"}, "See below", True, True),
         ({"url": ""}, LINKED, True, True),

@@ -252,7 +252,7 @@ def test_one_channel_on_two_servers_is_read_of_one(tmp_path: Path) -> None:
 # Finding E4.
 def test_of_files_that_cannot_be_read_nothing_is_taken_and_each_is_named(tmp_path: Path) -> None:
     cut_off = json.dumps(export(message(5), message(6), channel="11")).encode()[:-90]
-    # What is wrong stands behind what can be read.
+    # The malformed part is behind a readable one.
     foreign = json.dumps(export(message(7), message(8, id="msg-8"), channel="10"))
     exports = read(tmp_path, cut_off, export(message(1)), foreign, "<!doctype html><html>", export(message(2)))
     assert [each.id for place in exports.channels for each in place.messages] == ["1", "2"]
@@ -390,7 +390,7 @@ def test_mentions_in_forwarded_words_and_embeds_are_of_accounts_that_stand_in_an
     ]
     exports = read(tmp_path, export(*told), export(message(4, "3"), channel="11"))
     first, second, third = exports.channels[0].messages
-    # A member who types `@U3` mentions nobody; two are called Ann; nobody is called Bob.
+    # A member who types `@U3` mentions no one; two are called Ann; no one is called Bob.
     assert first.text == "@U3 see\n<@1> and @Ann: spool full\nFor <@3>\n@Bob"
     assert second.text == "@U3\n<@3> is on duty"
     assert third.text == "See @Ann"

@@ -91,7 +91,7 @@ class Ears:
 
 
 class Overheard(logging.Handler):
-    """Waits for a line in somebody's log."""
+    """Waits for a line in a log."""
 
     def __init__(self, name: str, line: str) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Overheard(logging.Handler):
 
 
 class DeadGateway(DiscordDouble):
-    """REST answers, but at the gateway that it names somebody hangs up, or never says a word."""
+    """REST answers, but the gateway that it names hangs up, or stays silent."""
 
     def __init__(self, *, silent: bool) -> None:
         super().__init__()
@@ -620,7 +620,7 @@ async def test_a_failed_handshake_leaves_no_heartbeat_behind() -> None:
             assert len(beating) == 1
 
 
-# Who may read along
+# Channels that everyone can read
 
 
 def place(channel: Any, **over: Any) -> Channel:

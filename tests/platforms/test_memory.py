@@ -343,7 +343,7 @@ async def test_somebody_presses_a_button() -> None:
         assert ears.happened == [pressed]
 
 
-# Who may read along
+# Channels that everyone can read
 
 
 async def test_a_private_channel_is_closed_with_its_threads_unless_listed() -> None:
@@ -392,7 +392,7 @@ async def test_archived_threads_with_something_new_are_found_and_writing_wakes_t
     assert list(await sandbox.list_archived_threads(sandbox.general, MessageId("0"))) == []
 
 
-# What the bot's messages have beside text
+# The bot's messages besides their text
 
 
 async def test_buttons_and_pings_are_kept() -> None:

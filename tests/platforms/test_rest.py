@@ -61,7 +61,7 @@ def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
 async def connected(
     *, check: bool = True, max_retries: int = 0, cache: GatewayCache | None = None, **over: Any
 ) -> AsyncGenerator[tuple[DiscordDouble, HikariRest]]:
-    """A double and REST on it; whatever is not done within ten seconds fails (hikari paces itself in seconds)."""
+    """A double and REST on it; a test that takes more than ten seconds fails (hikari paces itself in seconds)."""
     with fail_after(10):
         async with DiscordDouble(check=check) as discord:
             before = asyncio.all_tasks()
@@ -589,7 +589,7 @@ async def test_archived_threads_with_something_new_are_found() -> None:
             "woken": last.id,
         }
         assert {(seen.channel.kind, seen.channel.parent_id) for seen in found} == {("thread", discord.help.id)}
-        # What was told is not asked for.
+        # Known channels are not fetched.
         asked = len(discord.requests)
         await rest.channel(found[0].channel.id)
         assert len(discord.requests) == asked
@@ -728,7 +728,7 @@ async def test_a_token_that_discord_refuses_is_for_somebody_to_see_to_and_is_not
             with pytest.raises(ChatUnauthorizedError, match=r"discord\.token") as refused:
                 await rest.channel(channel_id(discord.help))
             assert wrong not in str(refused.value)
-            # What nobody could look at is neither deleted nor empty.
+            # A message or page that could not be read is neither deleted nor empty.
             with pytest.raises(ChatUnavailableError):
                 await rest.message(channel_id(discord.help), MessageId("6"))
 

@@ -112,7 +112,7 @@ def test_strange_items_cost_themselves_alone() -> None:
     assert [one[0] for one in seen(payload)] == ["10"]
 
 
-# How often
+# Frequency
 
 
 def begin(starts: SessionStarts, now: float) -> float:

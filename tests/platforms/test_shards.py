@@ -1,4 +1,4 @@
-"""Several connections of one bot account: who hears what, who begins when, and what becomes of a shard let go."""
+"""Several connections of one bot account: their events, their turns to begin, and the release of shards."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ async def test_a_bot_that_needs_more_shards_says_what_to_set() -> None:
 
 
 async def test_an_identify_before_its_turn_is_refused_and_comes_back() -> None:
-    """What the double does about it, for the tests that count on it."""
+    """The double refuses it, and other tests rely on that."""
     with fail_after(10):
         async with town() as two, AsyncExitStack() as stack:
             two.discord.gateway.identify_every = 0.5
@@ -291,7 +291,7 @@ async def test_a_shard_that_is_let_go_before_it_identified_leaves_its_turn_to_th
 
 
 async def test_the_application_s_limit_spares_answers_to_interactions() -> None:
-    """What the double does, for the tests of many processes."""
+    """The double does so, for the tests of many processes."""
     with fail_after(10):
         async with town() as two, bot(two, Ears()) as hikari:
             await hikari.wait_ready()

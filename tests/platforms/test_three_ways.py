@@ -1,8 +1,8 @@
-"""One history, heard live, read after an outage, and imported from an export: the same messages, the same archive.
+"""One history, live, read after an outage, and imported from an export: the same messages, the same archive.
 
-What cannot be the same: DiscordChatExporter writes no polls, no types of embeds, no flags, and names roles, channels
-and times as people see them. It does not say whose message a reply replies to. Archives differ in the time of
-archiving, and in the versions of a conversation before its last, which an import leaves out.
+Some parts differ: DiscordChatExporter writes no polls, no types of embeds, no flags, and names roles, channels and
+times as people see them. It does not name the author of the message that a reply replies to. Archives differ in the
+time of archiving, and in the versions of a conversation before its last, which an import leaves out.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ PEOPLE = (ALICE, BOB, BOBBY, MIRA, MIRA, ROBOT, DELETED)
 
 
 class Parts(Struct, frozen=True):
-    """What a message, or one that it forwards, is made of."""
+    """The parts of a message, or of one that it forwards."""
 
     said: tuple[str | Person, ...] = ()
     embeds: tuple[Json, ...] = ()
@@ -319,7 +319,7 @@ def _exported_content(parts: Parts) -> Json:
 
 
 def _comparable(message: ChatMessage) -> ChatMessage:
-    """Leave out what an export does not tell."""
+    """Leave out fields that an export does not have."""
     return structs.replace(message, reply_to_author=None, replies_to_other=False)
 
 

@@ -30,7 +30,7 @@ Tell = Callable[["Sequence[Outcome]"], None]
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What became of one case."""
+    """The outcome of one case."""
 
     name: str
     kind: Kind

@@ -21,7 +21,7 @@ from tests.search.documents import opened
 
 
 def summed_up(given: SummarizeFileIn) -> SummarizeFileOut:
-    """A summary that tells whose it is."""
+    """Return a summary that names its file."""
     return SummarizeFileOut(summary=f"All about {given.file_path.rpartition('/')[2]}.")
 
 
@@ -60,7 +60,7 @@ class Desk:
         return str(path)
 
     async def known(self) -> dict[str, SearchDocument]:
-        """What is remembered, by name."""
+        """Return the remembered files, by name."""
         return {each.title: each for each in await self.store.list_documents("file")}
 
     async def look(self) -> Sequence[DiscoveryQuestion]:

@@ -23,7 +23,7 @@ from tests.knowing import knowledge_in
 
 
 def praised(given: SummarizeIn) -> SummarizeOut:
-    """A summary that tells whose it is, and how long its text was."""
+    """Return a summary that names its source and the length of its text."""
     return SummarizeOut(description=f"All about {given.source_id}, {len(given.text)} characters.")
 
 

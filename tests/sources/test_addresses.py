@@ -1,4 +1,4 @@
-"""No address that is refused is ever dialled, however it is spelt, wherever it redirects, whatever a name leads to."""
+"""A refused address is never dialled, in any spelling, after any redirect, and with any result of a name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Line(httpcore.AsyncNetworkStream):
 
 
 class Recording(httpcore.AsyncNetworkBackend):
-    """Connects to nothing, and writes down what it was asked for."""
+    """Connects to nothing, and records the requested addresses."""
 
     def __init__(self, *answers: bytes, broken: Iterable[str] = ()) -> None:
         self.addresses: list[str] = []
@@ -92,7 +92,7 @@ class Names:
 
 
 async def dialled(url: str, recording: Recording, names: Names | None = None) -> WebError | None:
-    """What comes of fetching; all connections go to the recording."""
+    """Return the result of fetching; all connections go to the recording."""
     policy = DialPolicy()
     backend = GuardedBackend(policy, resolve=names or Names(), dial=recording)
     with fail_after(10):

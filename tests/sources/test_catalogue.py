@@ -1,4 +1,4 @@
-"""An index, as the database has it."""
+"""An index in the database."""
 
 from __future__ import annotations
 

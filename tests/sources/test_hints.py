@@ -1,4 +1,4 @@
-"""What structure tells, and that no file breaks the telling."""
+"""Descriptions of a file's structure, which no file can break."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ async def test_files_that_fail_for_ever_do_not_keep_the_others_waiting(tmp_path:
                 done = await at.discovery.run_cycle()
                 seen += [path.rpartition("/")[2] for path in (*done.failed, *done.indexed)]
             assert set(seen[:6]) == {"bad0.md", "bad1.md", "bad2.md", "bad3.md", "good.service"}
-            # Who failed longest ago is asked for first.
+            # The file that failed longest ago comes first.
             assert set(seen[6:]) == {"bad1.md", "bad2.md"}
 
 

@@ -88,7 +88,7 @@ class Desk(Shelf):
         self.model.asked.clear()
 
     def written(self) -> tuple[int, Sequence[tuple[str, int]]]:
-        """What there is, by the times of its last changes."""
+        """Return the position of the newest change, and the copies with their inodes."""
         copies = sorted((each.name, each.stat().st_ino) for each in self.cache_dir.iterdir())
         return self.newest_change(), copies
 
@@ -482,7 +482,7 @@ async def test_a_page_that_redirects_to_a_private_place_is_never_rendered(desk: 
     code = f"import sys; open({str(runs)!r}, 'a').write(sys.argv[-1] + chr(10)); print('<p>Words.')"
     desk.render_command = (sys.executable, "-c", code)
     await desk.refresh()
-    # Where it was found, so that the command meets no other place than was judged.
+    # The place where it was found, so that the command visits only the checked one.
     assert runs.read_text().splitlines() == [desk.site.url("/c")]
     assert "not fetched" in (desk.entry("/a").fetch_status or "")
 

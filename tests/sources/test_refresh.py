@@ -648,7 +648,7 @@ async def test_an_outage_says_nothing_of_a_source_and_one_that_lasts_costs_no_ca
                 await shelf.refresh_sources()
             assert len(shelf.model.asked) == before + 1
             shelf.clock.turn(seconds=pause.total_seconds())
-        # What the model says of it then is its first word.
+        # Now the model answers about it for the first time.
         shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
         await shelf.refresh_sources()
     assert shelf.cached("kb:a.md").tries == DescriptionAttempts(failed=1, next_at=shelf.clock.now() + PAUSES[0])

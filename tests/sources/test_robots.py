@@ -1,4 +1,4 @@
-"""robots.txt, as the standard has it."""
+"""robots.txt by the standard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scan finds, and that it never leaves the scan paths."""
+"""A scan finds the right files, and never leaves the scan paths."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_file_that_becomes_a_link_after_the_scan_is_not_read(tmp_path: Path) -
     assert trouble(file.path) == "gone"
     path.unlink()
     os.mkfifo(path)
-    assert trouble(file.path) == "unsupported_type"  # and nobody waits for a writer
+    assert trouble(file.path) == "unsupported_type"  # and no process waits for a writer
 
 
 def test_a_folder_that_becomes_a_link_after_the_scan_is_not_entered(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every document gets a vector of the model in use, whatever fails, changes or dies meanwhile."""
+"""Every document gets a vector of the model in use, despite failures, changes and kills meanwhile."""
 
 from __future__ import annotations
 

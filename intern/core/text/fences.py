@@ -8,7 +8,7 @@ from intern.core.text.patterns import regex
 
 _NOT_IN_A_LABEL = regex(r"[^\w.:/-]+")
 _LONGEST_LABEL = 80  # characters; a marker is no place for a second text
-# As markers have them, and signs that look the same.
+# The signs of markers, and signs that look the same.
 _EQUALS = "=\u02ed\u2261\u2263\u2550\u2a75\u2a76\u2e40\u3013\u30a0\ua78a\ufe66\uff1d"
 _NO_EQUALS = dict.fromkeys(map(ord, _EQUALS))
 # A line within such signs; one that begins with three or more, but for bullets, numbers and marks of code, and has
@@ -20,7 +20,7 @@ _MARKER = regex(
     rf"|(?i:(?<!{_MARK})(?<![{_EQUALS}])(?:(?:{_MARK})*+[{_EQUALS}]){{2}}(?:{_MARK}|[{_EQUALS}])*+end\W{{1,9}}of\b)",
     re.DOTALL,
 )
-# What begins a turn in a model's own format: servers read it even in a member's text.
+# The marks that begin a turn in a model's own format: servers obey them even in a member's text.
 _TURN = regex(r"<(?=[|\uff5c]|/?s>|<?/?SYS>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
 _INVISIBLE = regex(
     "[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0d\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
@@ -28,7 +28,7 @@ _INVISIBLE = regex(
 
 
 def remove_invisible(text: str) -> str:
-    """Remove characters that no reader sees and a model does: of no width, tags, and turns of the line."""
+    """Remove characters that a model sees and readers do not: of no width, tags, and changes of direction."""
     return text if text.isascii() else _INVISIBLE.sub("", text)
 
 

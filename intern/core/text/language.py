@@ -26,17 +26,17 @@ _NOT_ENGLISH_ALONE: Final = frozenset(("ok", "okay", "hi", *"dmst"))
 """All chats say the first; the letters are "d'un", "m'a", "s'il", "t'es", too."""
 _LEAST: Final = 0.5
 _LEAST_OF_OTHERS: Final = 1.0
-"""Of what a word of one language alone is worth: 1. An ending or a letter is worth half.
+"""A multiple of the weight of a word of one language alone, 1. An ending or a letter weighs half.
 
 Names, commands and formulas look like half a word of another language; the bot's words are English then.
 """
 _AHEAD: Final = 1.1
-"""The best to the second."""
+"""The least ratio of the best score to the second."""
 _LOOKED_AT: Final = 4_000
 """Characters of a text; the beginning of a document tells its language."""
 # A single letter is a word before an apostrophe ("d'un"), or with an accent; else it is an option or a variable.
 _WORD: Final = regex(r"[^\W\d_]{2,}|[^\W\d_](?=['\u2019])|[^\W\d_a-z]")
-# Between backticks stand commands, in angle brackets mentions.
+# Backticks enclose commands, angle brackets mentions.
 _MARKED: Final = regex(r"```.*?(?:```|\Z)|`[^`\n]*`|<[^<>\s]*>", re.DOTALL)
 _NO_PROSE: Final = frozenset("/\\@=_")
 """Characters of paths, addresses and settings."""
@@ -83,7 +83,7 @@ def _find_language_signs(word: str) -> set[str]:
 
 @cache
 def _load_sign_weights() -> dict[str, dict[str, float]]:
-    """Return what each sign of `languages.txt` is worth for each language that has it."""
+    """Return the weight of each sign of `languages.txt` for each language that has it."""
     having: dict[str, set[str]] = defaultdict(set)
     for word in STOP_WORDS - _NOT_ENGLISH_ALONE:
         having[word].add("en")

@@ -71,23 +71,23 @@ def count_masks(text: str) -> Counter[str]:
 
 
 def remove_masks(text: str) -> str:
-    """Remove masks: they say nothing of what a text is about."""
+    """Remove masks: they say nothing about a text's subject."""
     return _MASK.sub(" ", text)
 
 
 def mask_start(text: str, most: int) -> str:
     """Return the beginning of a text, without its secrets: at most `most` characters, the last a `…` where more follow.
 
-    It is masked before it is cut, for half a key looks like none; and no more of it is looked at than that takes.
+    It is masked before it is cut, since half a key looks like none; it reads no more of the text than that takes.
     """
     seen = text[: 4 * most]
     masked = mask_secrets(seen).text
-    # At the end of what was seen, half a secret may stand, and what was masked before may have drawn it near.
+    # The part that was seen may end with half a secret, and earlier masks may have drawn it near.
     room = most if len(seen) == len(text) else min(most, len(masked) - most)
     return masked if len(masked) <= room else masked[: max(0, room - 1)] + "…"
 
 
-# How much of what a pattern found is a secret: all of it, its beginning, or nothing.
+# The part of a pattern's match that is a secret: all of it, its beginning, or nothing.
 def _find_whole(found: str) -> str:
     return found
 
@@ -105,7 +105,7 @@ def _find_password(found: str) -> str:
 
 
 def _find_setting(found: str) -> str:
-    """Return the value of a setting that holds a password, unless a log says what became of one."""
+    """Return the value of a setting that holds a password, unless it is a log's report about one."""
     value = _find_value(found.rstrip("\\"))
     return "" if _OUTCOME.fullmatch(value) else value
 
@@ -150,12 +150,12 @@ def _has_valid_check_digits(iban: str) -> bool:
 
 
 def _find_key_block(found: str) -> str:
-    """Between its marks stands a key, and no prose that explains them."""
+    """Return a key block if it contains a key, and not prose that explains the marks."""
     return found if _KEY_LINE.search(found) else ""
 
 
 def _find_address(found: str) -> str:
-    """Return an IP address, unless it stands for this machine, for any, or a network (or is a version)."""
+    """Return an IP address, unless it means this machine, any, or a network (or is a version)."""
     for value in (found, found.rstrip(":.")):
         with suppress(ValueError):
             address = ip_address(value)
@@ -164,14 +164,14 @@ def _find_address(found: str) -> str:
 
 
 def _find_card_number(found: str) -> str:
-    """Luhn's check digit (ISO/IEC 7812-1), over the digits only."""
+    """Return a card number if its check digit is right: Luhn's (ISO/IEC 7812-1), over the digits only."""
     digits = [int(sign) for sign in reversed(found) if sign.isdigit()]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
     return found if (sum(digits[::2]) + sum(doubled)) % 10 == 0 else ""
 
 
 def _find_seed_phrase(found: str) -> str:
-    """As many words as a phrase has, so that what follows it stays.
+    """Return as many words as a phrase has, so that the text behind it stays.
 
     It ends with a line where its lines have the same number of words, else with any line, else after the most words.
     """
@@ -269,7 +269,7 @@ _IBAN_LENGTHS = {
 _IBAN = r"(?<![\w-])(?=(?:[ ]?[A-Z0-9]){15})[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![\w-])"
 
 _Rules = tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[str], str]], ...]
-"""The kind; what stands, in small letters, in each text that the pattern finds something in; the pattern; the secret.
+"""The kind; clues, in small letters: each text that the pattern matches has one; the pattern; the secret.
 
 No clues: the pattern is always searched for. A mask holds no clue of a later rule that the text did not hold before.
 """
@@ -284,11 +284,11 @@ def _fold_case(text: str) -> str:
 
 
 # Not `git@github.com:owner/repo`, which names a repository, nor what a package manager writes (`left-pad@1.3.0`).
-# A local part is looked for only where one begins, or each of a hundred thousand letters would begin a search.
+# A local part is sought only at its beginning, or each of a hundred thousand letters would begin a search.
 _EMAIL = regex(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])")
 _EMAILS: _Rules = (("email", ("@",), _EMAIL, _find_whole),)
 
-# A name with blanks is known by what stands behind it.
+# A name with blanks is recognised by the text behind it.
 _NAME = r"[^\s/\\:\"'<>|*?,;()\[\]{}]{1,64}"
 _USER_NAME = regex(
     r"(?:/home/|[\\/]Users[\\/]{1,4}|(?i:\b[a-z]:[\\/]{1,4}(?:users|documents and settings)[\\/]{1,4}))"

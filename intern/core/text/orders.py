@@ -34,7 +34,7 @@ _ORDER = regex(
     rf"(?:invert|jumble|reverse|scramble|translate|encode){_NEAR}your (?:words|message)|"
     rf"(?:in|into|from) your (?:\w+ )?{_REPLY}|"
     rf"(?:begin|start|end|finish|close) (?:the|your|every|each|all) (?:\w+ )?{_REPLY} (?:with|by)|"
-    # To say what stands there.
+    # To say the text that follows.
     r"(?:just|instead) (?:say|print|output|repeat|reply|respond) (?:\w+ ){0,3}?[\"“:]\w|"
     rf"{_SAY} (?:this|the(?: following)?) (?:sentence|text|words?|phrase)s?(?: as\b|:)|"
     # To take another role; and texts that say for which programs they are.
@@ -43,10 +43,10 @@ _ORDER = regex(
     rf"{_SAY}\b[^.?!\n]{{0,30}} without (?:any )?(?:restriction|filter|limit)|"
     r"(?:note|message|instructions?) (?:to|for) (?:(?:an?|the|all|any|other|large|language) ){0,3}"
     r"(?:ai|llms?|models?|assistants?|chatbots?|automated (?:\w+ ){0,2}software)\b|"
-    # To take code that it brings.
+    # To use code that the text contains.
     rf"{_SNIPPET}{_NEAR}{_PROGRAM}|{_PROGRAM}{_NEAR}{_SNIPPET})"
 )
-# What those who help ask of a member.
+# Requests that helpers make to a member.
 _REPORT = regex(
     r"\b(?:add|attach|include|mention|post|provide|put) (?:(?:the|your|any|all|full|exact|relevant) ){0,3}"
     rf"(?:output|logs?|versions?|traceback|screenshots?)\b{_NEAR}(?:in|to|with) your {_REPLY}\b"

@@ -1,8 +1,8 @@
 """A text as its blocks, and these as passages: runs of blocks below one heading.
 
-It reads what `write_blocks` wrote, and topics, each QA block of them as one block. Headings stand in no passage: they
-say what it is about, and are nothing to quote. But for the fences of code that had to be cut, a passage is a slice of
-its text, so a quote of a passage is a quote of its source.
+It reads the output of `write_blocks`, and topics, each QA block of them as one block. No passage contains headings:
+they name its subject, and cannot be quoted. But for the fences of code that had to be cut, a passage is a slice of its
+text, so a quote of a passage is a quote of its source.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from intern.core.text.patterns import regex
 from intern.core.text.words import WordRarity, stem_set, stem_words
 
 GAP = "\n\n[…]\n\n"
-"""Stands where passages were left out."""
+"""A mark where passages were left out."""
 
 PART_ENDS = "---"
-"""A line by itself: what follows stands below no question and no summary before it."""
+"""A line by itself: the text below it belongs to no question and no summary above it."""
 
 SpanKind = Literal["heading", "paragraph", "item", "row", "code", "qa"]
 
@@ -54,7 +54,7 @@ class BlockSpan(Struct, frozen=True):
     path: tuple[str, ...] = ()
     """The headings above it, outermost first, and a heading itself; of a QA block, its id."""
     anchor: str = ""
-    """Of the innermost of these headings: as the text tells it, else as most builders make it."""
+    """The anchor of the innermost of these headings: as the text gives it, else as most builders make it."""
 
 
 class Passage(Struct, frozen=True):
@@ -70,7 +70,7 @@ class Passage(Struct, frozen=True):
 
 
 def find_blocks(text: str) -> Iterator[BlockSpan]:
-    """Yield the blocks of a text in order; between them stand white space and lines `PART_ENDS`."""
+    """Yield the blocks of a text in order; between them are only white space and lines `PART_ENDS`."""
     above: list[tuple[int, str, str]] = []  # level, title and anchor of each heading
     fence = ""
     held: BlockSpan | None = None
@@ -206,7 +206,7 @@ def _split_block(text: str, span: BlockSpan, max_chars: int) -> Iterator[tuple[i
 
 
 def _find_break(window: str) -> int:
-    """Where to cut: at the last line, else the last word, else one character before the end."""
+    """Return where to cut: at the last line, else the last word, else one character before the end."""
     for mark in ("\n", " "):
         if (at := window.rfind(mark, 1)) > 0:
             return at
@@ -216,9 +216,9 @@ def _find_break(window: str) -> int:
 def read_following_blocks(text: str, start: int, most: int) -> str:
     """Return the blocks from a place on, as many whole ones as fit into `most` characters.
 
-    It goes on below further headings of the same part, which stand in bold: what is wrong and what helps often have a
-    heading each. Below the title it does so only after a mere list, which tells what stands there. Empty if not even
-    the first block fits, or if the place is within one.
+    It goes on below further headings of the same part, in bold: a problem and its solution often have a heading each.
+    Below the title it does so only after a mere list, which announces the next headings. Empty if not even the first
+    block fits, or if the place is within one.
     """
     kept, end, is_list = "", start, True
     part_of = above = tuple[str, ...]()
@@ -253,12 +253,12 @@ def select_best_passages(text: str, query: str, max_chars: int) -> str:
         return ""
     # Room for the heading, where there is room for anything.
     size = min(_FINE, max_chars - 64 if max_chars > 256 else max_chars)
-    # The same few sources are asked for again and again. Longer ones would take too much memory.
+    # The same few sources are requested again and again. Longer ones would take too much memory.
     divided = (_divided if len(text) <= _REMEMBERED else _PassageIndex)(text, size)
     kept: list[int] = []
     room, misses = max_chars, 0
     for n in divided.rank_passages(query):
-        # Cheap and too kind; what stands between passages counts as well.
+        # Cheap and too high; the text between passages counts as well.
         fits = len(divided.pieces[n].text) <= room
         if fits and len(divided.join_passages(sorted([*kept, n]))) <= max_chars:
             kept.append(n)
@@ -269,7 +269,7 @@ def select_best_passages(text: str, query: str, max_chars: int) -> str:
 
 
 class _PassageIndex:
-    """A text in passages, and their words: made once, asked for each question."""
+    """A text's passages and their words: built once, and queried for each question."""
 
     def __init__(self, text: str, size: int) -> None:
         self.pieces = tuple(split_passages(text, size))
@@ -280,7 +280,7 @@ class _PassageIndex:
         """Return the places of the passages that share a word with a query, best first; all if none does."""
         wanted = stem_words(query)
         own = self._rarity.compute_coverages(wanted, self._held)
-        # What stands beside a fitting passage often completes it: the command below the sentence that announces it.
+        # The text beside a fitting passage often completes it: the command below the sentence that announces it.
         scores = [score + 0.3 * self._neighbour_score(own, n) for n, score in enumerate(own)]
         if not any(scores):
             return list(range(len(self.pieces)))

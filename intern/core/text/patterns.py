@@ -10,7 +10,7 @@ from typing import AnyStr, Generic, cast
 
 
 def regex(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return what has the methods of a compiled pattern, and is compiled when one is first asked for.
+    """Return an object with the methods of a compiled pattern, compiled at the first use of one.
 
     A wrong pattern raises re.error there. The functions of `re` do not take it: call its own methods.
     """
@@ -23,7 +23,7 @@ class _LazyPattern(Generic[AnyStr]):
         self._flags = flags
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("_"):  # what copying and pickling look for
+        if name.startswith("_"):  # attributes that copying and pickling look for
             raise AttributeError(name)
         found = getattr(re.compile(self.pattern, self._flags), name)  # noqa: TID251
         setattr(self, name, found)  # the next time it is found without this method

@@ -3,8 +3,8 @@
 Two forms of one English word ("rotating", "rotation") become the same stem; other languages keep their words as
 they are written, and scripts without spaces are taken in pairs of characters.
 
-Also what compares texts by words or by looks: groups of similar questions, names that look alike, facts about the same
-subject. A topic's name is the slug of a model's label.
+Also comparisons of texts by words or by looks: groups of similar questions, names that look alike, facts about the
+same subject. A topic's name is the slug of a model's label.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ im ive id youre dont doesnt didnt cant couldnt isnt arent wasnt wont wouldnt sho
 d ll m re s t ve ain aren couldn didn doesn don hadn hasn haven isn mustn shouldn wasn weren won wouldn
 """
 STOP_WORDS: frozenset[str] = frozenset(_SMALL_TALK.split())
-"""English words that say nothing about what a text is about, and the small talk of questions in a chat."""
+"""English words that say nothing about a text's subject, and the small talk of questions in a chat."""
 
-# An underscore joins words ("max_in_flight"); people ask for them one by one. What apostrophes cut off are stop words.
+# An underscore joins words ("max_in_flight"); people ask for them one by one. Parts behind apostrophes are stop words.
 _WORD = regex(r"[^\W_]+")
-# What it finds in ASCII, by a table: four times as fast.
+# The same for ASCII, by a table: four times as fast.
 _ONLY_WORDS = bytes(code if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
 # Han, kana, Hangul and Thai are written without spaces (or with few): a run of them is no word.
 _UNSPACED = regex("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
@@ -103,7 +103,7 @@ def find_unspaced_runs(word: str) -> list[str]:
 def find_key_terms(text: str, n: int) -> list[str]:
     """Return the at most `n` words that a text is most about, as it writes them (casefolded), one form of each stem.
 
-    What is said more often comes first, then what is said earlier. Numbers and single letters never count.
+    More frequent terms come first, then earlier ones. Numbers and single letters never count.
     """
     written: dict[str, str] = {}
     counts: Counter[str] = Counter()
@@ -141,7 +141,7 @@ class WordRarity:
         return share
 
     def compute_coverages(self, query: Iterable[str], texts: Iterable[AbstractSet[str]]) -> list[float]:
-        """Return `covered` for each text."""
+        """Return `compute_coverage` for each text."""
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
         weights = [(word, self.weight(word)) for word in sorted(set(query))]
         total = sum(weight for _, weight in weights)
@@ -263,14 +263,14 @@ ALIKE = 0.5
 """The share of two texts' weight that has to be in common. Half of it: "start a node" and "start the node twice" are
 one question, "start a node" and "stop a node" are two."""
 
-_MOST_WORDS = 60  # of a text: what is pasted below a question says little of what it asks
+_MOST_WORDS = 60  # of a text: a paste below a question says little about it
 
 
 def group_similar_texts(texts: Sequence[str]) -> list[list[int]]:
     """Group the places of similar texts; the largest groups first, each in the given order.
 
     A text joins the group whose first text it is most like, so the same texts in the same order give the same groups.
-    What has no words of its own (`???`) stands with texts that read the same.
+    Texts without words (`???`) share a group only if they are equal.
     """
     held = [frozenset(stem_words(text)[:_MOST_WORDS]) for text in texts]
     rarity = WordRarity(held)
@@ -319,10 +319,10 @@ class LookalikeText(NamedTuple):
 
     text: str
     starts: tuple[int, ...] | None
-    """Where each of its signs, and its end, stand in the text that was given; None: in the same place."""
+    """The positions of its signs, and of its end, in the given text; None: the same positions."""
 
     def find_original_span(self, start: int, end: int) -> tuple[int, int]:
-        """Where a part of it stands in the text that was given, with all that is drawn as nothing behind it."""
+        """Return the span of a part of it in the given text, with the invisible characters behind it."""
         if self.starts is None:
             return start, end
         # One sign may look like several, and is taken whole.
@@ -383,15 +383,15 @@ Jaccard index alone, addresses and all, 87% of the updates cost 1.5% of the othe
 people are similar sooner: 17% of 353 such reach it with the most similar other, and most of these are about the same.
 """
 
-# Whose server an address names says nothing about the subject: half of a channel's answers point to the same wiki.
+# The server in an address says nothing about the subject: half of a channel's answers point to the same wiki.
 _HOST = regex(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)[^\s/]+", re.IGNORECASE)
 
 
 def text_similarity(one: str, other: str) -> float:
-    """From 0 to 1: what the texts share of their words, and of the pairs of words that follow each other.
+    """Return the similarity of two texts, from 0 to 1, by their words and the pairs of words that follow each other.
 
-    The mean of the stems' Jaccard index, and of the share of the shorter text's pairs that the longer has: what was
-    rewritten keeps runs of words, what is of another subject has a word here and there.
+    It is the mean of the stems' Jaccard index, and of the share of the shorter text's pairs that the longer has: a
+    rewritten text keeps runs of words, and one on another subject shares single words.
     """
     first, second = stem_words(_HOST.sub(" ", one)), stem_words(_HOST.sub(" ", other))
     stems, others = set(first), set(second)
@@ -405,5 +405,5 @@ def text_similarity(one: str, other: str) -> float:
 
 
 def is_same_subject(one: str, other: str) -> bool:
-    """Whether a fact may take another's place."""
+    """Return whether a fact may replace another."""
     return text_similarity(one, other) >= SAME_SUBJECT

@@ -1,6 +1,6 @@
 """The command line. A module with commands is imported only when one is called, so that `--help` costs next to nothing.
 
-Data goes to stdout, talk to stderr. Exit codes: 0 done or answered; 1 no answer, and the reason; 2 wrong use or
+Results go to stdout, messages to stderr. Exit codes: 0 done or answered; 1 no answer, and the reason; 2 wrong use or
 configuration; 3 could not look (endpoint, disk, network); 70 a bug.
 """
 
@@ -58,7 +58,7 @@ COMMANDS = {
 }
 
 _OF_ALL = frozenset(("run", "try", "doctor", "models", "backup", "move", "community", "init"))
-"""The commands that --community does not fit."""
+"""The commands that do not take --community."""
 
 OF_NONE = _OF_ALL | {"page", "prompts", "backtest"}
 """The commands that need no --community where a process hosts many."""
@@ -101,7 +101,7 @@ class _LazyCommandGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            # click would end with 1 now, which is our word for "no answer".
+            # click would end with 1 now, which is our code for "no answer".
             raise ReaderGoneError from error
 
 

@@ -128,6 +128,6 @@ def _format_result(result: SearchResult) -> str:
 
 
 def _highlight_words(line: str, asked: frozenset[str]) -> str:
-    """Paint the words of the question; elsewhere than on a terminal, nothing is painted."""
+    """Paint the words of the question, on a terminal only."""
     parts = mark_words(line, asked)
     return "".join(paint(each, fg="green", bold=True) if is_asked else paint(each) for each, is_asked in parts)

@@ -247,5 +247,5 @@ def _report_notes(done: NotesImportResult, *, dry_run: bool) -> None:
 
 
 def _missing_vectors_hint(missing: int) -> str:
-    """Return the line about vectors that a command leaves to others."""
+    """Return the line about vectors that the command has not made."""
     return f"search by words works now; `intern run` or `intern index --wait` makes the vectors of {missing} passages"

@@ -1,4 +1,4 @@
-"""Commands about what was distilled from conversations: `intern facts` and `intern nuggets`."""
+"""Commands about knowledge from conversations: `intern facts` and `intern nuggets`."""
 
 from __future__ import annotations
 

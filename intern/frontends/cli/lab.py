@@ -239,7 +239,7 @@ def calibrate(*, dry_run: bool, as_json: bool) -> None:
 
 
 async def _calibrate_from_backtest(settings: Settings, done: BacktestReport) -> None:
-    """Keep what a whole backtest judged, and calibrate. Without a database, only say what it would come to."""
+    """Keep the judgements of a whole backtest, and calibrate. Without a database, only report the result."""
     from intern.service.calibration import simulate_calibration
     from intern.service.databases import is_made
     from intern.service.intern import open_intern
@@ -315,7 +315,7 @@ def _check_writable(file: Path, option: str) -> None:
     """Check that a report can be written there, before hours of work go into it. Raises ConfigError."""
     if not file.parent.is_dir():
         raise ConfigError(f"{file}: there is no folder {file.parent}; make it, or name another")
-    if file.exists() and not file.is_file():  # a pipe, or /dev/stdout: nothing lies beside it
+    if file.exists() and not file.is_file():  # a pipe, or /dev/stdout: no file can be made beside it
         return
     try:
         with TemporaryFile(dir=file.resolve().parent):
@@ -339,7 +339,7 @@ def _check_paths_differ(json_file: Path, html_file: Path, exports: tuple[Path, .
 
 
 def _explain_unanswered(done: BacktestReport) -> Iterator[str]:
-    """Say why questions were not answered that may be answered another time."""
+    """Explain why some questions were not answered that may be answered another time."""
     if done.stopped:
         yield f"gave up waiting for the model: {done.stopped}"
     elif errors := [each.error for each in done.outcomes if each.verdict == "could_not_look" and each.error]:
@@ -347,7 +347,7 @@ def _explain_unanswered(done: BacktestReport) -> Iterator[str]:
 
 
 def _write_all(done: BacktestReport, json_file: Path, html_file: Path) -> None:
-    """Each report whole, or as it was before; the second one also where the first cannot be written."""
+    """Write each report whole, or leave it as it was; write the second one even if the first fails."""
     import msgspec
 
     from intern.lab.report import render_page
@@ -367,7 +367,7 @@ def _write_all(done: BacktestReport, json_file: Path, html_file: Path) -> None:
 def _write(file: Path, data: bytes) -> None:
     from intern.service.stores import write_whole
 
-    if file.exists() and not file.is_file():  # a pipe, or /dev/stdout: nothing takes its place
+    if file.exists() and not file.is_file():  # a pipe, or /dev/stdout: no file may replace it
         try:
             file.write_bytes(data)
         except OSError as error:
@@ -397,7 +397,7 @@ def _format_range(numbers: EstimateRange) -> str:
 
 
 def _progress_reporter(total: int) -> Callable[[EvaluationOutcome | Replayed], None]:
-    """Return a function that tells the progress over questions, with the tokens that they took."""
+    """Return a function that reports the progress over questions, with the tokens that they took."""
     tokens: list[int] = []
 
     def report_outcome(outcome: EvaluationOutcome | Replayed) -> None:

@@ -1,4 +1,4 @@
-"""Commands about what was learned: topics, archive, review, retry, forget and regenerate."""
+"""Commands about learned knowledge: topics, archive, review, retry, forget and regenerate."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def _likely_topics() -> dict[QAId, TopicName | None]:
 
 
 def _waiting_in_topic(name: str) -> tuple[str, ...]:
-    """Return the newest version of each conversation that waits for the topic. Raises ConfigError where none does."""
+    """Return the newest version of each conversation that waits for the topic. Raises ConfigError if none does."""
     found = tuple(qa_id for qa_id, topic in _likely_topics().items() if topic == name)
     if not found:
         raise ConfigError(f"nothing that waits is likely to be filed under {name!r}; see `intern review topics`")

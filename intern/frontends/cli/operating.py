@@ -300,7 +300,7 @@ def _status_lines(status: FolderStatus) -> Iterator[str]:
 
 
 def _format_checkpoint(mark: ServerReadProgress) -> str:
-    """Say how far a server was read. The marks of quiet channels stand still, and are no backlog."""
+    """Describe how far a server was read. Checkpoints of quiet channels do not move, and are no backlog."""
     newest = f"{mark.newest:%Y-%m-%d %H:%M:%S} UTC ({ago(mark.newest_age_seconds)})"
     if not mark.channels_ahead:
         return f"server {mark.guild_id}: nothing new was handled since {newest}"

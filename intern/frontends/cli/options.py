@@ -1,4 +1,4 @@
-"""What several commands share: options, the settings, and opening the data folder."""
+"""Shared parts of commands: options, the settings, and opening the data folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ UTC_DATES = UtcTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
 class DefaultListGroup(click.Group):
-    """A group that runs `list`, with its options, where no command is named."""
+    """A group that runs `list`, with its options, if no command is named."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
         """Add a command, whose exit codes are those of the group."""
@@ -68,8 +68,8 @@ class DefaultListGroup(click.Group):
 def read_settings(overrides: Mapping[str, Any] | None = None, *, logs: bool = False) -> Settings:
     """Read the settings that `--config` and the environment give. Raises ConfigError.
 
-    Most commands tell by themselves what went wrong. Unless log.level says how much, they log errors only, or the same
-    would be said twice; a command that `logs` does not.
+    Most commands print by themselves what went wrong. Unless log.level is set, they log errors only, or users would
+    read the same twice. A command that `logs` does not do so.
     """
     chosen: str | None = click.get_current_context().obj
     settings = load_settings(Path(chosen) if chosen else None, overrides=overrides)
@@ -97,7 +97,7 @@ def read_settings(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fa
 
 
 def _community_option() -> str | None:
-    """Return what `--community` names."""
+    """Return the community that `--community` names."""
     name: str | None = _root().params.get("community")
     return name
 
@@ -107,12 +107,12 @@ def _root() -> click.Context:
 
 
 def folder_overrides(folder: str) -> dict[str, dict[str, object]]:
-    """Return the overrides for another data folder: what the settings' own folder has elsewhere is not touched."""
+    """Return the overrides for another data folder, so that no part of the settings' own folder is touched."""
     return {"data": {"dir": folder, "url": ""}, "search": {"vectors": "local"}, "hosting": {"enabled": False}}
 
 
 def read_folder_settings() -> Settings:
-    """Read the settings. Raises ConfigError where there is no data folder, and makes none."""
+    """Read the settings. Raises ConfigError if there is no data folder, and makes none."""
     settings = read_settings()
     if not _community_option():  # one that was never opened has no folder
         check_folder(settings)
@@ -120,7 +120,7 @@ def read_folder_settings() -> Settings:
 
 
 def check_folder(settings: Settings) -> None:
-    """Raise ConfigError where there is no data folder."""
+    """Raise ConfigError if there is no data folder."""
     if not settings.paths.is_made():
         raise ConfigError(
             f"there is no data folder here: {settings.data.dir.absolute()} is not there, or holds nothing of intern's; "
@@ -193,7 +193,7 @@ def run_work(work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     async def run_interruptibly() -> T:
-        # The kernel may give SIGINT to a worker thread, and asyncio would not hear of it until its next event. While it
+        # The kernel may give SIGINT to a worker thread, and asyncio would not notice it until its next event. While it
         # receives signals, no matter which, each signal wakes it.
         with anyio.open_signal_receiver(signal.SIGCONT):
             return await work(*arguments)
@@ -202,7 +202,7 @@ def run_work(work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
 
 
 def ask_folder(ask: Callable[[Intern], Awaitable[T]], settings: Settings | None = None) -> T:
-    """Ask the service over the data folder. Raises ConfigError where there is none."""
+    """Ask the service over the data folder. Raises ConfigError if there is none."""
     settings = settings or read_folder_settings()
     from intern.service.intern import open_intern
 

@@ -1,8 +1,8 @@
-"""What a command shows, and how it ends: results on stdout, messages and progress on stderr.
+"""The output and the end of a command: results on stdout, messages and progress on stderr.
 
 Progress is one line on a terminal, elsewhere a line every ten seconds. An error that the user can mend is one clear
-line, a bug is a traceback and exit code 70. Neither shows a secret that logging knows of; where logging is set up, a
-bug is an event of the log.
+line, a bug is a traceback and exit code 70. Neither shows a secret that logging knows. Once logging is set up, a bug
+is an event of the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WIDTH = 24  # characters of the bar
 _MUCH = 100
 """Off a terminal, work with fewer pieces prints nothing for ten seconds: it may be done by then."""
 
-_COLUMNS = 80  # where the terminal does not say
+_COLUMNS = 80  # if the terminal does not say
 
 
 class ProgressLine:
@@ -66,7 +66,7 @@ class ProgressLine:
             self._clear()
 
     def end(self) -> None:
-        """Show nothing from now on."""
+        """Stop showing progress."""
         with self._guard:
             self._clear()
             self._ended = True
@@ -89,7 +89,7 @@ class ProgressLine:
             room = max(self._columns(self._stream) - 1, 0)
             if len(line) > room:
                 line = text[:room]
-            # Blanks over the line before: some terminals know no escape sequences.
+            # Blanks over the previous line: some terminals know no escape sequences.
             self._write(f"\r{line:{min(self._shown, room)}}")
             self._shown = len(line)
         else:
@@ -109,7 +109,7 @@ class ProgressLine:
             self._shown = 0
 
     def _write(self, text: str) -> None:
-        # The stream may be unable to encode the ellipsis, and its reader may have gone: neither may end the work.
+        # The stream may be unable to encode the ellipsis, and its reader may be gone: neither may end the work.
         encoding = self._stream.encoding or "utf-8"
         try:
             self._stream.write(text.encode(encoding, "replace").decode(encoding))
@@ -136,7 +136,7 @@ _shown_now: list[ProgressLine] = []
 
 
 def set_progress_line(line: ProgressLine | None) -> None:
-    """Choose the line that `make_way` clears."""
+    """Choose the line that `clear_progress_line` clears."""
     _shown_now[:] = [line] if line else []
 
 
@@ -162,13 +162,13 @@ def show(text: str) -> None:
 
 
 def paint(text: str, **style: Any) -> str:
-    """Return a text as `printable`, in colours where stdout is a terminal whose owner wants them."""
+    """Return a text as `printable`, in colours if stdout is a terminal whose owner wants them."""
     wants = style and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return click.style(printable(text), **style) if wants else printable(text)
 
 
 def show_painted(text: str) -> None:
-    """Print a result that `painted` made."""
+    """Print a result that `paint` made."""
     _write(text.encode(sys.stdout.encoding, "backslashreplace"))
 
 
@@ -180,7 +180,7 @@ def show_json(value: object) -> None:
 
 
 def printable(text: str) -> str:
-    """Escape all that a terminal would act on: answers may quote anybody."""
+    """Escape all characters that a terminal would act on: answers may quote anyone."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -200,7 +200,7 @@ def show_result(found: T, in_words: Callable[[T], object], *, as_json: bool) -> 
 
 
 def show_list(found: Sequence[T], line: Callable[[T], str], nothing: str, *, as_json: bool) -> None:
-    """Print a line for each on stdout, or on stderr that there is nothing."""
+    """Print a line for each item on stdout, or on stderr that there is none."""
     if as_json:
         show_json(found)
     elif found:
@@ -218,7 +218,7 @@ class ReaderGoneError(Exception):
 
 
 def exit_after(work: Callable[[], object]) -> NoReturn:
-    """Run `work` and leave the process with the exit code that its end deserves."""
+    """Run `work` and end the process with the exit code for its result or error."""
     code = _run_for_exit_code(work)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -227,7 +227,7 @@ def exit_after(work: Callable[[], object]) -> NoReturn:
             _discard_output(stream.fileno())
             code = code or _exit_code(error)
     if code == INTERRUPTED:
-        # A thread may still wait for the keyboard, and Python would wait for it. All else is put away by now.
+        # A thread may still wait for the keyboard, and Python would wait for it. All else is closed by now.
         os._exit(code)
     sys.exit(code)
 
@@ -242,7 +242,7 @@ def _run_for_exit_code(work: Callable[[], object]) -> int:
         code = error.exit_code
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
-    except BaseException as error:  # noqa: BLE001 the last word of the process; what is no InternError is shown whole
+    except BaseException as error:  # noqa: BLE001 the last handler of the process; only an InternError is short
         code = _exit_code(error)
     return code if isinstance(code, int) else 0
 
@@ -261,9 +261,9 @@ def _exit_code(error: BaseException) -> int:
 
 def _report_bug(error: BaseException) -> None:
     try:
-        # As commands do it: `--help` needs no log.
+        # Imported here, as in commands: `--help` needs no log.
         from intern.core.log import log_bug
-    except ImportError:  # what is missing may be the very bug; then no secret is known yet
+    except ImportError:  # the missing module may be the very bug; then no secret is known yet
         traceback.print_exception(error)
     else:
         log_bug(error)
@@ -279,14 +279,14 @@ def _print_errors(errors: Iterable[InternError]) -> int:
 
 
 def _disk_error(error: BaseException) -> KnowledgeError | None:
-    """Return the error of a full or broken disk, wherever it showed: our output may be a file."""
+    """Return the error of a full or broken disk, wherever it occurred: our output may be a file."""
     if not isinstance(error, OSError) or error.errno not in {ENOSPC, EDQUOT, EIO}:
         return None
     return KnowledgeError(f"{error.filename or 'the output'} cannot be written ({error.strerror})")
 
 
 def _discard_output(fd: int) -> None:
-    """Discard what may still be buffered, or Python complains of it at its very end."""
+    """Discard buffered output, or Python complains of it at its very end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, fd)
     os.close(nowhere)

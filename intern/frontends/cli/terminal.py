@@ -1,6 +1,6 @@
 """The terminal of `intern try`: text wrapped at its width behind a gutter, and a line that can be edited.
 
-Where input or output is no terminal, lines are read and written as they are.
+If input or output is no terminal, lines are read and written as they are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ITEM = regex(r"\s*(?:[-*•] |\d+[.)] )?")
 
 
 def say_wrapped(text: str) -> None:
-    """Print a message on stderr, wrapped where people see it."""
+    """Print a message on stderr, wrapped if it is a terminal."""
     say("\n".join(part for line in text.split("\n") for part in _wrap_line(line, "", 0)))
 
 
@@ -79,7 +79,7 @@ class TypedMessage(NamedTuple):
 
 
 class Keyboard:
-    """What people type: at a terminal with line editing and history, from a pipe or a file line by line."""
+    """The input of people: at a terminal with line editing and history, from a pipe or a file line by line."""
 
     def __init__(self) -> None:
         self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -95,7 +95,7 @@ class Keyboard:
         from prompt_toolkit.patch_stdout import patch_stdout
 
         try:
-            with patch_stdout(raw=True):  # notes that come meanwhile are shown above the line
+            with patch_stdout(raw=True):  # notes that arrive meanwhile are shown above the line
                 text = await self._session.prompt_async([("ansicyan bold", speaker), ("", " › ")])
         except EOFError:
             return None

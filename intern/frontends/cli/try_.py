@@ -85,7 +85,7 @@ def _redirect_log(settings: Settings, path: Path, *, kept: bool) -> Generator[No
 
 @contextmanager
 def _open_folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path]]:
-    """Give the folder of documents, and the one that the bot writes to."""
+    """Yield the folder of documents, and the one that the bot writes to."""
     with tempfile.TemporaryDirectory(prefix="intern-") as temporary:
         folder = data or Path(temporary)
         of_folder = folder / "knowledge-base" / "sources"
@@ -125,7 +125,7 @@ class _SceneEvents(ActivityReporter):
 
     @contextmanager
     def expect(self, *moments: str) -> Generator[Callable[[], Awaitable[object]]]:
-        """Watch for the given moments; what it gives can be awaited until one of them has come."""
+        """Watch for the given moments; the result can be awaited until one of them has come."""
         event = Event()
         mine = dict.fromkeys(moments, event)
         self._moments.update(mine)
@@ -276,7 +276,7 @@ class _TerminalChat:
         """They go with the next message."""
 
     async def handle(self, typed: TypedMessage) -> None:
-        """Do or say what was typed."""
+        """Run a typed command, or post a typed message."""
         if typed.text.startswith("/file "):
             self._attach(typed.text.removeprefix("/file ").strip())
             return
@@ -348,7 +348,7 @@ class _TerminalChat:
         return named[1], typed.text[named.end() :]
 
     def _is_name(self, name: str, *, pasted: bool) -> bool:
-        """Whether it is the name of a member or of the team. Pasted text introduces no new ones."""
+        """Return whether it is the name of a member or of the team. Pasted text introduces no new ones."""
         known = name in self._members or name == f"@{_TEAM_MEMBER}"
         return known or not (pasted or name.lower() in _NO_NAMES)
 
@@ -374,7 +374,7 @@ async def _run_bot(settings: Settings, sandbox: Sandbox, scene: _SceneEvents) ->
 
 
 async def _introduce_model(settings: Settings, line: ProgressLine) -> None:
-    """Say which model answers; or why it does not, and which servers of this machine could."""
+    """Print which model answers; or why it does not, and which servers of this machine could."""
     from intern.service.model_servers import find_local_servers, ping_model
 
     try:
@@ -390,7 +390,7 @@ async def _introduce_model(settings: Settings, line: ProgressLine) -> None:
 
 
 async def _ask(line: _SceneLine, sandbox: Sandbox, scene: _SceneEvents, *, echo: bool = True) -> str:
-    """Let a member ask, show what comes of it, and return the bot's answer; empty where it stays silent."""
+    """Let a member ask, show the outcome, and return the bot's answer; empty if it stays silent."""
     seen = len(sandbox.posts())
     if echo:
         _print_line(line)

@@ -1,4 +1,4 @@
-"""Who may see the page and who may act on it: hosts, tokens, sessions, and requests that another site forged.
+"""Access to the page, for viewing and for acting: hosts, tokens, sessions, and requests that another site forged.
 
 Plain decisions over plain values; the server asks them before anything else.
 """
@@ -14,14 +14,14 @@ from urllib.parse import SplitResult, urlsplit
 
 from intern.service import PageOptions, is_loopback
 
-SESSION_SECONDS = 12 * 3600.0  # a working day; then the token is asked for again
+SESSION_SECONDS = 12 * 3600.0  # a working day; then the page asks for the token again
 _MOST_SESSIONS = 100  # of one operator's browsers
 _MOST_FAILURES, _WITHIN_SECONDS = 10, 60.0  # wrong tokens from one place; a person mistypes a few times
-_MOST_PLACES = 1000  # whose wrong tokens are counted; the one that was quiet for longest is forgotten first
+_MOST_PLACES = 1000  # addresses whose wrong tokens are counted; the one without a try for longest is forgotten first
 
 
 class AccessGuard:
-    """Knows the token and who has shown it. `now` is a monotonic clock in seconds."""
+    """Knows the token and the sessions that have shown it. `now` is a monotonic clock in seconds."""
 
     def __init__(self, options: PageOptions, *, now: Callable[[], float]) -> None:
         self._token = options.token.reveal().encode()
@@ -32,36 +32,36 @@ class AccessGuard:
 
     @property
     def asks_for_token(self) -> bool:
-        """Whether a token is needed at all."""
+        """Whether the page needs a token."""
         return bool(self._token)
 
     def is_allowed_host(self, host: str) -> bool:
-        """Whether a request may name this host.
+        """Return whether a request may name this host.
 
-        Without a token, only names of this machine: a page of a stranger's that had its name point here would be read
-        as this one's own (DNS rebinding). Where there is a token, such a page has no cookie, and a proxy may give any
-        name.
+        Without a token, only names of this machine: another site could have its name point here, and its scripts could
+        then read this page as their own (DNS rebinding). With a token, such a site has no cookie, and a proxy may give
+        any name.
         """
         return self.asks_for_token or is_loopback(_split_url(f"//{host}").hostname or "")
 
     def has_session(self, session: str) -> bool:
-        """Whether a browser has shown the token, and not too long ago."""
+        """Return whether a browser has shown the token, and not too long ago."""
         began = self._sessions.get(session)
         return began is not None and self._now() - began < SESSION_SECONDS
 
     def is_token(self, shown: str) -> bool:
-        """Whether this is the token; how long that takes tells nothing."""
+        """Return whether this is the token, in a time that does not depend on the text."""
         return bool(self._token) and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token)
 
     def is_locked_out(self, remote: str) -> bool:
-        """Too many wrong tokens came from this address of late: for a while, none of its is looked at."""
+        """Return whether too many wrong tokens came from this address lately: for a while, its tokens are ignored."""
         failures = self._failures.get(_failure_key(remote), deque())
         while failures and self._now() - failures[0] >= _WITHIN_SECONDS:
             failures.popleft()
         return len(failures) >= _MOST_FAILURES
 
     def accepts_token(self, shown: str, remote: str) -> bool:
-        """Whether this is the token, and comes from where not too many others came from. A wrong one counts."""
+        """Return whether this is the token, and its address is not locked out. A wrong one counts."""
         if self.is_locked_out(remote):
             return False
         if self.is_token(shown):
@@ -92,7 +92,7 @@ class AccessGuard:
         return hmac.new(self._secret, session.encode("utf-8", "replace"), "sha256").hexdigest()
 
     def is_own_form(self, session: str, shown: str, headers: Mapping[str, str]) -> bool:
-        """Whether a form was sent by a page of ours."""
+        """Return whether a page of ours sent a form."""
         if not hmac.compare_digest(shown.encode("utf-8", "replace"), self.form_token(session).encode()):
             return False
         site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
@@ -103,7 +103,7 @@ class AccessGuard:
 
 
 def _failure_key(remote: str) -> str:
-    """Whose wrong tokens count together: who has one address of an IPv6 network has 2**64 of them."""
+    """Return the network whose wrong tokens count together: the owner of one IPv6 address has 2**64 of them."""
     try:
         address = ip_address(remote)
     except ValueError:

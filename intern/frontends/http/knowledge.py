@@ -1,4 +1,4 @@
-"""The sections Review and Knowledge: what waits for the team, and what the bot knows."""
+"""The sections Review and Knowledge: captures that wait for the team, and the bot's knowledge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAID: Final[Mapping[str, str]] = {
     "retire": "Retired: answers use it no more.",
 }
 _TEXT = "text-"
-"""What the name of a field with a message's text begins with."""
+"""The beginning of the names of fields with a message's text."""
 
 
 def routes(shell: PageRenderer, running: LiveBotState) -> list[web.RouteDef]:
@@ -187,6 +187,6 @@ def _success_message(request: web.Request) -> str:
 
 
 def _read_choice(request: web.Request, name: str, known: tuple[str, ...], otherwise: str = "") -> str:
-    """Return a choice of the query; the default where it is none."""
+    """Return a choice of the query; the default if it is none."""
     wanted = request.query.get(name, otherwise)
     return wanted if wanted in known else otherwise

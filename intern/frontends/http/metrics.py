@@ -1,7 +1,7 @@
-"""What intern counts for Prometheus: one registry for the process, under the one prefix `intern_`.
+"""Metrics for Prometheus: one registry for the process, under the one prefix `intern_`.
 
-Every label has a known, small set of values: no ids, no names of people or channels, no words of anybody's. What
-comes from elsewhere and is not known is counted as `other`. Counters are pushed; gauges are read on request.
+Every label has a known, small set of values: no ids, no names of people or channels, no words of anyone's. Unknown
+values from outside are counted as `other`. Counters are pushed; gauges are read on request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REPLIES = (
     *("posted", "already_posted", "dropped", "recalled", "failed"),
     *("question_deleted", "team_answered", "not_public", "refused", "too_old", "empty"),
 )
-"""What became of a reply, or why; see `intern.chat.outbox`. `failed`: not before the next start."""
+"""The outcome of a reply, or its reason; see `intern.chat.outbox`. `failed`: not before the next start."""
 _DECISIONS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Decision))
 
 _CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120)
@@ -37,7 +37,7 @@ _SOURCES = (0, 1, 2, 3, 5, 8)
 
 
 class Metrics:
-    """The counters, and the text that a monitoring system reads. `prompts` are all that a model can be asked."""
+    """The counters, and the text that a monitoring system reads. `prompts` are the names of all prompts."""
 
     def __init__(self, *, prompts: Collection[str], version: str, currency: str = "USD") -> None:
         self._registry = CollectorRegistry()
@@ -77,7 +77,7 @@ class Metrics:
     def text(self, gauges: Iterable[Gauge] = ()) -> tuple[bytes, str]:
         """Return all counts with the gauges, and their content type."""
         everything = _MetricsCollector(self._registry, (self._build, *gauges))
-        # It asks for no more than this of a registry.
+        # It needs only this method of a registry.
         return generate_latest(cast("CollectorRegistry", everything)), CONTENT_TYPE_PLAIN_0_0_4
 
     def count_answer(self, result: AnswerResult) -> None:
@@ -142,7 +142,7 @@ class Metrics:
     def _counter(self, name: str, told: str, **labels: Iterable[str]) -> Counter:
         counter = Counter(f"{PREFIX}_{name}", told, tuple(labels), registry=self._registry)
         for combined in product(*labels.values()) if labels else ():
-            counter.labels(*combined)  # so a rate can be told from the first one on
+            counter.labels(*combined)  # so a rate can be computed from the first one on
         return counter
 
     def _histogram(self, name: str, told: str, buckets: Iterable[float], **labels: Iterable[str]) -> Histogram:
@@ -157,7 +157,7 @@ _REASONS: Final[tuple[SilenceReason, ...]] = tuple(reason for reason in get_args
 
 
 class _MetricsCollector:
-    """What was counted and what was read, as the library wants it."""
+    """The counts and the gauges, in the form that the library wants."""
 
     def __init__(self, registry: CollectorRegistry, gauges: Iterable[Gauge]) -> None:
         self._registry, self._gauges = registry, gauges

@@ -1,4 +1,4 @@
-"""The sections Questions and Gaps: what was asked, what came of it, and what could not be answered."""
+"""The sections Questions and Gaps: questions with their outcomes, and questions without an answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from intern.service.running import LiveBotState
 MAX_QUESTION_CHARS = 6_000
 DAYS: Final = (1, 7, 30)  # of 90, for which questions are kept
 GAPS = 20  # on the page, which stays below 60 kB; each has a form
-_MOST_WORDS = 100  # characters that are searched for
+_MOST_WORDS = 100  # characters of a search
 _TITLE = 120  # characters of a question
 _MOST_PLACES = 100  # channels to choose from
 
@@ -31,7 +31,7 @@ _DONE: Final[Mapping[str, str]] = {
 
 
 class QuestionQuery:
-    """The filters of a list of questions, as its address has them. What makes no sense is left out."""
+    """The filters of a list of questions, as its address has them. Invalid ones are left out."""
 
     def __init__(self, request: web.Request) -> None:
         query = request.query
@@ -43,7 +43,7 @@ class QuestionQuery:
         self.offset = query_offset(request)
 
     def href(self, start: int) -> str:
-        """Return the address of the list from another place on."""
+        """Return the address of the list from another offset on."""
         given = {"q": self.words, "outcome": self.outcome, "votes": self.votes, "channel": self.place}
         given |= {"days": str(self.days or ""), "offset": str(start or "")}
         return f"/questions?{urlencode({name: value for name, value in given.items() if value})}"
@@ -121,7 +121,7 @@ class _QuestionPages:
                 await self._running.asked.close_gap(question_id)
             else:
                 raise web.HTTPBadRequest(reason="Say answer or dismiss")
-        except ConfigError as error:  # nothing that was typed is lost
+        except ConfigError as error:  # the form keeps the typed text
             problem = f"{error}."
             return await self.gaps(request, 409, problem=problem, question_id=question_id, answer=answer, by=by)
         raise web.HTTPSeeOther(f"/gaps?done={action}")

@@ -1,4 +1,4 @@
-"""Pages as HTML. Templates escape all values, since all texts are strangers'."""
+"""Pages as HTML. Templates escape all values, since all texts come from strangers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from intern.service.calibration import CalibrationStatus
 from intern.service.overview import Figure, Plot, sum_by_prompt, sum_usage
 from intern.service.searching import SearchResult
 
-_SLOT, _BAR, HEIGHT = 10, 8, 100  # of a day, in the picture's own units: it is stretched to the room there is
-_LEAST = 1.5  # so that one of a thousand is still seen
+_SLOT, _BAR, HEIGHT = 10, 8, 100  # of a day, in the picture's own units: it is stretched to the available width
+_LEAST = 1.5  # so that one of a thousand is still visible
 _NICE = (1, 2, 4, 5, 10)
 
 
@@ -47,7 +47,7 @@ class BarChart(Struct, frozen=True, kw_only=True):
     bars: tuple[str, ...]
     """The path of each series."""
     days: tuple[str, ...]
-    """What there is to say of each day."""
+    """The text of each day."""
     marks: tuple[str, ...]
     """Dates below the bars: the first, the middle one and the last."""
     top: str
@@ -114,7 +114,7 @@ def _describe_series(kind: str, values: Sequence[float]) -> str:
 
 
 class PageTemplates:
-    """The pages' templates; `now` is what "ago" is counted from."""
+    """The pages' templates; `now` is the time from which "ago" is counted."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         folder = files("intern.frontends.http") / "templates"
@@ -172,7 +172,7 @@ def calibration_curve(stands: CalibrationStatus) -> Markup:
 
 
 def amount(number: float | None) -> str:
-    """Format a number with as many digits as people read; a dash where there is none."""
+    """Format a number with as many digits as people read; a dash if there is none."""
     if number is None:
         return "–"
     if number >= 100 or number == int(number):
@@ -181,12 +181,12 @@ def amount(number: float | None) -> str:
 
 
 def format_figure(figure: Figure, of: Callable[[float], str] = amount) -> str:
-    """Format a figure; a dash where there is none."""
+    """Format a figure; a dash if there is none."""
     return "–" if figure.value is None else of(figure.value)
 
 
 def compare_figure(figure: Figure, days: int, noun: str, of: Callable[[float], str] = amount) -> str:
-    """Say how a figure stands to the period before, and what it is made of."""
+    """Compare a figure with the previous period, and name its parts."""
     if figure.value is None:
         return f"no {noun} in these days"
     made_of = f"{group_digits(figure.count)} {noun}{'' if figure.count == 1 else 's'}"
@@ -204,7 +204,7 @@ def percent(share: float) -> str:
 
 
 def highlight_passage(result: SearchResult) -> Markup:
-    """Show the two lines of a result that hold most of the words, with these marked."""
+    """Return the two lines of a result that hold most of the words, with these marked."""
     asked = stem_set(" ".join(result.matched))
     mark = Markup("<mark>{}</mark>").format
     lines = (

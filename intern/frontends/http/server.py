@@ -1,4 +1,4 @@
-"""The status page's web server, in the bot's own process. asyncio only, for aiohttp is.
+"""The status page's web server, in the bot's own process. asyncio only, as aiohttp is.
 
 Every request goes through the same gate; every reply carries the same headers. Pages work without scripts; one of our
 own refreshes figures and filters lists. A page that fails costs the bot nothing.
@@ -58,7 +58,7 @@ _OPEN: Final = frozenset({"/healthz", "/readyz", "/login", *(f"/static/{name}" f
 async def serve_pages(
     options: PageOptions, running: LiveBotState | HostingState, *, metrics: Metrics | None = None
 ) -> AsyncGenerator[str]:
-    """Serve the page until the block is left; give its address. Raises ConfigError where the port is not free."""
+    """Serve the page until the block is left; yield its address. Raises ConfigError if the port is not free."""
     pages = _PageServer(options, running, metrics).build_application()
     runner = web.AppRunner(pages, access_log=None, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS)
     await runner.setup()
@@ -75,7 +75,7 @@ async def serve_pages(
 
 
 def _serving_error(options: PageOptions, error: OSError) -> ConfigError:
-    # asyncio's own words would name host and port once more.
+    # asyncio's own message would name host and port once more.
     number = error.errno or 0
     reason = os.strerror(number) if number in errorcode else error.strerror or str(error)
     nowhere = isinstance(error, gaierror) or number == EADDRNOTAVAIL
@@ -93,12 +93,12 @@ def _page_address(options: PageOptions, runner: web.AppRunner) -> str:
 
 
 class _PageServer:
-    """The routes that belong to no section, and the gate before all of them."""
+    """The routes that belong to no section, and the access check before all routes."""
 
     def __init__(self, options: PageOptions, running: LiveBotState | HostingState, metrics: Metrics | None) -> None:
         self._running, self._metrics = running, metrics
         self._gate = AccessGuard(options, now=asyncio.get_running_loop().time)
-        # Cookies are not told apart by port, and several bots may have a page each.
+        # Browsers share cookies between ports, and several bots may have a page each.
         self._shell = PageRenderer(
             self._gate,
             PageTemplates(running.clock.now),
@@ -170,17 +170,17 @@ class _PageServer:
             await self._running.renew()
         return await handler(request)
 
-    # What is shown.
+    # The views.
 
     async def _show_health(self, request: web.Request) -> web.Response:
         ready_counts = request.path == "/readyz" or "ready" in request.query
-        # That this is said at all shows that the loop turns.
-        # Liveness must not touch the disk: a slow disk is no reason to be killed.
+        # This reply itself shows that the event loop runs.
+        # Liveness must not touch the disk: a slow disk is no reason to kill the process.
         health = await self._running.checks.health() if ready_counts else self._running.checks.latest_health()
         told: dict[str, object] = {
             "live": True,
             "ready": health.ready,
-            # Without the details: these may name paths, and anybody may ask.
+            # Without the details: these may name paths, and anyone may ask.
             "checks": {check.name: check.ok for check in health.checks},
             "notes": health.notes,
         }
@@ -196,7 +196,7 @@ class _PageServer:
         body, kind = await run_sync(self._metrics.text, await self._running.gauges())
         return web.Response(body=body, headers={"Content-Type": kind})
 
-    # Coming and going.
+    # Login and logout.
 
     async def _show_login(self, request: web.Request) -> web.Response:
         wanted = _own_path(request.query.get("next", ""))
@@ -246,7 +246,7 @@ def _community_routes(shell: PageRenderer, hosted: HostingState) -> Iterable[web
 
 
 def _login_address(request: web.Request) -> str:
-    """Return the address of the login, which leads back to the page that was asked for."""
+    """Return the address of the login, which leads back to the requested page."""
     wanted = _own_path(request.path_qs)
     return "/login" if wanted == "/" else f"/login?{urlencode({'next': wanted})}"
 
@@ -259,7 +259,7 @@ def _own_path(wanted: str) -> str:
 
 
 def _is_encrypted(request: web.Request) -> bool:
-    """Whether a browser speaks HTTPS with us or with a proxy. Anybody may say so: it only makes a cookie stricter."""
+    """Return whether a browser speaks HTTPS with us or a proxy. Anyone can claim it: it only restricts a cookie."""
     said, _, _ = request.headers.get("X-Forwarded-Proto", "").partition(",")
     return request.secure or said.strip().lower() == "https"
 

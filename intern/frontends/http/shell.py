@@ -47,7 +47,7 @@ SECTION_OF: Final = {
     "/nuggets": "/knowledge",
     "/sources": "/knowledge",
 }
-"""The section that a page belongs to, by the first part of its path, where the two differ."""
+"""The section of a page, by the first part of its path, if the two differ."""
 
 STATIC: Final = {"style.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
@@ -55,7 +55,7 @@ _BEARS: Final = web.RequestKey("bears_the_token", bool)
 
 
 class PageRenderer:
-    """Renders pages, and knows who sent a request."""
+    """Renders pages, and knows the session of a request."""
 
     def __init__(
         self, gate: AccessGuard, templates: PageTemplates, cookie: str, pages: Sequence[tuple[str, str]] = PAGES
@@ -86,7 +86,7 @@ class PageRenderer:
         return show
 
     def problem_page(self, request: web.Request, status: int, problem: str) -> web.Response:
-        """Say what went wrong. A stranger's host name gets no page."""
+        """Return a page about a problem. A request with a stranger's host name gets plain text."""
         if not self.gate.is_allowed_host(request.host):
             return web.Response(status=status, text=f"{problem}\n")
         return self.page(request, "problem", "That did not work", status, problem=problem)
@@ -96,16 +96,16 @@ class PageRenderer:
         return request.cookies.get(self.cookie, "")
 
     def may_see(self, request: web.Request) -> bool:
-        """Whether a request may see pages."""
+        """Return whether a request may see pages."""
         if not self.gate.asks_for_token or self.gate.has_session(self.session(request)):
             return True
-        if _BEARS not in request:  # a wrong token counts once a request, however often that is asked
+        if _BEARS not in request:  # a wrong token counts once a request, however often this is called
             token = self.bearer_token(request)
             request[_BEARS] = token is not None and self.gate.accepts_token(token, remote_address(request))
         return request[_BEARS]
 
     def bearer_token(self, request: web.Request) -> str | None:
-        """Return the token that a program shows. It may only look."""
+        """Return the token that a program sends. It only allows viewing."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         return token.strip() if request.method in {"GET", "HEAD"} and scheme.lower() == "bearer" else None
 
@@ -116,19 +116,19 @@ def remote_address(request: web.Request) -> str:
 
 
 def query_offset(request: web.Request) -> int:
-    """Return the `offset` of the query, 0 where it is none."""
+    """Return the `offset` of the query, 0 if it is none."""
     shown = request.query.get("offset", "0")
     return int(shown) if shown.isascii() and shown.isdigit() and len(shown) < 10 else 0
 
 
 def form_text(form: Mapping[str, Any], name: str) -> str:
-    """Return a text field of a form; empty where it is missing, or a file."""
+    """Return a text field of a form; empty if it is missing, or a file."""
     value = form.get(name, "")
     return value if isinstance(value, str) else ""
 
 
 def static_route(name: str) -> web.RouteDef:
-    """Return the route of a file that is served as it is."""
+    """Return the route of a static file."""
     body = (files("intern.frontends.http") / "static" / name).read_bytes()
 
     async def give(_: web.Request) -> web.Response:

@@ -27,18 +27,18 @@ _GIFS = (b"GIF87a", b"GIF89a")
 # Start of frame: all of 0xC0 to 0xCF but for the tables of Huffman and arithmetic coding, and JPG's own extension.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
-_SCAN = 0xDA  # the picture itself; what comes before it has told the size
+_SCAN = 0xDA  # the picture itself; an earlier segment gave the size
 
 _MOST_PARTS = 10_000  # segments, blocks or chunks before the size is known; real files have some dozens
 
 
 class ImageHeader(NamedTuple):
-    """What the file says of itself."""
+    """The kind and the size of an image, as its file states them."""
 
     media_type: str
     width: int
     height: int
-    """Pixels, and of an animation the largest frame that the header tells of."""
+    """Pixels; for an animation, of the largest frame that the header names."""
 
 
 def image_header(data: bytes) -> ImageHeader | None:
@@ -152,7 +152,7 @@ class AttachmentFetcher:
     """Fetches attached files. Close it with `aclose`, or use it as an async context manager."""
 
     def __init__(self, limits: ImageLimits | None = None, *, hosts: Sequence[str] = DISCORD_HOSTS) -> None:
-        """`hosts` are the only ones that are ever asked, each with its scheme; a test may name its double."""
+        """Send requests only to `hosts`, each with its scheme; a test may name its double."""
         self._limits = limits or ImageLimits()
         self._hosts = tuple(f"{host}/" for host in hosts)
         self._client: httpx.AsyncClient | None = None
@@ -178,7 +178,7 @@ class AttachmentFetcher:
         return self._check_image(await self.fetch(attachment, self._limits.max_bytes))
 
     async def fetch(self, attachment: Attachment, most: int) -> bytes:
-        """Fetch a file of at most `most` bytes. Raises as `image` does."""
+        """Fetch a file of at most `most` bytes. Raises as `fetch_image` does."""
         url = self._check_link(attachment.url)
         if attachment.size > most:
             raise _too_large(most)
@@ -200,9 +200,9 @@ class AttachmentFetcher:
             raise UnusableFileError("its link is no address") from None
 
     async def _download(self, url: httpx.URL, most: int) -> bytes:
-        # Made when it is first needed, for reading the certificates costs more than the rest of a start.
+        # Made at its first use, since reading the certificates costs more than the rest of a start.
         self._client = self._client or open_client(str(url), timeout=self._limits.seconds, follow_redirects=False)
-        # Nothing that grows while it is read, and `aiter_raw` would not let it.
+        # No encoding that grows while it is read; `aiter_raw` would not unpack it either.
         request = self._client.build_request("GET", url, headers={"Accept": "*/*", "Accept-Encoding": "identity"})
         response = await self._client.send(request, stream=True, follow_redirects=False)
         async with aclosing(response):

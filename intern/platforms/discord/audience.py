@@ -1,4 +1,4 @@
-"""Permissions: which channels everyone can read, by what the gateway tells, and what the bot may do, by a look at REST.
+"""Permissions: the channels that everyone can read, from gateway events, and the bot's own permissions, over REST.
 
 The rules are Discord's (its reference, "Permissions"). A channel is closed while its permissions are unknown.
 """
@@ -41,9 +41,9 @@ CONNECT: Final = 1 << 20
 CREATE_PUBLIC_THREADS: Final = 1 << 35
 SEND_MESSAGES_IN_THREADS: Final = 1 << 38
 READ: Final = VIEW_CHANNEL | READ_MESSAGE_HISTORY
-"""What it takes to read a channel and what was said there before."""
+"""The permissions that reading a channel and its history takes."""
 
-_SPOKEN: Final = frozenset({2, 13})  # voice and stage channels: their chat is for those who may come in
+_SPOKEN: Final = frozenset({2, 13})  # voice and stage channels: only members who may connect read their chat
 
 # Application flags: the Message Content intent is switched on, for a verified bot and for any other.
 _MESSAGE_CONTENT: Final = 1 << 18 | 1 << 19
@@ -70,7 +70,7 @@ def compute_permissions(
 ) -> int:
     """Return the permission bits in a channel for a holder of these roles and of everyone's role.
 
-    Without roles and member: of everyone. The server's owner, who may do all, is not known here.
+    Without roles and member: of everyone. The server's owner, who may do everything, is not known here.
     """
     everyone = RoleId(guild_id)
     bits = 0
@@ -97,12 +97,12 @@ def may_read(bits: int, kind: int | None = None) -> bool:
 
 
 class ChannelVisibility:
-    """Which channels a member without any role can read. Also open: what the operator has listed.
+    """The channels that a member without any role can read, and those that the operator has listed.
 
-    Threads are as open as the channel that they hang in, but for private ones.
+    A thread is as open as its channel, unless it is private.
 
-    A lost session does not report a channel that turns private. So what is read over REST must wait (`told`) until a
-    session is open again and has caught up.
+    A lost session does not report a channel that turns private. So reads over REST must wait
+    (`wait_for_permissions`) until a session is open again and has caught up.
     """
 
     def __init__(self, listed: Collection[ChannelId] = ()) -> None:
@@ -125,7 +125,7 @@ class ChannelVisibility:
         return place in self._listed or bool(guild and place and guild.is_open(place))
 
     async def wait_for_permissions(self, guild_id: GuildId | None) -> None:
-        """Wait until an open session has told who may read on the server, and all that was missed.
+        """Wait until an open session has reported the server's permissions and all missed events.
 
         Raises ChatUnavailableError once it is closed, unless such a session is open.
         """
@@ -138,16 +138,16 @@ class ChannelVisibility:
         """Learn from the name of a dispatch, or from LOST, whether the shard's session is open."""
         if name == LOST:
             self._lost.add(shard)
-        elif name == "READY":  # a new session, which has still to tell of each server
+        elif name == "READY":  # a new session, which has yet to report each server
             self._lost.discard(shard)
             self.sessions = {guild_id: at for guild_id, at in self.sessions.items() if at != shard}
-        elif name == "RESUMED":  # what was missed was delivered right before
+        elif name == "RESUMED":  # missed events were delivered right before
             self._lost.discard(shard)
             for guild_id in [each for each in self._waiting if self.sessions.get(each) == shard]:
                 self._waiting.pop(guild_id).set()
 
     def close(self) -> None:
-        """End all waiting, because no further dispatches are heard."""
+        """End all waiting, because no further dispatches arrive."""
         self._is_closed = True
         for waiting in self._waiting.values():
             waiting.set()
@@ -155,7 +155,7 @@ class ChannelVisibility:
     def receive(self, name: str, payload: Mapping[str, Any], shard: int = 0) -> None:
         """Learn from a gateway dispatch of any name.
 
-        Raises msgspec.ValidationError for one that cannot be read; the channel or role that it is about is closed then.
+        Raises msgspec.ValidationError for one that cannot be read; its channel or role is closed then.
         """
         match name:
             case "GUILD_CREATE":
@@ -202,7 +202,7 @@ class ChannelVisibility:
 
 
 class _EveryonePermissions:
-    """What its members have in common: the role of everyone, and what channels change for it."""
+    """The permissions that all members of a server share: those of everyone's role, and its overwrites in channels."""
 
     def __init__(self, guild_id: GuildId) -> None:
         self.id = guild_id
@@ -235,7 +235,7 @@ class RawRole(Struct, frozen=True):
 
     @property
     def bits(self) -> int:
-        """As a number."""
+        """The permissions as a number."""
         return int(self.permissions)
 
 
@@ -261,8 +261,8 @@ class _RawTaggedRole(Struct, frozen=True):
 def read_session_start(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | None:
     """Read from a GUILD_CREATE the channels and active threads that the bot can read; None for an outage.
 
-    Discord sends one for each server at the start of a session, and when a server comes back or is joined: always,
-    what happened there before was not told. Never after a resume. Raises msgspec.ValidationError.
+    Discord sends one for each server at the start of a session, and when a server comes back or is joined. In all these
+    cases, earlier events there were not delivered. It sends none after a resume. Raises msgspec.ValidationError.
     """
     told = parse_leniently(payload, RawGuild)
     if told.unavailable:
@@ -290,7 +290,7 @@ def _find_readable_channels(told: RawGuild, bot_id: UserId) -> set[ChannelId]:
     members = parse_items(told.members, RawMember)
     ours = next((one.role_ids or () for one in members if one.user and one.user.id == bot_id), None)
     if ours is None or not roles:
-        return {channel.id for channel in channels}  # Discord will say itself what we may not read
+        return {channel.id for channel in channels}  # Discord itself refuses the channels that we may not read
     return {
         channel.id
         for channel in channels
@@ -313,7 +313,7 @@ class NamedChannel(RawPermissions, frozen=True):
 
     @property
     def holds_answers(self) -> bool:
-        """Threads can be made there, so answers be given: text, announcements, forums and media channels."""
+        """It can hold threads, and so answers: text, announcements, forums and media channels."""
         return self.is_text or self.type in FORUMS
 
     @property
@@ -328,7 +328,7 @@ class _RawGuildName(Struct, frozen=True):
 
 
 class ServerSnapshot(Struct, frozen=True):
-    """A server, as far as it is shown to the bot."""
+    """A server, as far as the bot can see it."""
 
     id: GuildId
     name: str
@@ -353,13 +353,13 @@ class ServerSnapshot(Struct, frozen=True):
 
 
 class PlatformSetup(Struct, frozen=True, kw_only=True):
-    """The set-up on Discord. Lost members and channels are looked for only where it is complete."""
+    """The set-up on Discord. Lost members and channels are found only if it is complete."""
 
     application_id: str
     reads_messages: bool
     """The Message Content intent is on."""
     shards: int
-    """How many Discord recommends; 0 where it was not asked, as discord.shards is "auto"."""
+    """The number of shards that Discord recommends; 0 if we did not ask, since discord.shards is "auto"."""
     servers: Mapping[GuildId, ServerSnapshot | None]
     """None where the bot is not on it."""
     lost_members: tuple[UserId, ...] = ()
@@ -374,7 +374,7 @@ class PlatformSetup(Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """The bot is on all servers: an id that is not found is wrong."""
+        """The bot is on all servers, so an id that is not found is wrong."""
         return bool(self.servers) and None not in self.servers.values()
 
 

@@ -87,7 +87,7 @@ COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
         _build_definition(_WHY, _SUBCOMMAND, "Why was this answered, or not?", _ABOUT),
     ),
 )
-"""What we register: names and options as Discord wants them, without the fields whose default will do."""
+"""The commands that we register: names and options as Discord wants them, without fields at their defaults."""
 
 
 def _build_choices(**names: str) -> Mapping[str, Any]:
@@ -103,7 +103,7 @@ _MODES: Final = _build_choices(
 )
 _LANGUAGES: Final = _build_choices(
     en="English", de="Deutsch", es="Español", fr="Français", ja="日本語", pt="Português"
-)  # in its own name each
+)  # each by its own name
 HOSTED_COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
     *COMMANDS[:-1],
     {
@@ -142,7 +142,7 @@ class HikariCommands:
     """Returns once Discord has welcomed us: commands are registered after that."""
 
     async def defer(self, ticket: _Ticket, *, update: bool = False) -> None:
-        """Tell Discord that an answer will come; it must hear so within 3 s. Doing it again is harmless.
+        """Announce an answer to Discord, which must receive this within 3 s. Doing it again is harmless.
 
         With `update` (buttons only) the member sees no sign of waiting, and `follow_up` is the way to answer.
         """
@@ -156,20 +156,20 @@ class HikariCommands:
         await self._ask(ticket, "acknowledge", route, body, done=_ACKNOWLEDGED)
 
     async def reply(self, ticket: _Ticket, text: str, *, buttons: Sequence[Button] = ()) -> None:
-        """Put the answer where the member sees us waiting. Doing it again replaces it."""
+        """Replace the waiting sign with the answer. Doing it again replaces the answer."""
         route = _compile_webhook_route(ticket, routes.PATCH_INTERACTION_RESPONSE)
         await self._ask(ticket, "answer", route, payloads.build_message_body(text, buttons, None))
 
     async def follow_up(self, ticket: _Ticket, text: str, *, buttons: Sequence[Button] = ()) -> None:
-        """Say more. Doing it again says it twice."""
+        """Post one more message. Doing it again posts it twice."""
         body = payloads.build_message_body(text, buttons, None)
         body["flags"] |= _EPHEMERAL
         await self._ask(ticket, "follow up", _compile_webhook_route(ticket, routes.POST_WEBHOOK_WITH_TOKEN), body)
 
     async def register(self) -> None:
-        """See to it that our servers know our commands, and no others of this application; most often that is so.
+        """Make our servers have our commands, and no others of this application; mostly, they have them already.
 
-        Without servers: that all servers do.
+        Without servers: make all servers have them.
         """
         if self.ready is not None:
             await self.ready()
@@ -213,7 +213,7 @@ class HikariCommands:
                 forgets = "Discord forgets it after 15 minutes, or after 3 s without a sign"
                 raise ChatRefusedError(f"could not {what}: {forgets} (code {code})") from None
             if not code or code != done:
-                # hikari's errors hold the address, and that the token.
+                # hikari's errors hold the address, which holds the token.
                 raise type(error)(str(error).replace(_token(ticket), "***")) from None
 
 
@@ -229,8 +229,8 @@ def read_interaction(
 ) -> flow.Interaction | None:
     """Read the payload of an INTERACTION_CREATE, from any server or none; None where no answer is expected.
 
-    What can be answered but not understood is an UnknownInteraction. Raises msgspec.ValidationError for a payload
-    that cannot even be answered.
+    A payload that can be answered but not understood becomes an UnknownInteraction. Raises msgspec.ValidationError
+    for one that cannot even be answered.
     """
     raw = msgspec.convert(payload, _RawInteraction)
     if raw.type in _UNANSWERABLE:
@@ -246,11 +246,11 @@ def read_interaction(
 
 
 def same_commands(there: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether Discord holds these commands and no others; what it adds by itself (ids, defaults) does not count."""
+    """Return whether Discord has these commands and no others, ignoring fields that it adds (ids, defaults)."""
     return sorted(map(_essence, there), key=_key) == sorted(map(_essence, wanted), key=_key)
 
 
-# Fields of commands and options that change what members meet.
+# Fields of commands and options that change what members see.
 _TELLING: Final = (
     *("name", "type", "description", "required", "min_length", "max_length", "choices", "autocomplete"),
     *("default_member_permissions", "name_localizations", "description_localizations"),
@@ -258,7 +258,7 @@ _TELLING: Final = (
 
 
 def _essence(command: Mapping[str, Any]) -> dict[str, Any]:
-    """Reduce a command or option to its telling fields: null, empty and absent are the same."""
+    """Reduce a command or option to its significant fields: null, empty and absent are the same."""
     essence = {name: command[name] for name in _TELLING if command.get(name)}
     return essence | {"options": [_essence(option) for option in command.get("options") or ()]}
 
@@ -268,7 +268,7 @@ def _key(essence: Mapping[str, Any]) -> tuple[str, int]:
 
 
 class _RawInteraction(Struct, frozen=True):
-    """Every kind of interaction, with no more than is needed to answer it."""
+    """An interaction of any kind, with only the fields that answering it takes."""
 
     id: payloads.Snowflake
     application_id: payloads.Snowflake
@@ -284,13 +284,13 @@ class _RawInteraction(Struct, frozen=True):
     message: Any = None
 
     def __post_init__(self) -> None:
-        """No channel, no answer: Discord names one wherever people can be."""
+        """Refuse an interaction without a token or a channel: it cannot be answered."""
         if not self.token or (self.channel_id is None and self.channel is None):
             raise ValueError("an interaction needs a token and a channel")
 
     @property
     def place(self) -> ChannelId:
-        """Where it was used."""
+        """The channel where it was used."""
         return self.channel_id or (self.channel.id if self.channel else ChannelId(""))
 
 
@@ -372,7 +372,7 @@ def _parse_subcommand(
 
 
 def _can_manage_server(raw: _RawInteraction) -> bool:
-    """Whether Discord says that the member may manage the server."""
+    """Return whether Discord says that the member may manage the server."""
     member = payloads.parse_leniently(raw.member, payloads.RawMember) if raw.member is not None else None
     permissions = member.permissions if member else None
     return (

@@ -1,6 +1,6 @@
-"""Discord's payloads as messages, events and channels; `Cache` keeps what the gateway told. Pure but for that.
+"""Discord's payloads as messages, events and channels; `GatewayCache` keeps gateway data. Pure but for that.
 
-Only the ids and the author are insisted on. Any other field may be missing or null, and one of a wrong type is left out
+Only the ids and the author are required. Any other field may be missing or null, and one of a wrong type is left out
 by itself. A payload that cannot be read raises `msgspec.ValidationError`, which names the field and never its value.
 """
 
@@ -25,7 +25,7 @@ from intern.platforms.discord.message_text import identify_author, read_text
 
 
 class ChannelsUpdated(Struct, frozen=True):
-    """Channels and threads are there, or look different now."""
+    """New or changed channels and threads."""
 
     channels: tuple[payloads.RawChannel, ...]
     all_of: GuildId | None = None
@@ -42,7 +42,7 @@ ChannelEvent = ChannelsUpdated | ChannelDeleted
 
 
 def build_channel(raw: payloads.RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:
-    """Return the channel; `kinds` holds Discord's types of known channels and tells posts from other threads."""
+    """Return the channel; `kinds` holds Discord's types of known channels, which tell posts from other threads."""
     kind: ChannelKind = "channel"
     if raw.is_thread:
         kind = "post" if raw.parent_id and kinds.get(raw.parent_id) in payloads.FORUMS else "thread"
@@ -55,7 +55,7 @@ _Value = TypeVar("_Value")
 
 
 class _LruDict(OrderedDict[_Key, _Value]):
-    """The entries that were written or found last, up to a limit."""
+    """The entries that were written or read last, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -74,25 +74,25 @@ class _LruDict(OrderedDict[_Key, _Value]):
 
 
 class GatewayCache:
-    """What the gateway told, so that REST need not be asked: channels, roles, edits.
+    """A cache of gateway data, which saves calls of REST: channels, roles, edits.
 
-    Bounded: a thread goes as it is archived, or with the next session where that happened between two; else the one
-    that was not used for longest. Archived threads are without end and needed only while they are read, so those that
-    were asked for have a bound of their own.
+    Bounded: a thread is dropped when it is archived, or with the next session if that happened between two; else the
+    least recently used one. The number of archived threads has no limit, and they are needed only while they are read.
+    So those fetched over REST have a bound of their own.
     """
 
     def __init__(self, limit: int = 10_000, archived: int = 1_000) -> None:
         self._channels: _LruDict[ChannelId, payloads.RawChannel] = _LruDict(limit)
         self._of_server: defaultdict[GuildId | None, set[ChannelId]] = defaultdict(set)
         self._archived: _LruDict[ChannelId, payloads.RawChannel] = _LruDict(archived)
-        # With the number of the server's session that told them.
+        # With the number of the server's session that sent them.
         self._roles: _LruDict[tuple[GuildId, UserId], tuple[tuple[RoleId, ...], int]] = _LruDict(limit)
         self._sessions: Counter[GuildId] = Counter()
         self._noted: _LruDict[tuple[GuildId, UserId], tuple[RoleId, ...]] = _LruDict(limit)
         self._edits: _LruDict[MessageId, object] = _LruDict(limit)
 
     def apply(self, event: ChannelEvent) -> None:
-        """Learn of channels."""
+        """Apply a change of channels."""
         match event:
             case ChannelsUpdated(channels, all_of):
                 for each in self._of_server.pop(all_of, ()) if all_of else ():
@@ -106,14 +106,14 @@ class GatewayCache:
                 self._drop(channel_id)
 
     def find_renamed(self, event: ChannelEvent) -> Iterator[payloads.RawChannel]:
-        """Yield the threads that have another name than before."""
+        """Yield the threads whose name changed."""
         for each in event.channels if isinstance(event, ChannelsUpdated) else ():
             known = self.find(each.id) if each.is_thread else None
             if known is not None and known.name != each.name:
                 yield each
 
     def add_channel(self, raw: payloads.RawChannel) -> None:
-        """Learn of a channel that was asked for, archived or not: it will be needed at once."""
+        """Add a channel that was fetched, archived or not: it will be needed at once."""
         if raw.is_archived:
             self._archived.add(raw.id, raw)
         else:
@@ -125,53 +125,53 @@ class GatewayCache:
         self._archived.pop(channel_id, None)
 
     def find(self, channel_id: ChannelId) -> payloads.RawChannel | None:
-        """Return the channel as it was told."""
+        """Return the channel as it was received."""
         return self._channels.find(channel_id) or self._archived.find(channel_id)
 
     def channel(self, channel_id: ChannelId) -> Channel | None:
-        """Return the channel, if it and the parent that tells its kind are known."""
+        """Return the channel, if it and the parent that determines its kind are known."""
         raw = self.find(channel_id)
         return self.resolve_channel(raw) if raw else None
 
     def resolve_channel(self, raw: payloads.RawChannel) -> Channel | None:
-        """Return the channel; None for a thread whose parent is unknown, which tells its kind."""
+        """Return the channel; None for a thread whose parent, which determines its kind, is unknown."""
         if not raw.is_thread:
             return build_channel(raw, {})
         parent = self._channels.find(raw.parent_id) if raw.parent_id else None
         return build_channel(raw, {parent.id: parent.type}) if parent else None
 
     def holds_threads(self, channel_id: ChannelId) -> bool | None:
-        """Return whether threads can hang there; None where that is unknown."""
+        """Return whether the channel can hold threads; None if that is unknown."""
         raw = self._channels.find(channel_id)
         return raw.holds_threads if raw else None
 
     def begin_session(self, guild_id: GuildId) -> None:
-        """Doubt the roles of the server's members: they may have changed unnoticed."""
+        """Mark the roles of the server's members as doubtful: they may have changed unnoticed."""
         self._sessions[guild_id] += 1
 
     def roles(self, guild_id: GuildId, user_id: UserId, *, undoubted: bool = False) -> tuple[RoleId, ...] | None:
-        """Return a member's roles as last seen, if `undoubted` in this session; None where they are unknown."""
+        """Return a member's roles as last seen, if `undoubted` in this session; None if they are unknown."""
         roles, session = self._roles.find((guild_id, user_id)) or (None, 0)
         return None if undoubted and session != self._sessions[guild_id] else roles
 
     def note_roles(self, guild_id: GuildId, user_id: UserId, roles: Collection[RoleId]) -> None:
-        """Learn a member's roles."""
+        """Store a member's roles."""
         self._roles.add((guild_id, user_id), (tuple(roles), self._sessions[guild_id]))
         self._noted.add((guild_id, user_id), tuple(roles))
 
     def take_new_roles(self) -> tuple[MemberRoles, ...]:
-        """Take the roles that were learned since the last call."""
+        """Return and clear the roles that were stored since the last call."""
         noted = tuple(MemberRoles(guild_id, user_id, roles) for (guild_id, user_id), roles in self._noted.items())
         self._noted.clear()
         return noted
 
     def restore_roles(self, known: Iterable[MemberRoles]) -> None:
-        """Learn what an earlier start had learned; it is doubted, and not noted anew."""
+        """Restore roles from an earlier run; they are doubtful, and `take_new_roles` does not return them."""
         for each in known:
             self._roles.add((each.guild_id, each.user_id), (each.roles, -1))
 
     def is_new_edit(self, message_id: MessageId, edited_at: object) -> bool:
-        """Return False where this edit was told before: then only an embed or a thread came to the message."""
+        """Return False if this edit was reported before: then the message only got an embed or a thread."""
         if self._edits.find(message_id) == edited_at:
             return False
         self._edits.add(message_id, edited_at)
@@ -184,7 +184,7 @@ _IS_VOICE = 1 << 13
 
 
 class Team(Struct, frozen=True):
-    """Who is who: intern's own id, and whose answers are the team's."""
+    """The team of a server: intern's own id, and the members and roles whose answers are the team's."""
 
     bot_id: UserId
     member_ids: frozenset[UserId] = frozenset()
@@ -201,7 +201,7 @@ def read_event(
 ) -> MessageEvent | ApprovalReaction | ChannelEvent | None:
     """Read a gateway dispatch; None for the kinds that we do not use, and for Discord's notices.
 
-    `cache` learns authors' roles, stands in for a `member` that is missing, and tells edits from mere updates.
+    `cache` stores authors' roles, replaces a missing `member`, and tells edits from mere updates.
     Raises msgspec.ValidationError for a payload that cannot be read.
     """
     cache = cache or GatewayCache()
@@ -222,9 +222,9 @@ def read_event(
 def build_message(
     raw: payloads.RawMessage, team: Team, roles: Collection[RoleId] | None = None, cache: GatewayCache | None = None
 ) -> ChatMessage | None:
-    """Return the message; None for a notice of Discord's. `roles` are the author's if the payload has no `member`.
+    """Return the message; None for a notice of Discord's. `roles` are the author's, if the payload has no `member`.
 
-    `cache` tells who of the mentioned is of the team, where the payload does not.
+    `cache` says which mentioned accounts are team members, if the payload does not.
     """
     if not raw.is_written:
         return None
@@ -262,7 +262,7 @@ def build_message(
 def build_author(
     user: payloads.RawUser, member: payloads.RawMember | None, held: Collection[RoleId], team: Team, *, is_bot: bool
 ) -> Author:
-    """Return the author, who has the roles `held`; a bot or webhook is of no team."""
+    """Return the author, who has the roles `held`; a bot or webhook is no team member."""
     is_self = user.id == team.bot_id
     kind: AuthorType = "team_member" if _is_team_member(user.id, held, team) else "community_user"
     return Author(
@@ -285,7 +285,7 @@ def _read_message(payload: Mapping[str, Any], team: Team, cache: GatewayCache) -
 
 
 def _check_guild_id(raw: _OfServer, payload: Mapping[str, Any]) -> _OfServer:
-    """Return the struct. Raises msgspec.ValidationError where its server is named, but not by an id."""
+    """Return the struct. Raises msgspec.ValidationError if it names its server, but not by an id."""
     if raw.guild_id is None and payload.get("guild_id") is not None:
         raise msgspec.ValidationError("Expected an id - at `$.guild_id`")
     return raw
@@ -341,7 +341,7 @@ def _read_channels(raw: payloads.RawGuild) -> ChannelsUpdated:
         *payloads.parse_items(raw.threads, payloads.RawChannel),
     )
     channels = tuple(msgspec.structs.replace(channel, guild_id=guild_id) for channel in told)
-    # Only GUILD_CREATE names channels, and then all of them, with all threads that are not archived.
+    # Only GUILD_CREATE lists channels, and then all of them, with all threads that are not archived.
     return ChannelsUpdated(channels, all_of=None if raw.channels is None else guild_id)
 
 
@@ -350,7 +350,7 @@ def _is_team_member(user_id: UserId, roles: Collection[RoleId], team: Team) -> b
 
 
 def _mentions_bot(raw: payloads.RawMessage, text: str, team: Team) -> bool:
-    # The lists hold a reply's automatic ping too, the text also what stands in code: both must name us.
+    # The lists hold a reply's automatic ping too, the text also names in code: both must name us.
     bot_id = team.bot_id
     if bot_id and (f"<@{bot_id}>" in text or f"<@!{bot_id}>" in text):
         return raw.mentions is None or any(
@@ -374,14 +374,15 @@ _BEGINS_WITHIN = timedelta(seconds=10)
 
 
 def opens_thread(message_id: MessageId, thread_id: ChannelId) -> bool:
-    """Whether a message is so near to the beginning of a thread that it was written with it."""
+    """Return whether a message is so near to the beginning of a thread that it was written with it."""
     return parse_position(message_id) <= parse_position(thread_id).after(_BEGINS_WITHIN)
 
 
 def _find_title(raw: payloads.RawMessage, team: Team, cache: GatewayCache) -> str:
     """Return the title of the post or thread that a person's message opens; empty without one.
 
-    A thread that hangs on no message is opened by its owner's first words. What intern opens is named by the question.
+    A thread without a message of its own is opened by its owner's first words. A thread of intern's has the question as
+    its name.
     """
     thread = cache.find(ChannelId(raw.id)) or raw.thread
     if thread is None and opens_thread(raw.id, raw.channel_id):
@@ -412,7 +413,7 @@ def build_attachment(raw: payloads.RawAttachment) -> Attachment:
 
 
 def _utc(moment: datetime | None) -> datetime | None:
-    """Discord's times carry their offset. At the ends of the calendar UTC may not exist."""
+    """Convert a time of Discord's, which has an offset, to UTC. At the ends of the calendar UTC may not exist."""
     try:
         return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
     except OverflowError:

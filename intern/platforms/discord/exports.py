@@ -1,7 +1,7 @@
 """Exports of DiscordChatExporter (JSON, one file a channel or thread) as messages, and as a history to read in.
 
-All of a file's text is data: nothing in it is followed, and a strange message costs itself and no other. What the
-exports hold stays in memory, so a million messages take about half a gigabyte.
+All of a file's text is data: no link in it is followed, and a malformed message costs itself and no other. The
+exports' content stays in memory, so a million messages take about half a gigabyte.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from intern.platforms.discord.message_text import identify_author, read_text
 from intern.platforms.discord.payloads import RawContent, Snowflake, parse_items, parse_leniently
 from intern.platforms.memory import MemoryHistory
 
-# The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,
+# The exporter writes the names of its own enumerations, and the bare number where it has no name. Of messages,
 # these are the types that people and bots write: plain, reply, slash command, menu command.
 _WRITTEN: Final = frozenset({"Default", "Reply", "20", "23"})
 _PRIVATE_THREAD: Final = "GuildPrivateThread"
@@ -41,11 +41,11 @@ _THREADS: Final = frozenset({"GuildPublicThread", "GuildNewsThread", _PRIVATE_TH
 _DIRECT: Final = frozenset({"DirectTextChat", "DirectGroupTextChat"})
 _LONGEST_ID: Final = 20
 _MOST_MENTIONS: Final = 100  # Discord allows as many in a message
-_EXPORT = regex(r"(?i)\.(?:json|html?|csv|zip)$")  # or what people export by mistake, and had better hear of
+_EXPORT = regex(r"(?i)\.(?:json|html?|csv|zip)$")  # or other formats: people choose one by mistake, and should learn so
 # Hidden, or a file of a message: the exporter puts those into folders called after the export.
 _ASIDE = regex(r"(?i)(?:^|/)\.|\.(?:json|html?|csv|txt)_files/")
 _OTHER_FORMATS: Final = (
-    (b"<", "HTML: export with --format Json"),  # what the exporter writes by itself
+    (b"<", "HTML: export with --format Json"),  # the exporter's default
     (b"AuthorID,", "CSV: export with --format Json"),
     (b"=====", "plain text: export with --format Json"),
     (b"PK\x03\x04", "a ZIP archive: unpack it, and name the folder"),
@@ -55,13 +55,13 @@ _Ids = defaultdict[str, set[UserId]]
 
 
 class ExportedTeam(Struct, frozen=True, kw_only=True):
-    """Whose answers are the team's."""
+    """The team members: their answers teach."""
 
     member_ids: frozenset[UserId] = frozenset()
     role_ids: frozenset[RoleId] = frozenset()
     """Roles as they were when the export was made; the exporter knows none of who has left."""
     bot_id: UserId | None = None
-    """intern's own account, if it is known: what corrects its answers teaches."""
+    """intern's own account, if it is known: corrections of its answers teach."""
 
 
 class ExportedRole(Struct, frozen=True):
@@ -83,7 +83,7 @@ class _RawExportAuthor(Struct, frozen=True, rename="camel"):
     name: str | None = None
     nickname: str | None = None
     is_bot: bool | None = None
-    # Read one by one, as attachments are: a strange one must not cost the message.
+    # Read one by one, as attachments are: a malformed one must not cost the message.
     roles: list[Any] | None = None
 
 
@@ -114,14 +114,14 @@ class _RawExportMessage(_RawExportContent, frozen=True, kw_only=True, rename="ca
 
 
 class _RawExportHead(Struct, frozen=True):
-    """What is needed of a message before anything else can be said of it."""
+    """The fields of a message that are read first, to decide whether it is one."""
 
     id: str
     type: str | None = None
 
 
 class _RawExportSender(Struct, frozen=True):
-    """What is needed of a message to count it for its author's roles."""
+    """The author of a message, to count it for the author's roles."""
 
     author: _RawExportAuthor
 
@@ -154,7 +154,7 @@ class ExportedChannel(Struct, frozen=True, kw_only=True):
 
 
 class Exports(Struct, frozen=True, kw_only=True):
-    """What was read, of all files together."""
+    """The content of all files together."""
 
     channels: tuple[ExportedChannel, ...]
     """Parents before their threads, else in the order of the files."""
@@ -167,14 +167,14 @@ class Exports(Struct, frozen=True, kw_only=True):
 
     @property
     def messages(self) -> int:
-        """How many there are, of people and bots."""
+        """The number of messages of people and bots."""
         return sum(len(place.messages) for place in self.channels)
 
 
 def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
     """Read the files, and the exports in and below the folders. Blocks.
 
-    Parts of one channel are joined, and a message that stands in several counts once. A team member of one file is one
+    Parts of one channel are joined, and a message that is in several counts once. A team member of one file is one
     in all of them. A file that cannot be read, that is no such export, or whose ids are not Discord's, is left out
     whole. Raises ConfigError where none is left.
     """
@@ -236,7 +236,7 @@ def list_exports(paths: Sequence[Path]) -> list[Path]:
 
 
 class ExportedHistory(MemoryHistory):
-    """The exports as a history that holds nothing else."""
+    """The exports as a history without any other message."""
 
     def __init__(self, exports: Exports) -> None:
         super().__init__()
@@ -261,12 +261,12 @@ class _ExportReader:
         self._messages: dict[ChannelId, dict[MessageId, ChatMessage]] = {}
         self._authors: dict[Author, Author] = {}
         self._own_ends: dict[MessageId, int] = {}
-        """How long a message's own words are, where others follow: the exporter lists no mentions of those."""
+        """The length of a message's own words, if others follow: the exporter lists no mentions of those."""
         self._team_seen: set[UserId] = set()
         self._left_out: Counter[str] = Counter()
 
     def add(self, path: Path) -> None:
-        """Take in one more file, or nothing of it. Raises ConfigError."""
+        """Add one more file whole, or not at all. Raises ConfigError."""
         export = _load_export(path)
         place, guild_id = ChannelId(export.channel.id), GuildId(export.guild.id)
         head = self._heads.get(place, (export.channel, guild_id, path))
@@ -284,7 +284,7 @@ class _ExportReader:
         self._left_out += left_out
 
     def build_exports(self) -> Exports:
-        """All of it, in order."""
+        """Return all content, in order."""
         ids = _map_names_to_ids(self._authors)
         places = [self._build_channel(channel_id, ids) for channel_id in self._heads]
         return Exports(
@@ -399,7 +399,7 @@ def _load_export(path: Path) -> _RawExport:
         with path.open("rb") as file:
             if not path.stat().st_size:
                 raise ConfigError("is empty: export the channel again")
-            # Mapped, not read: the raw messages point into it until each was looked at.
+            # Mapped, not read: the raw messages point into it until each is decoded.
             text = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         why = f"cannot be read ({error.strerror}); name files that exist and that you may read"
@@ -415,7 +415,7 @@ def _load_export(path: Path) -> _RawExport:
         why = f"is no JSON export of DiscordChatExporter ({why}); export the channel with --format Json"
         raise ConfigError(why) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        # Of what is malformed, msgspec says at which byte.
+        # msgspec says at which byte a file is malformed.
         where = str(error) if "byte" in str(error) else f"{error}: it ends after byte {len(text)}"
         raise ConfigError(f"is damaged or cut off ({where}); export the channel again") from error
 
@@ -434,7 +434,7 @@ def _parse_export(text: memoryview) -> _RawExport:
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        # Half a surrogate may be all that is wrong; in nothing else the second try differs from the first.
+        # Half a surrogate may be the only fault; the second try differs in nothing else from the first.
         return msgspec.json.decode(replace_json_surrogates(bytes(text)), type=_RawExport)
 
 
@@ -448,7 +448,7 @@ def _decode_message(raw: Raw) -> object:
 
 def _build_channel(raw: _RawExportChannel, guild_id: GuildId, *, opens_itself: bool) -> Channel:
     thread = raw.type in _THREADS
-    # The exporter does not say what a thread hangs in. A forum post alone holds a message that has the thread's own id.
+    # The exporter does not name a thread's parent. Only a forum post holds a message that has the thread's own id.
     return Channel(
         id=ChannelId(raw.id),
         guild_id=guild_id,
@@ -461,7 +461,7 @@ def _build_channel(raw: _RawExportChannel, guild_id: GuildId, *, opens_itself: b
 
 
 def _reply_target(told: _RawExportMessage) -> MessageId | None:
-    # A forwarded message is no reply, though it is referred to in the same way; old exporters tell the type alone.
+    # A forwarded message is no reply, though it has the same kind of reference; old exporters write the type alone.
     reference = told.reference if told.type in {None, "Reply"} and told.forwarded_message is None else None
     if reference is None or reference.type == "Forward" or not reference.message_id:
         return None
@@ -478,7 +478,7 @@ def _map_names_to_ids(accounts: Iterable[Author]) -> _Ids:
 
 def _restore_mentions(text: str, ids: _Ids) -> str:
     """Write `@Name`, which the exporter makes of mentions, as `<@id>` again, where one account alone is named so."""
-    # One may begin with another.
+    # A name may begin with another.
     names = sorted((name for name in ids if name in text), key=len, reverse=True) if "@" in text else ()
     if not names:
         return text

@@ -1,6 +1,6 @@
-"""What becomes of Discord's events, which the connections of `shards` deliver. asyncio only.
+"""Handling of Discord's events, which the connections of `shards` deliver. asyncio only.
 
-hikari hands on raw payloads, `events` reads them; only `Cache` and `Audience` keep something.
+hikari delivers raw payloads, `events` reads them; only `GatewayCache` and `ChannelVisibility` keep state.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = get_logger(__name__)
 _Of = hikari.Intents
 INTENTS: Final = _Of.GUILDS | _Of.GUILD_MESSAGES | _Of.DM_MESSAGES | _Of.MESSAGE_CONTENT
 REACTIONS: Final = _Of.GUILD_MESSAGE_REACTIONS
-"""Needs no permission of anybody's, but brings every reaction: asked for only where one can mean something."""
+"""Needs no permission, but brings every reaction: requested only if one can mean something."""
 
 
 _MOST_RENAMED: Final = 100  # threads whose first message is read again at once
@@ -67,7 +67,7 @@ class HikariDiscord(HikariRest):
         leased: bool = False,
         turn: Turn = no_turn,
     ) -> None:
-        """With `reactions`, a ✅ of a team member becomes an Approval.
+        """With `reactions`, a ✅ of a team member becomes an ApprovalReaction.
 
         If it `hosts`, events come from every server that the bot is on, also of joining and leaving one.
         """
@@ -110,11 +110,11 @@ class HikariDiscord(HikariRest):
 
     @property
     def advice(self) -> str:
-        """What the operator should change about the shards; empty where nothing."""
+        """Advice to the operator about the shards; empty if there is none."""
         return shard_advice(self.shards.count, self.shards.recommended)
 
     def report_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
-        """Tell each request that ended, with what it raises, and each connection after the first, however it came back.
+        """Report each request that ended, with its error, and each connection after the first, new or resumed.
 
         Neither must raise.
         """
@@ -141,7 +141,7 @@ class HikariDiscord(HikariRest):
     async def _messages(
         self, place: ChannelId, page: list[Any], lookups: RoleLookupBudget | None = None
     ) -> list[ChatMessage]:
-        """Read a page, once an open session has told who may read it, also if it was lost meanwhile."""
+        """Read a page, once an open session has reported its permissions, also if one was lost meanwhile."""
         guild_id = (await self.channel(place)).guild_id
         await self.wait_for_permissions(guild_id if self._hosts or guild_id in self.servers else None)
         return await super()._messages(place, page, lookups)
@@ -153,7 +153,7 @@ class HikariDiscord(HikariRest):
                 self._handle_ready(shard, parse_leniently(payload, _RawReady))
                 return
             if name == "INTERACTION_CREATE":
-                # From wherever it comes, it wants an answer.
+                # An interaction from any server needs an answer.
                 place = msgspec.convert(payload, _RawOrigin)
                 team = self.servers.team_for(GuildId(str(place.guild_id)) if place.guild_id else None)
                 if interaction := read_interaction(payload, team, self._cache):
@@ -163,7 +163,7 @@ class HikariDiscord(HikariRest):
             server = place.id if name in _ABOUT_SERVERS else place.guild_id
             if server is None and name == "MESSAGE_CREATE":
                 self._process(shard, None, name, payload)
-            # Other servers go unread. What a payload names as its server may be anything.
+            # Events of other servers are ignored. A payload may have any value as its server.
             elif isinstance(server, str) and (self._hosts or server in self.servers):
                 self._process(shard, GuildId(server), name, payload)
         except msgspec.ValidationError as error:
@@ -196,7 +196,7 @@ class HikariDiscord(HikariRest):
                 self._rereads.add(reread)
                 reread.add_done_callback(self._rereads.discard)
         elif event is not None and (server is None or server in self._audience.sessions):
-            # What comes before its server is history by the time that the server comes.
+            # An event that arrives before its server is read as history once the server arrives.
             self._deliver_event(event)
         if name == "GUILD_CREATE" and (started := read_session_start(payload, bot_id)):
             _log.info("discord_session_started", guild_id=started.guild_id, channels=len(started.channels))
@@ -204,7 +204,7 @@ class HikariDiscord(HikariRest):
             self._deliver_event(started)
 
     async def _report_rename(self, thread: RawChannel) -> None:
-        """Tell the message that opens a thread as edited: its text begins with the title."""
+        """Report the message that opens a thread as edited: its text begins with the title."""
         before = parse_position(thread.id).previous.id
         try:
             found = await self.after(thread.id, before, 1) or await self.after(thread.parent_id or thread.id, before, 1)
@@ -215,7 +215,7 @@ class HikariDiscord(HikariRest):
             self._deliver_event(MessageEdited(message=found[0]))
 
     def _report_membership(self, shard: int, server: GuildId, name: str, told: RawGuild) -> None:
-        """Tell that the bot joined or left a server. An outage is neither."""
+        """Report that the bot joined or left a server. An outage is neither."""
         if told.unavailable:
             return
         if name == "GUILD_DELETE":

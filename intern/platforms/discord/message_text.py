@@ -32,7 +32,7 @@ def identify_author(user_id: UserId, message_id: MessageId | None) -> UserId:
 
 
 def _read_extras(content: RawContent, *, is_bots: bool | None = None) -> Iterator[str]:
-    """Yield the texts beside a message's own; Discord does not say whether a bot wrote what is forwarded."""
+    """Yield the texts beside a message's own; Discord does not say whether a bot wrote a forwarded message."""
     yield truncate_text("\n".join(filter(None, _read_embeds(content, is_bots=is_bots))), _MOST_EMBEDDED)
     for sticker in parse_items(content.sticker_items, payloads.RawSticker):
         yield f"[sticker: {collapse_whitespace(sticker.name)}]"
@@ -54,7 +54,7 @@ def _is_preview(embed: payloads.RawEmbed, text: str, *, is_bots: bool | None) ->
     """Return whether Discord made the embed of a link in the text: then its words are those of a foreign page.
 
     People cannot write embeds, so all of theirs are previews. Bots write `rich` ones. A preview that is `rich`, or of
-    an export, which tells no types, has the link's address. Below a forwarded link, any embed with an address counts
+    an export, which has no types, has the link's address. Below a forwarded link, any embed with an address counts
     as a preview: some links are redirected.
     """
     link = "://" if is_bots is None else (embed.url or "").rstrip("/")

@@ -1,4 +1,4 @@
-"""What an operator can set about Discord itself: the table `[discord]`."""
+"""The operator's settings of Discord itself: the table `[discord]`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ShardChoice(Struct, frozen=True, forbid_unknown_fields=True):
     ids: tuple[int, ...]
     """The shards that this process connects, from 0 to `of` - 1."""
     of: Annotated[int, Meta(ge=1, le=100_000)]
-    """How many shards the bot has in all; the same number in every process."""
+    """The number of all shards of the bot; the same number in every process."""
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -43,7 +43,7 @@ def shard_index(guild_id: GuildId, of: int) -> int:
 
 
 def shard_advice(count: int, recommended: int) -> str:
-    """Return what to do where Discord recommends more shards than there are; empty where it does not."""
+    """Return advice if Discord recommends more shards than there are; empty if it does not."""
     if not 0 < count < recommended:
         return ""
     return (
@@ -53,7 +53,7 @@ def shard_advice(count: int, recommended: int) -> str:
 
 
 class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One bot account, the servers it serves, and who their team is."""
+    """One bot account, the servers it serves, and their team."""
 
     token: Secret = Secret()
     guild_ids: tuple[GuildId, ...] = ()
@@ -80,7 +80,7 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
     """The shards of the gateway that this process connects: "auto" (all, as many as Discord recommends), or some of a
     number, such as { ids = [0, 1], of = 12 }. Only a bot on more than 2,500 servers needs several."""
     rest_url: str = "https://discord.com/api/v10"
-    """Discord, or another server that speaks as Discord does. The gateway's own address is asked for there."""
+    """Discord, or another server that speaks as Discord does. The gateway's own address is requested there."""
 
     def __repr__(self) -> str:
         return settings_repr(self)
@@ -101,7 +101,7 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
             raise ValueError("rest_url must begin with https:// (or http://)")
 
     def require_shards(self) -> None:
-        """Raise ConfigError where the shards of this process leave out one of its servers."""
+        """Raise ConfigError if the shards of this process leave out one of its servers."""
         if isinstance(self.shards, ShardChoice):
             for guild_id in self.guild_ids:
                 if (shard := shard_index(guild_id, self.shards.of)) not in self.shards.ids:
@@ -112,7 +112,7 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
 
     @property
     def site(self) -> str:
-        """What links to messages and invitations begin with: the server of `rest_url`."""
+        """The beginning of links to messages and invitations: the server of `rest_url`."""
         return self.rest_url.partition("/api")[0].rstrip("/")
 
 

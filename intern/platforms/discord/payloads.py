@@ -58,42 +58,42 @@ class RawChannel(Struct, frozen=True):
     name: str | None = None
     owner_id: UserField | None = None
     last_message_id: MessageField | None = None
-    """As of when this was written. In a forum it names the newest post."""
+    """At the time of this payload. In a forum, it names the newest post."""
     thread_metadata: _RawThreadMetadata | None = None
 
     @property
     def is_archived(self) -> bool:
-        """A thread that is at rest until its next message."""
+        """Whether it is a thread that stays archived until its next message."""
         return self.thread_metadata is not None and self.thread_metadata.archived
 
     @property
     def archived_at(self) -> datetime | None:
-        """When a thread was archived last, as far as this tells."""
+        """When a thread was archived last, if the payload says so."""
         return None if self.thread_metadata is None else self.thread_metadata.archive_timestamp
 
     @property
     def is_thread(self) -> bool:
-        """A thread or forum post; which of the two, its parent's type tells."""
+        """Whether it is a thread or forum post; its parent's type tells which."""
         return self.type in _THREADS
 
     @property
     def is_private(self) -> bool:
-        """A thread for invited members."""
+        """Whether it is a thread for invited members."""
         return self.type == _PRIVATE_THREAD
 
     @property
     def holds_messages(self) -> bool:
-        """Something can be read there, or in threads that hang there."""
+        """Whether messages can be read there, or in its threads."""
         return self.type in _TALKS | _THREADS | FORUMS
 
     @property
     def holds_threads(self) -> bool:
-        """Threads or posts can hang there."""
+        """Whether it can hold threads or posts."""
         return self.type in _THREAD_PARENTS
 
     @property
     def newest(self) -> MessageId | None:
-        """Its newest message, as of when this was written."""
+        """Its newest message at the time of this payload."""
         return None if self.type in FORUMS else self.last_message_id
 
 
@@ -102,7 +102,7 @@ _Any = TypeVar("_Any")
 
 
 def parse_items(items: object, kind: type[_Kind]) -> Iterator[_Kind]:
-    """Those of a payload's items that can be read: a strange one must not cost the others."""
+    """Return the items of a payload that can be read: a malformed one must not cost the others."""
     for item in cast("Sequence[Any]", items) if isinstance(items, list | tuple) else ():
         try:
             yield parse_leniently(item, kind)
@@ -149,7 +149,7 @@ def _is_struct(kind: Any) -> bool:
 
 
 def check_ids(**snowflakes: str) -> dict[str, str]:
-    """Ids for a route. They stand in its path, so they are digits or the call is not made."""
+    """Check ids for a route. They become parts of its path, so the call is not made unless they are digits."""
     for name, snowflake in snowflakes.items():
         if not (snowflake.isascii() and snowflake.isdigit()):
             raise ChatNotFoundError(f"{snowflake[:40]!r} is no {name} id of Discord's")
@@ -157,7 +157,7 @@ def check_ids(**snowflakes: str) -> dict[str, str]:
 
 
 def parse_reply(what: str, reply: object, kind: type[_Any], otherwise: type[ChatError] = ChatUnavailableError) -> _Any:
-    """Read a reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
+    """Read a reply's JSON as the type that Discord documents; raises `otherwise` if it is something else."""
     try:
         if get_origin(kind) is None and issubclass(kind, msgspec.Struct):
             return parse_leniently(reply, kind)
@@ -177,12 +177,12 @@ class RawUser(Struct, frozen=True):
 
     @property
     def is_bots(self) -> bool:
-        """A bot's account, or Discord's own."""
+        """Whether it is a bot's account, or Discord's own."""
         return bool(self.bot or self.system)
 
     @property
     def handles(self) -> tuple[str, ...]:
-        """What the account is called, on every server."""
+        """The names of the account, the same on every server."""
         return tuple(replace_surrogates(name) for name in (self.global_name, self.username) if name)
 
 
@@ -193,11 +193,11 @@ class RawMember(Struct, frozen=True):
     nick: str | None = None
     user: RawUser | None = None
     permissions: str | None = None
-    """All that the member may do in the channel of an interaction."""
+    """The member's permissions in the channel of an interaction."""
 
     @property
     def role_ids(self) -> tuple[RoleId, ...] | None:
-        """The roles that the member holds; None where the payload does not say."""
+        """The roles that the member holds; None if the payload does not say."""
         return None if self.roles is None else read_role_ids(self.roles)
 
 
@@ -245,7 +245,7 @@ class RawChannelStub(Struct, frozen=True):
 
 
 class RawThreadOwner(Struct, frozen=True):
-    """A thread, by who opened it."""
+    """A thread with its owner's id."""
 
     owner_id: UserField | None = None
 
@@ -264,7 +264,7 @@ class _RawReferencedMessage(Struct, frozen=True):
 
 
 class RawContent(Struct, frozen=True, kw_only=True):
-    """The parts of a message, or of one that it forwards. Lists are read one by one: a strange one costs itself."""
+    """The parts of a message, or of one that it forwards. Items are read one by one: a malformed one costs itself."""
 
     content: str | None = None
     embeds: list[Any] | None = None
@@ -291,17 +291,17 @@ class RawMessage(RawContent, frozen=True, kw_only=True):
     mentions: list[Any] | None = None
     mention_roles: list[Any] | None = None
     message_snapshots: list[Any] | None = None
-    """Of a forward: what was forwarded."""
+    """Of a forward: the forwarded message."""
     thread: RawChannelStub | None = None
 
     @property
     def is_written(self) -> bool:
-        """People or bots wrote it; it is no notice of Discord's."""
+        """Whether people or bots wrote it; it is no notice of Discord's."""
         return (self.type or _DEFAULT) in _WRITTEN
 
     @property
     def is_bots(self) -> bool:
-        """A bot, a webhook or Discord itself wrote it."""
+        """Whether a bot, a webhook or Discord itself wrote it."""
         return self.author.is_bots or bool(self.webhook_id)
 
     @property
@@ -362,35 +362,35 @@ class RawPoll(Struct, frozen=True):
 
 
 class RawThreadPage(Struct, frozen=True):
-    """A page of threads, the one that was archived last coming first."""
+    """A page of threads, the last archived one first."""
 
     threads: list[Any]
     has_more: bool | None = None
 
 
 class RawStartLimit(Struct, frozen=True):
-    """How many sessions may be begun on the gateway within a day."""
+    """Discord's limit on the sessions that may be begun on the gateway within a day."""
 
     total: int
     remaining: int
     reset_after: float
     """Milliseconds."""
     max_concurrency: int = 1
-    """How many shards may IDENTIFY within 5 seconds."""
+    """The number of shards that may IDENTIFY within 5 seconds."""
 
 
 class RawGateway(Struct, frozen=True):
-    """Where the gateway is."""
+    """The gateway's address, with Discord's advice and limits for it."""
 
     url: str
     shards: int = 1
-    """How many Discord recommends."""
+    """The number of shards that Discord recommends."""
     session_start_limit: RawStartLimit | None = None
 
 
 class _RawEmoji(Struct, frozen=True):
     id: Any = None
-    """Of a server's own emoji, which may be called anything."""
+    """Of a server's own emoji, which may have any name."""
     name: str | None = None
 
 
@@ -403,7 +403,7 @@ class RawReaction(Struct, frozen=True):
     emoji: _RawEmoji
     guild_id: GuildField | None = None
     member: Any = None
-    """Read only where the emoji says something to us: most reactions do not."""
+    """Read only if the emoji means something to us: most do not."""
 
 
 class RawDeletion(Struct, frozen=True):
@@ -421,7 +421,7 @@ class RawGuild(Struct, frozen=True):
     id: GuildField = GuildId("")
     guild_id: GuildField | None = None
     unavailable: bool | None = None
-    """An outage, which says nothing of the rest."""
+    """An outage; the payload then says nothing about the server."""
     name: str | None = None
     system_channel_id: ChannelField | None = None
     preferred_locale: str | None = None
@@ -432,7 +432,7 @@ class RawGuild(Struct, frozen=True):
 
 
 def read_role_ids(roles: Sequence[Any]) -> tuple[RoleId, ...]:
-    """Ids of roles, which some servers send as whole roles."""
+    """Return ids of roles, which some servers send as whole roles."""
     ids = tuple(role for role in roles if isinstance(role, str))
     return (*map(RoleId, ids), *(role.id for role in parse_items(roles, _RawRoleStub)))
 

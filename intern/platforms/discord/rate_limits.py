@@ -10,7 +10,7 @@ from hikari.internal import routes
 
 # Discord counts rate limits in seconds. Compatible servers count in milliseconds, and hikari would wait for ever.
 _NO_SECONDS: Final = 1e11  # as seconds since 1970, the year 5138
-_SKEW: Final = 600.0  # seconds that our clock may be wrong by, before the two headers contradict each other
+_SKEW: Final = 600.0  # seconds by which our clock may be wrong before the two headers contradict each other
 _LONGEST: Final = 86_400.0  # seconds; Discord has no longer limits
 
 

@@ -2,7 +2,7 @@
 
 hikari 2.7 breaks a route for good when a call that waits in its rate-limit queue is cancelled. So each call runs in a
 task of its own, and is cancelled only while it waits for our own limit; its caller may give up waiting. Replies are
-read as raw JSON by `events`, which insists on less than hikari's own types do.
+read as raw JSON by `events`, which requires fewer fields than hikari's own types do.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _Kind = TypeVar("_Kind")
 _THREAD_PAGES = 50  # of archived threads, for one channel
 _LAST_CALLS_SECONDS = 3.0  # for writing calls under way when the program ends
 _ONE_DAY = 1440  # minutes without a word, then Discord archives a thread
-_A_SECOND = 50  # requests that Discord lets an application make, but for answers to interactions
-_EXEMPT = ("/interactions/", "/webhooks/")  # what routes of interactions begin with
-_LONGEST_LIMIT = 300.0  # seconds of a rate limit that are waited for
+_A_SECOND = 50  # requests that Discord allows an application, besides answers to interactions
+_EXEMPT = ("/interactions/", "/webhooks/")  # beginnings of the routes of interactions
+_LONGEST_LIMIT = 300.0  # seconds; the longest rate limit that we wait for
 _UNKNOWN_MESSAGE, _THREAD_EXISTS = 10008, 160004  # Discord's JSON error codes
 _PASSING = frozenset({40004, 40006, 40333, 130000})  # switched off for now, blocked on its way, overloaded
 _UNAUTHORIZED: Final = 401
@@ -60,7 +60,7 @@ NO_API = "discord.rest_url: no Discord API answers there; it should be https://d
 
 
 def compile_route(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:
-    """Put ids into a route. Raises ChatNotFoundError for what is none."""
+    """Put ids into a route. Raises ChatNotFoundError for a text that is no id."""
     return route.compile(**payloads.check_ids(**snowflakes))
 
 
@@ -87,8 +87,8 @@ def find_proxy_settings(url: str) -> ProxySettings:
 class HikariRest:
     """Discord's history, and the way to write there; open it with `async with`.
 
-    Every method raises ChatRefusedError where asking again will not help (ChatNotFoundError where nothing ever
-    will), else ChatUnavailableError (ChatUnauthorizedError until the token is replaced).
+    Every method raises ChatRefusedError if asking again will not help (ChatNotFoundError if nothing ever will), else
+    ChatUnavailableError (ChatUnauthorizedError until the token is replaced).
     """
 
     def __init__(self, options: DiscordOptions, cache: GatewayCache | None = None, *, max_retries: int = 3) -> None:
@@ -102,7 +102,7 @@ class HikariRest:
             max_retries=max_retries,
             http_settings=HTTPSettings(
                 ssl=load_certificates(), force_close_transports=False
-            ),  # else it connects anew for each call
+            ),  # otherwise it connects anew for each call
             loads=payloads.decode_json,
             proxy_settings=find_proxy_settings(options.rest_url),
         )
@@ -113,19 +113,19 @@ class HikariRest:
         self._unsent: set[asyncio.Task[Any]] = set()
         self._turns: FairCallQueue | None = None
         self.counted: Requested = lambda _: None
-        """Hears of each call that ended, once: None where it went well, else what it came to; it must not raise.
+        """Called once for each call that ended, with None or its error; it must not raise.
 
         ChatUnknownOutcomeError stands for a 5xx or a lost connection, also where its caller gets another
-        error. It does not hear of waits (429) and retries inside hikari.
+        error. It is not called for waits (429) and retries inside hikari.
         """
 
     def share(self, part: float) -> None:
         """Make only this part of the requests that Discord allows each second, since other processes make the rest.
 
-        Reading takes at most 80% of it. Before the first call there is no bound but Discord's own answers.
+        Reading takes at most 80% of it. Before the first call of this, only Discord's own answers limit requests.
         """
         self._turns = self._turns or FairCallQueue(10_000, _A_SECOND, 1.0)
-        self._turns.set_share(max(part, 1 / _A_SECOND))  # without a shard, it still asks where the gateway is
+        self._turns.set_share(max(part, 1 / _A_SECOND))  # without a shard, it still asks for the gateway's address
 
     async def __aenter__(self) -> Self:
         await self._app.start()
@@ -149,14 +149,14 @@ class HikariRest:
             await client.close()
             await self._app.close()
 
-    # What History of chat/context.py asks for
+    # The methods of History of chat/context.py
 
     async def channel(self, channel_id: ChannelId) -> Channel:
-        """Return a channel or thread, as the gateway told it, else asked for and remembered."""
+        """Return a channel or thread, from the gateway's data, else fetched and remembered."""
         return self._cache.channel(channel_id) or await self._remember_channel(await self._fetch_channel(channel_id))
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """Read a message; None where it is deleted, may not be read, or is one of Discord's own."""
+        """Read a message; None if it is deleted, may not be read, or is one of Discord's own."""
         try:
             return await self.look_up(channel_id, message_id)
         except errors.ChatRefusedError as refusal:
@@ -164,7 +164,7 @@ class HikariRest:
             return None
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """Read a message; None only where Discord says that the channel has none of that id."""
+        """Read a message; None only if Discord says that the channel has none of that id."""
         what = f"read message {message_id} in channel {channel_id}"
         try:
             raw = await self.send_request(
@@ -201,7 +201,7 @@ class HikariRest:
         return await self._messages(channel_id, await self._raw_page(channel_id, "after", message_id, limit))
 
     async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
-        """As `after`, with how far it reaches, which Discord's own messages count for, too."""
+        """Read as `after` does, with the position that it reaches; Discord's own messages count for that, too."""
         raw = await self._raw_page(channel_id, "after", after, limit)
         numbers = [int(sent.id) for sent in payloads.parse_items(raw, payloads.RawMessageStub)]
         return Page(
@@ -227,7 +227,7 @@ class HikariRest:
                         channel=await self._remember_channel(raw), last_message_id=raw.newest
                     )
             moments = [raw.archived_at for raw in threads if raw.archived_at]
-            # Where nothing says whether there is more, the next page does.
+            # If the reply does not say whether there is more, the next page does.
             if page.has_more is False or not page.threads or (moments and min(moments) < horizon):
                 break
             if not moments or (before is not None and min(moments) >= before):
@@ -239,22 +239,22 @@ class HikariRest:
         return tuple(seen.values())
 
     async def gateway(self) -> payloads.RawGateway:
-        """Where the gateway is, and how many sessions may still be begun there."""
+        """Return the gateway's address, and the number of sessions that may still be begun there."""
         return await self.send_and_parse(
             "ask for the gateway's address", routes.GET_GATEWAY_BOT.compile(), payloads.RawGateway
         )
 
     async def own_id(self) -> UserId:
-        """Return the bot's own id: Discord is asked where neither its token nor the gateway told it."""
+        """Return the bot's own id; ask Discord if neither its token nor the gateway gave it."""
         if not self.servers.bot_id:
             found = await self.send_and_parse("ask who the bot is", routes.GET_MY_USER.compile(), payloads.RawUser)
             self.servers.set_bot_id(self.servers.bot_id or found.id)
         return self.servers.bot_id
 
-    # What Outlet of chat/outbox.py asks for
+    # The methods of Outlet of chat/outbox.py
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
-        """Open the message's thread and give its id; a thread that is there already is as good."""
+        """Open the message's thread and return its id; an existing thread serves as well."""
         what = f"start a thread at message {message_id} in channel {channel_id}"
         body = {"name": name, "auto_archive_duration": _ONE_DAY}
         try:
@@ -264,7 +264,7 @@ class HikariRest:
         except errors.ChatRefusedError as refusal:
             if not await self._thread_exists(refusal, ChannelId(message_id)):
                 raise
-        # A thread that hangs on a message has the message's id (Discord's reference, "Start Thread from Message").
+        # A message's thread has the message's id (Discord's reference, "Start Thread from Message").
         return ChannelId(message_id)
 
     async def remove_thread(self, thread_id: ChannelId) -> None:
@@ -295,10 +295,10 @@ class HikariRest:
         buttons: Sequence[Button] = (),
         mention_role: RoleId | None = None,
     ) -> MessageId:
-        """Write a message that previews no links and pings only `mention_role`, where the text mentions it.
+        """Write a message that previews no links and pings only `mention_role`, if the text mentions it.
 
         Within Discord's few minutes of memory the same nonce gives the same message. Raises ChatUnknownOutcomeError
-        where the message may be there unconfirmed.
+        if the message may exist unconfirmed.
         """
         what = f"send a message to channel {channel_id}"
         body = payloads.build_message_body(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
@@ -320,10 +320,10 @@ class HikariRest:
                 f"type in channel {channel_id}", compile_route(routes.POST_CHANNEL_TYPING, channel=channel_id)
             )
 
-    # How it is done
+    # Internals
 
     async def _thread_exists(self, refusal: errors.ChatRefusedError, thread: ChannelId) -> bool:
-        """Whether a thread is refused because there is one. Other servers than Discord's may not say so."""
+        """Return whether a thread is refused because there is one. Other servers than Discord's may not say so."""
         cause = refusal.__cause__
         if not isinstance(cause, hikari.BadRequestError):
             return False
@@ -356,7 +356,7 @@ class HikariRest:
     async def _messages(
         self, place: ChannelId, page: list[Any], lookups: RoleLookupBudget | None = None
     ) -> list[ChatMessage]:
-        """Read a page, oldest first, and add what REST leaves out: the server, and who is of the team."""
+        """Read a page, oldest first, and add fields that REST leaves out: the server, and the team members."""
         guild_id = (await self.channel(place)).guild_id
         await self.own_id()
         team = self.servers.team_for(guild_id)
@@ -375,7 +375,7 @@ class HikariRest:
     async def _author_roles(
         self, raw: payloads.RawMessage, lookups: RoleLookupBudget | None = None
     ) -> Collection[RoleId]:
-        """Return the author's roles, looked up only where they decide something, and anew in each session."""
+        """Return the author's roles, looked up only if they decide something, and anew in each session."""
         author, team = raw.author.id, self.servers.team_for(raw.guild_id)
         if raw.guild_id is None or raw.is_bots or not raw.is_written or not team.role_ids:
             return ()
@@ -405,7 +405,7 @@ class HikariRest:
         )
 
     async def _remember_channel(self, raw: payloads.RawChannel) -> Channel:
-        """Remember a channel, or a thread with its parent, which may have to be asked for."""
+        """Remember a channel, or a thread with its parent, which may have to be fetched."""
         self._cache.add_channel(raw)
         known = self._cache.resolve_channel(raw)
         if known is None and raw.parent_id:
@@ -418,7 +418,7 @@ class HikariRest:
     async def send_and_parse(
         self, what: str, route: routes.CompiledRoute, kind: type[_Kind], *, query: Mapping[str, str] | None = None
     ) -> _Kind:
-        """Return what `ask` does, as `kind`."""
+        """Send a request and return its reply, decoded as `kind`."""
         return payloads.parse_reply(what, await self.send_request(what, route, query=query), kind)
 
     async def send_request(
@@ -430,13 +430,13 @@ class HikariRest:
         body: Mapping[str, Any] | Sequence[Any] | None = None,
         otherwise: type[errors.ChatError] = errors.ChatUnavailableError,
     ) -> object:
-        """Return the reply's JSON, None where there is none. All calls of hikari go through here.
+        """Return the reply's JSON, None if there is none. All calls of hikari go through here.
 
-        `what` completes "could not …" in errors. `otherwise` is raised where the outcome is unknown.
+        `what` completes "could not …" in errors. `otherwise` is raised if the outcome is unknown.
         """
         if self._client is None:
             raise errors.ChatUnavailableError(f"could not {what}: the connection is closed")
-        # hikari's public methods insist on fields that we do not need, and fail a whole page for one of them.
+        # hikari's public methods require fields that we do not need, and fail a whole page for one of them.
         request = partial(
             self._client._request,  # noqa: SLF001
             route,
@@ -456,7 +456,7 @@ class HikariRest:
         except asyncio.CancelledError:
             waiter = asyncio.current_task()
             if call.cancelled() and not (waiter and waiter.cancelling()):
-                # hikari's rate limits were closed under it, or we closed it: the waiter itself was not cancelled.
+                # hikari's rate limits were closed meanwhile, or we closed them: the waiter itself was not cancelled.
                 raise otherwise(f"could not {what}: the connection was closed meanwhile") from None
             if call in self._unsent:
                 call.remove_done_callback(self._report_call)
@@ -470,7 +470,7 @@ class HikariRest:
     async def _run_in_turn(self, route: routes.CompiledRoute, request: Callable[[], Awaitable[object]]) -> object:
         async with AsyncExitStack() as stack:
             if self._turns is not None and not route.route.path_template.startswith(_EXEMPT):
-                # Nothing is heard of a shard until the gateway's address is known: that waits for one call at most.
+                # A shard receives nothing until the gateway's address is known, so that waits for one call at most.
                 is_first = route.route is routes.GET_GATEWAY_BOT
                 party, background = ("gateway", False) if is_first else ("", route.method == "GET")
                 await stack.enter_async_context(self._turns.hold_place(party, background=background))
@@ -488,7 +488,7 @@ class HikariRest:
 
 
 def _build_error(what: str, error: Exception, otherwise: type[errors.ChatError]) -> errors.ChatError:
-    """Return the error of a failed call: where we are refused, or are to wait, nothing was done."""
+    """Return the error of a failed call: if Discord refused it, or told us to wait, it did nothing."""
     if isinstance(error, hikari.RateLimitTooLongError):
         return errors.ChatUnavailableError(f"could not {what}: rate limited for {error.retry_after:.0f} s")
     if not isinstance(error, hikari.HTTPResponseError):
@@ -497,7 +497,7 @@ def _build_error(what: str, error: Exception, otherwise: type[errors.ChatError])
 
 
 def _build_refusal(what: str, error: hikari.HTTPResponseError) -> errors.ChatError | None:
-    """Return the error of a call that Discord did not do; None where that is unknown."""
+    """Return the error of a call that Discord did not execute; None if that is unknown."""
     if error.status == _UNAUTHORIZED:
         return errors.ChatUnauthorizedError(
             f"{_describe_response(what, error)}. If it says so to all calls: {LOGIN_REFUSED}"
@@ -513,7 +513,7 @@ def _build_refusal(what: str, error: hikari.HTTPResponseError) -> errors.ChatErr
 
 
 def _describe_response(what: str, error: hikari.HTTPResponseError) -> str:
-    fields = str(getattr(error, "errors", None) or "")[:300]  # what is wrong with each field of a request
+    fields = str(getattr(error, "errors", None) or "")[:300]  # the errors in each field of a request
     return f"could not {what}: Discord says {int(error.status)} {error.message} (code {error.code}) {fields}".rstrip()
 
 

@@ -1,4 +1,4 @@
-"""Which servers are served, and who is who on each. A role of one server means nothing on another."""
+"""The servers that the bot serves, and the team of each. A role of one server means nothing on another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_A_BOTS: Final = (
 
 
 class ServerRegistry:
-    """The servers of one bot account, each with its team. They may be added, changed and dropped at any time."""
+    """The servers of one bot account, each with its team. They can be added, changed and dropped at any time."""
 
     def __init__(self, bot_id: UserId, options: DiscordOptions) -> None:
         self.options = options
@@ -37,14 +37,14 @@ class ServerRegistry:
 
     @property
     def bot_id(self) -> UserId:
-        """The bot's own id. Until Discord tells it, it may be unknown (""), or the one in the token."""
+        """The bot's own id. Until Discord sends it, it may be unknown (""), or the one in the token."""
         return self.elsewhere.bot_id
 
     def __contains__(self, guild_id: object) -> bool:
         return guild_id in self._teams
 
     def team_for(self, guild_id: GuildId | None) -> Team:
-        """Return who is who on a server, or in private messages."""
+        """Return the team of a server, or of private messages."""
         return self.elsewhere if guild_id is None else self._teams.get(guild_id, self.elsewhere)
 
     def serve(self, guild_id: GuildId, *, member_ids: Collection[UserId], role_ids: Collection[RoleId]) -> None:
@@ -57,7 +57,7 @@ class ServerRegistry:
         )
 
     def drop(self, guild_id: GuildId) -> None:
-        """Serve a server no more."""
+        """Stop serving a server."""
         self._teams.pop(guild_id, None)
 
     def find_missing(self, there: Collection[GuildId]) -> list[GuildId]:
@@ -65,12 +65,12 @@ class ServerRegistry:
         return [guild_id for guild_id in self._teams if guild_id not in there]
 
     def set_bot_id(self, bot_id: UserId) -> None:
-        """Learn the bot's own id."""
+        """Store the bot's own id."""
         self.elsewhere = replace(self.elsewhere, bot_id=bot_id)
         self._teams = {guild_id: replace(team, bot_id=bot_id) for guild_id, team in self._teams.items()}
 
     def note_own_roles(self, guild_id: GuildId, roles: frozenset[RoleId]) -> None:
-        """Learn the bot's own roles on a server."""
+        """Store the bot's own roles on a server."""
         self._own_roles[guild_id] = roles
         if team := self._teams.get(guild_id):
             self._teams[guild_id] = replace(team, bot_roles=roles)
@@ -87,7 +87,7 @@ def read_guild_joined(told: RawGuild) -> GuildJoined:
 
 
 def create_server_registry(options: DiscordOptions) -> ServerRegistry:
-    """Return the servers of the options; the bot's id is read from its token where that holds it.
+    """Return the servers of the options; the bot's id is read from its token, if that holds it.
 
     Raises ConfigError for a text that is no token.
     """
@@ -101,5 +101,5 @@ def create_server_registry(options: DiscordOptions) -> ServerRegistry:
     except ValueError:
         if options.site == _DISCORD:
             raise ConfigError(_NOT_A_BOTS) from None  # its message may hold a part of the token
-        bot_id = UserId("")  # other servers write tokens in their own way, and say whose it is when they are asked
+        bot_id = UserId("")  # other servers have tokens of another form, and give the bot's id on request
     return ServerRegistry(bot_id, options)

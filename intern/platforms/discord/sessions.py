@@ -14,12 +14,12 @@ _A_DAY: Final = 24 * 3600.0  # seconds
 _OURS: Final = 0.9  # the share of them that we use
 _MOST: Final = 900  # until Discord has said how many there are
 _LATELY: Final = 3600.0  # sessions begun within these seconds make the next one wait longer
-LONGEST_PAUSE: Final = 96.0  # seconds; nothing is heard meanwhile, and a day has 900 sessions
-_NOBODY: Final = -1  # whose sessions count against the day alone
+LONGEST_PAUSE: Final = 96.0  # seconds; the bot receives nothing meanwhile, and a day has 900 sessions
+_NOBODY: Final = -1  # no shard: its sessions count against the day alone
 
 
 class SessionStarts:
-    """When a shard may begin its next session: after pauses that grow with how many of its own there were lately.
+    """The time at which a shard may begin its next session: after pauses that grow with its recent sessions.
 
     All shards together begin at most nine tenths of what Discord allows a day.
     Times are seconds of any clock that only goes forward. Pure: the caller waits.
@@ -33,14 +33,14 @@ class SessionStarts:
         self._earlier_count_until = 0.0
 
     def set_start_limit(self, *, total: int, remaining: int, reset_after: float, now: float) -> None:
-        """Discord's own count, which knows of sessions that were begun before this process, or by others."""
+        """Take Discord's own count, which includes sessions that earlier or other processes began."""
         self._forget(now)
         self._most = int(_OURS * total)
         self._earlier = max(0, total - remaining - len(self._begun))
         self._earlier_count_until = now + reset_after
 
     def reset_shard(self, shard: int) -> None:
-        """Note that the shard was elsewhere meanwhile: its next session is a first one."""
+        """Note that another process held the shard meanwhile: its next session counts as a first one."""
         self._begun = deque((at, _NOBODY if whose == shard else whose) for at, whose in self._begun)
 
     def add_start(self, now: float, shard: int = 0) -> None:
@@ -49,11 +49,11 @@ class SessionStarts:
 
     @property
     def count(self) -> int:
-        """Sessions that count against today's, as far as we know."""
+        """The sessions that count against today's limit, as far as we know."""
         return len(self._begun) + self._earlier
 
     def pause(self, now: float, shard: int = 0) -> float:
-        """Seconds to wait before the next session of a shard."""
+        """Return the seconds to wait before the next session of a shard."""
         self._forget(now)
         lately = [at for at, whose in self._begun if whose == shard and at > now - _LATELY]
         pause = 0.0
@@ -63,7 +63,7 @@ class SessionStarts:
         return max(0.0, pause, self.wait_for_a_day(now))
 
     def wait_for_a_day(self, now: float) -> float:
-        """Seconds until one of today's sessions counts no more; 0 while there are any left."""
+        """Return the seconds until one of today's sessions stops counting; 0 while there are any left."""
         self._forget(now)
         if self.count < self._most:
             return 0.0
@@ -122,7 +122,7 @@ class IdentifyTurns:
                 over.set_result(is_used)
 
     def close(self) -> None:
-        """Give up every turn."""
+        """End every turn."""
         for holder in self._holders:
             holder.cancel()
 
@@ -136,6 +136,6 @@ class IdentifyTurns:
 
 
 def retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Look at a task's end; otherwise asyncio complains."""
+    """Retrieve a task's exception; otherwise asyncio complains."""
     if not task.cancelled():
         task.exception()

@@ -1,6 +1,6 @@
 """The connections to Discord's gateway, one for each shard that this process holds. asyncio only.
 
-hikari resumes and reconnects by itself; what it takes for the end although Discord does not is begun anew here.
+hikari resumes and reconnects by itself; this module reconnects where hikari gives up although Discord allows more.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from intern.platforms.discord.sessions import (
 )
 
 _log = get_logger(__name__)
-_STEADY_SECONDS: Final = 300.0  # a connection that held so long was a good one
+_STEADY_SECONDS: Final = 300.0  # a connection that lasted so long was a good one
 _BETWEEN_IDENTIFIES: Final = 5.0  # seconds, for `max_concurrency` shards at a time
 _IDENTIFY: Final = 2  # the opcode
 LOST: Final = "SESSION_LOST"  # no dispatch of Discord's: the connection broke off, or has yet to begin
 GOODBYE_SECONDS: Final = 3.5  # for closing everything; measured: 0.3, or 3 where a writing call hangs
 
-# Close codes after which Discord forbids to come back (its reference, "Gateway Close Event Codes").
+# Close codes after which Discord forbids reconnecting (its reference, "Gateway Close Event Codes").
 _FOR_GOOD: Final[Mapping[int, str]] = {
     4004: LOGIN_REFUSED,
     4010: "Discord refuses the connection for good (close code 4010, invalid shard): correct discord.shards",
@@ -55,7 +55,7 @@ Begin = Callable[[int], AbstractAsyncContextManager[None]]
 
 
 class _EventSink:
-    """Stands where a shard expects hikari's event manager and event factory, as far as it calls them."""
+    """A replacement for hikari's event manager and event factory, with the methods that a shard calls."""
 
     def __init__(self, take: Callable[[str, Mapping[str, Any]], None], connected: Callable[[], object]) -> None:
         self._take, self._connected = take, connected
@@ -72,7 +72,7 @@ class _EventSink:
 
 
 class Shard(GatewayShardImpl):
-    """One connection; `hold` is all there is to do with it. The sink takes each dispatch, in order.
+    """One connection; `hold` is its only method to call. The sink gets each dispatch, in order.
 
     `begin` is entered before each new session and left once IDENTIFY was sent. asyncio only.
     """
@@ -99,7 +99,7 @@ class Shard(GatewayShardImpl):
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def hold(self) -> None:
-        """Connect, and reconnect, until cancelled or until hikari takes something for the end, which is raised."""
+        """Connect, and reconnect, until cancelled or until hikari gives up; then raise its error."""
         self._handshake_event = asyncio.Event()
         try:
             await self._keep_alive()
@@ -107,7 +107,7 @@ class Shard(GatewayShardImpl):
             self._non_priority_rate_limit.close()
             self._total_rate_limit.close()
         if self._is_closing:
-            raise asyncio.CancelledError  # which hikari has swallowed
+            raise asyncio.CancelledError  # hikari has swallowed it
 
     async def _connect(self) -> tuple[asyncio.Task[None], ...]:
         try:
@@ -163,8 +163,8 @@ class _HeldShard:
 class Shards:
     """The shards that this process holds, each with its connection.
 
-    `take` gets each dispatch with its shard, in order for each shard, and LOST while none come. `ask` asks Discord
-    where the gateway is.
+    `take` gets each dispatch with its shard, in order for each shard, and LOST while none come. `ask` asks Discord for
+    the gateway's address.
     """
 
     def __init__(
@@ -179,9 +179,9 @@ class Shards:
         turn: Turn = no_turn,
     ) -> None:
         self.count = chosen.of if chosen else 0
-        """How many shards the bot has in all; 0 until Discord has said how many it should have."""
+        """The number of all shards of the bot; 0 until Discord has said how many it should have."""
         self.recommended = 0
-        """How many Discord recommends; 0 until it was asked."""
+        """The number that Discord recommends; 0 until it was asked."""
         self.reconnected: Callable[[], object] = lambda: None
         self._token, self._intents, self._chosen, self._ask, self._take = token, intents, chosen, ask, take
         self._first_pause, self._starts = first_pause, SessionStarts(first_pause)
@@ -199,12 +199,12 @@ class Shards:
 
     @property
     def welcomed(self) -> frozenset[int]:
-        """Those of them that Discord has welcomed."""
+        """The held shards that Discord has welcomed."""
         return frozenset(shard for shard, held in self._held.items() if held.welcomed)
 
     @property
     def is_open(self) -> bool:
-        """Whether each held shard has a session right now, and there is one."""
+        """Whether there is a held shard, and each has a session right now."""
         held = self._held.values()
         return bool(held) and all(each.connection is not None and each.connection.is_connected for each in held)
 
@@ -217,19 +217,19 @@ class Shards:
         await self._ready.wait()
 
     async def wait_for_failure(self) -> None:
-        """Wait until Discord forbids us to come back, or for a bug, and raise that."""
+        """Wait until Discord forbids reconnecting, or for a bug, and raise that."""
         await self._over.wait()
         assert self._reason is not None
         raise self._reason
 
     async def hold_all(self) -> None:
-        """Hold the shards that were chosen, or else as many as Discord recommends."""
+        """Hold the chosen shards, or else as many as Discord recommends."""
         if not self._held:
             for shard in self._chosen.ids if self._chosen else range(await self.fetch_shard_count()):
                 self.hold(shard)
 
     async def fetch_shard_count(self) -> int:
-        """How many shards the bot has in all; Discord is asked until it answers. Raises ConfigError."""
+        """Return the number of all shards of the bot; ask Discord until it answers. Raises ConfigError."""
         pause = self._first_pause
         while not self.count:
             try:
@@ -239,7 +239,7 @@ class Shards:
         return self.count
 
     def hold(self, shard: int) -> None:
-        """Begin to hold a shard; `count` must be known. Nothing happens if it is held already."""
+        """Begin to hold a shard; `count` must be known. Does nothing if it is held already."""
         if shard in self._held:
             return
         self._starts.reset_shard(shard)
@@ -248,7 +248,7 @@ class Shards:
         held.task.add_done_callback(self._check_task)
 
     async def release(self, *shards: int) -> bool:
-        """End the connections of these shards. From now on nothing of them is taken.
+        """End the connections of these shards. From now on, their dispatches are ignored.
 
         Return whether Discord had welcomed one of them.
         """
@@ -270,7 +270,7 @@ class Shards:
         self._turns.close()
 
     def fail(self, reason: BaseException) -> None:
-        """Let `wait_for_the_end` raise this."""
+        """Let `wait_for_failure` raise this."""
         self._reason = self._reason or reason
         self._over.set()
 
@@ -279,7 +279,7 @@ class Shards:
             self.fail(reason)
 
     async def _stay_connected(self, shard: int, held: _HeldShard) -> None:
-        """Until cancelled, or until Discord forbids us to come back."""
+        """Reconnect until cancelled, or until Discord forbids it."""
         pause, clock = self._first_pause, asyncio.get_running_loop().time
         while True:
             began = clock()
@@ -295,7 +295,7 @@ class Shards:
         return min(2 * pause, LONGEST_PAUSE)
 
     async def _connect(self, shard: int, held: _HeldShard) -> str:
-        """Hold one connection until it ends; return why, where it may be tried again."""
+        """Hold one connection until it ends; return the reason, if another try is allowed."""
         was_connected = held.welcomed
 
         def take(name: str, payload: Mapping[str, Any]) -> None:
@@ -343,7 +343,7 @@ class Shards:
             self._ready.set()
 
     async def _fetch_gateway(self) -> RawGateway:
-        """Where the gateway is; with that, Discord tells how many sessions may still be begun today."""
+        """Return the gateway's address; Discord's reply also says how many sessions may still be begun today."""
         now = asyncio.get_running_loop().time()
         if self._door is not None and now < self._asked_at + _BETWEEN_IDENTIFIES * self._first_pause:
             return self._door

@@ -20,7 +20,7 @@ SOURCE_TREE = Path(__file__).parents[3]
 
 
 class Ended(NamedTuple):
-    """What a command left."""
+    """The result of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""`intern` on a pseudo-terminal, whose screen is that of a terminal emulator."""
+"""`intern` on a pseudo-terminal with the screen of a terminal emulator."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ UP, HOME, ENTER, CTRL_C, CTRL_L = "\x1b[A", "\x1b[H", "\r", "\x03", "\x0c"
 
 
 def pasted(text: str) -> str:
-    """What a terminal sends for a paste."""
+    """Return the characters that a terminal sends for a paste."""
     return f"\x1b[200~{text}\x1b[201~"
 
 
 class _Screen(pyte.HistoryScreen):
-    """A screen that tells where its cursor is when it is asked."""
+    """A screen that reports its cursor's position on request."""
 
     answer: Callable[[bytes], object]
 
@@ -76,7 +76,7 @@ class Terminal:
             ready, _, _ = select.select([self._fd], [], [], left)
             data = b""
             if ready:
-                with suppress(OSError):  # a terminal whose other end is closed raises this
+                with suppress(OSError):  # a terminal with its other end closed raises this
                     data = os.read(self._fd, 65_536)
                 if not data:
                     self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])

@@ -284,7 +284,7 @@ def test_lost_topics_are_regenerated_from_the_archive(intern: Intern, folder: Pa
     assert TEAM_ANSWER in intern("ask", "How do I purge the spool?").out
 
 
-# Where another process holds the folder, and where nothing may be written.
+# While another process holds the folder, and without permission to write.
 
 
 @asynccontextmanager
@@ -331,7 +331,7 @@ _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 1, 2
 
 
 def _heed_permissions() -> None:
-    """What is forbidden is forbidden to root, too, in a program started now (Linux)."""
+    """Make permissions hold for root, too, in a program that is started now (Linux)."""
     for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
         ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
 
@@ -398,7 +398,7 @@ def test_a_sources_folder_without_permission_is_told_so(read_only: None) -> None
     code, out, err = permitted("index")
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "cannot be read (Permission denied)" in err
-    # What was indexed is still known: nobody said that it is gone.
+    # Indexed documents are still known: no scan has found them gone.
     assert "kb:ports.md" in Path("data/knowledge-base/index.txt").read_text()
 
 

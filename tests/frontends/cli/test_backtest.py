@@ -186,7 +186,7 @@ def test_an_interrupt_leaves_a_report_that_says_so(folder: Path) -> None:
         with subprocess.Popen(
             program(*arguments), env=environment(**settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as running:
-            asked, _ = endpoint.accept()  # the first question is under way, and nobody answers
+            asked, _ = endpoint.accept()  # the first question is under way, and no answer comes
             with asked:
                 running.send_signal(signal.SIGINT)
                 out, err = running.communicate(timeout=50)

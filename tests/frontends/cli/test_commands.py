@@ -147,7 +147,7 @@ def test_a_wrong_setting_ends_with_2_and_one_line(intern: Intern, arguments: lis
 _MADE_BY = {"run", "try", "init", "index", "import", "import-notes", "restore"}
 """Commands that make a data folder."""
 _WITHOUT = {"doctor", "models", "prompts", "backtest", "completion", "help"}
-"""Commands that work without one: to tell that there is none, or because they want none."""
+"""Commands that work without one: to say that there is none, or because they need none."""
 
 
 @pytest.mark.rest
@@ -336,7 +336,7 @@ def test_an_output_that_is_not_utf_8_gets_escapes_rather_than_a_traceback(intern
     code, out, err = process("ask", "When does the café Lumen close?", env={"PYTHONIOENCODING": "ascii"})
     assert code == 0, err
     assert r"caf\xe9" in out
-    # What scripts read is always UTF-8.
+    # Output for scripts is always UTF-8.
     code, out, err = process("ask", "When does the café Lumen close?", "--json", env={"PYTHONIOENCODING": "ascii"})
     assert code == 0, err
     assert "café" in out
@@ -362,7 +362,7 @@ def test_ctrl_c_at_the_prompt_ends_at_once_with_130(inherited: signal.Handlers) 
         while b"there was no question yet" not in shown:
             shown += os.read(terminal, 4096)
         os.write(terminal, b"\x03")
-        with suppress(OSError):  # a terminal whose other end is closed raises this
+        with suppress(OSError):  # a terminal with its other end closed raises this
             while more := os.read(terminal, 4096):
                 shown += more
         _, status = os.waitpid(child, 0)

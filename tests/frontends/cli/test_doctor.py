@@ -237,7 +237,7 @@ async def test_a_team_of_nobody_and_a_missing_model_are_told(discord: DiscordDou
 
 
 async def test_without_the_intent_that_is_the_first_thing_to_do() -> None:
-    """The double always has it; here is a Discord that tells of its application and no more."""
+    """The double always has it; this Discord only answers about its application."""
 
     async def application(_: web.Request) -> web.Response:
         return web.json_response({"id": "77", "flags": 1 << 23})
@@ -410,7 +410,7 @@ def asking(endpoint: EndpointDouble, folder: Path, **over: Any) -> Settings:
 
 
 def said_of_the_model(report: DoctorReport) -> list[str]:
-    """What is said of the model; without time and tokens, which every answer has."""
+    """Return the lines about the model; without time and tokens, which every answer has."""
     told = [each.what for each in report.findings if "endpoint at" in each.what or "the model of" in each.what]
     assert all(re.search(_TOOK, each) for each in told if " answers as " in each)
     return [re.sub(_TOOK, "", each) for each in told]

@@ -1,4 +1,4 @@
-"""A bug ends a command with 70 and a traceback, an error that can be mended with one line; neither tells a secret."""
+"""A bug ends a command with 70 and a traceback, a user's error with one line; neither reveals a secret."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def no_sources() -> None:
 
 
 def instead_of(path: str) -> Trouble:
-    """Something else stands where a folder or a file should."""
+    """Put a file in the place of a folder, or a folder in that of a file."""
 
     def work() -> None:
         there = Path("data/team-knowledge") / path
@@ -164,7 +164,7 @@ ELSEWHERE: Mapping[tuple[str, int], str] = {
     ("backtest", 130): "test_backtest.py::test_an_interrupt_leaves_a_report_that_says_so",
     ("retry", 3): "test_retry.py::test_a_pair_that_is_parked_again_says_why_and_ends_with_3_after_the_others",
 }
-"""What takes more to bring about."""
+"""Errors that take more preparation."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""How far long work has come is shown on one line of a terminal, and every ten seconds elsewhere."""
+"""The progress of long work is shown on one line of a terminal, and every ten seconds elsewhere."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_a_name_that_there_is_not_ends_with_2_and_a_guess(intern: Intern, name: 
     assert "`intern prompts` lists them" in intern("prompts", "show", "zzz", "--source").err
 
 
-# What is wrong.
+# Errors.
 
 
 def test_what_intern_brings_is_sound(intern: Intern) -> None:
@@ -285,7 +285,7 @@ def test_prompts_of_the_other_way_to_answer_are_told_as_unused(
     assert {line for line in intern("prompts", "check").err.splitlines() if "not used" in line} == notes
 
 
-# What was changed.
+# Changes.
 
 
 def test_a_difference_is_shown_line_by_line(intern: Intern, mine: Path) -> None:

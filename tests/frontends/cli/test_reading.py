@@ -27,7 +27,7 @@ def archived(*captures: Capture) -> list[CapturedPair]:
 
 @pytest.fixture
 def pairs(folder: Path) -> list[CapturedPair]:
-    """Two pairs about ports, the newer of which made the older one obsolete, and a third that nobody decided on."""
+    """Two pairs about ports, where the newer one made the older one obsolete, and a third one without a decision."""
     del folder
     older, newer, waiting = archived(
         samples.capture("Which port?", "Port 80.", n=1),

@@ -78,7 +78,7 @@ def test_a_file_that_is_no_document_makes_no_search_look_again(intern: Intern, s
     (sources / " ").write_text("no name")
     intern("index")
     lock = os.open(sources.parents[1] / ".lock", os.O_RDWR)
-    fcntl.flock(lock, fcntl.LOCK_EX)  # whoever would index now had to wait
+    fcntl.flock(lock, fcntl.LOCK_EX)  # another process that indexes now would have to wait
     try:
         assert intern("search", "port").out.startswith("kb:ports.md")
     finally:

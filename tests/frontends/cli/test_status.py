@@ -1,4 +1,4 @@
-"""`intern status`: what a data folder tells, with and without a process at work in it."""
+"""`intern status`: the state of a data folder, with and without a process at work in it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ WITH_PAGE = "Add --page to see the status page beside it.\n"
 
 @pytest.fixture(autouse=True)
 def temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made, beside what the tests look at."""
+    """The place of temporary folders, apart from those that the tests examine."""
     path = folder / "temporary"
     path.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(path))
@@ -55,7 +55,7 @@ def test_the_scene_shows_the_main_job_on_stdout(intern: Intern) -> None:
 
 
 def _after(out: str, *marks: str) -> list[str]:
-    """What stands from each mark to the next one."""
+    """Return the texts from each mark to the next one."""
     starts = [out.index(mark) for mark in marks]
     return [out[start:end] for start, end in zip(starts, [*starts[1:], len(out)], strict=True)]
 
@@ -319,7 +319,7 @@ def test_colours_are_for_terminals_whose_owner_wants_them(colour: str) -> None:
     )
     os.close(theirs)
     shown = b""
-    with suppress(OSError):  # a terminal whose other end is closed raises this
+    with suppress(OSError):  # a terminal with its other end closed raises this
         while more := os.read(ours, 4096):
             shown += more
     os.close(ours)

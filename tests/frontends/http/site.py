@@ -80,7 +80,7 @@ INDICES: tuple[Index, ...] = ("kb", "team")
 
 @dataclass
 class Outside:
-    """What a test turns by hand: whether Discord is there, and what is wrong with the model."""
+    """States that a test sets by hand: whether Discord is connected, and the model's problem."""
 
     is_open: bool = True
     model: HealthCheck = field(default_factory=lambda: HealthCheck(name="model", ok=True))
@@ -108,7 +108,7 @@ class Site:
 
 
 class Silent:
-    """A gateway that tells what a test wants told."""
+    """A gateway with events that a test chooses."""
 
     def __init__(self) -> None:
         self.told: list[GatewayEvent] = []
@@ -119,7 +119,7 @@ class Silent:
 
 
 class Rules:
-    """Rules as a model, which is away where a broken one is asked for."""
+    """Rules as a model, which is unavailable if a test wants a broken one."""
 
     def __init__(self) -> None:
         self._rules = OfflineModel(offline_rules())
@@ -162,7 +162,7 @@ async def site(
     looked_within: float = 3,
     llm: dict[str, Any] | None = None,
 ) -> AsyncGenerator[Site]:
-    """The page of a folder with a little of everything in it, `texts` among it wherever people's words stand."""
+    """Serve the page of a folder with a little of everything in it; `texts` are in all places for people's words."""
     settings, clock = settings_in(folder, llm=llm, guild_ids=["100"], team_member_ids=[TEAM]), HandClock()
     model, fill, outside = Rules(), StreamMonitor(), Outside()
     with FolderLock(settings.data.dir) as lock:
@@ -255,7 +255,7 @@ async def seeded(made: Site, texts: Sequence[str]) -> None:
 
 
 async def _past(made: Site) -> None:
-    """What was asked, voted, judged and paid for in the four weeks before, more of it week by week."""
+    """Record questions, votes, judgements and costs of the four weeks before, more of them week by week."""
     db, now, setup = made.db, made.clock.now(), describe_setup(made.settings)
     judged = list[Judgement]()
     for ago in reversed(range(1, 29)):
@@ -292,7 +292,7 @@ async def _past(made: Site) -> None:
 
 
 async def _outdated(made: Site, texts: Sequence[str]) -> None:
-    """Answers whose source is gone; people's words stand in question, title and quote."""
+    """Record answers whose source is gone; people's words are in question, title and quote."""
     posts = made.writer.stores.posts
     for n, text in enumerate(texts):
         asked = samples.message(text, n=40_000 + n)

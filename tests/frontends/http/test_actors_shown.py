@@ -1,4 +1,4 @@
-"""What can be told of an actor by the streams that it takes from."""
+"""The state of an actor, by the streams that it receives from."""
 
 from __future__ import annotations
 

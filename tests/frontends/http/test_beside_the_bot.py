@@ -166,7 +166,7 @@ async def test_a_question_without_an_answer_is_asked_again_with_its_new_title(
 async def test_its_figures_agree_with_those_of_status_and_metrics(discord: DiscordDouble, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, discord)
     async with at_work(settings, discord) as (client, seen):
-        # Of two members: what one adds to a question in work would be answered with it.
+        # By two members: an addition by the same one to a question in work would be answered with it.
         asked = [(discord.alice, "Which port does the relay listen on?"), (discord.bob, UNKNOWN)]
         for n, (author, said) in enumerate([*asked, (discord.alice, "thank you!")]):
             await discord.say(author, said)

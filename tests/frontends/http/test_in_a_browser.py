@@ -1,6 +1,6 @@
 """The status page as people see it: in a real Chromium, light and dark, narrow and wide, by keyboard alone.
 
-Screenshots are left in `build/screenshots`, to be looked at.
+Screenshots are left in `build/screenshots` for people to check.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def browser() -> AsyncGenerator[Browser]:
 
 
 class Watched:
-    """What a page complains of, and what it asks of others."""
+    """The errors of a page, and its requests to other sites."""
 
     def __init__(self, page: Page, address: str) -> None:
         self.complaints: list[str] = []
@@ -110,7 +110,7 @@ async def overflow(page: Page) -> int:
 
 
 async def barriers(page: Page, *, of_colours: bool = False) -> list[str]:
-    """What axe finds by WCAG 2.2, A and AA, and by its best practices; or by its rules of colours alone."""
+    """Return axe's findings by WCAG 2.2, A and AA, and by its best practices; or by its rules of colours alone."""
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(AXE)
     rules = {"runOnly": ["color-contrast", "link-in-text-block"]} if of_colours else {}

@@ -1,4 +1,4 @@
-"""What Prometheus reads: names, types and units as they should be, few series, and nobody's words or ids."""
+"""The text for Prometheus has the right names, types and units, few series, and no one's words or ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/metrics of a bot at work, with Discord's double on real sockets: what it did is counted, and names nobody."""
+"""/metrics of a bot at work, with Discord's double on real sockets: its work is counted, and no one is named."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path, embe
 
 
 def names_nobody(text: str, ids: set[str]) -> None:
-    """What was counted, and that none of it names anybody."""
+    """Check the counts, and that none of them names anyone."""
     found = read(text)
     assert found["intern_ai_requests_total", (("result", "answered"),)] >= 1
     assert sum(count for (name, _), count in found.items() if name == "intern_ai_requests_total") == 3

@@ -1,4 +1,4 @@
-"""Whoever watches over the process while the disk hangs: told at once that it lives, and soon what is not well."""
+"""Probes while the disk hangs: liveness answers at once, and readiness soon names the problem."""
 
 from __future__ import annotations
 

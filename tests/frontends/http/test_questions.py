@@ -77,7 +77,7 @@ async def test_a_question_that_no_message_asked_is_not_looked_for_on_discord(own
         ("answer posted", "", True),
         ("passed over", "asked too much", True),
         ("silent", "not_a_question", True),
-        # What a command asked.
+        # A question by a command.
         ("answered for one member", "", False),
         ("silent for one member", "no_sources", False),
     ]

@@ -64,7 +64,7 @@ async def post(made: Site, path: str, fields: Mapping[str, str | Sequence[str]],
         return await client.post(path, data={"form_token": token, **fields}, headers=headers)
 
 
-# What is shown.
+# The views.
 
 
 @pytest.mark.rest
@@ -215,7 +215,7 @@ async def test_an_empty_folder_has_pages_too(tmp_path: Path) -> None:
             assert (path, (await get(made, path)).status_code) == (path, 200)
 
 
-# What can be done.
+# Actions.
 
 
 async def test_the_box_to_ask_answers_with_sources_and_trace(page: Site) -> None:
@@ -267,7 +267,7 @@ async def test_a_link_of_a_source_is_only_followed_into_the_web(tmp_path: Path) 
     assert '<a href="https://docs.example.org/a" rel="noreferrer noopener" dir="auto">good</a>' in text
 
 
-# Who is turned away.
+# Refused requests.
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8300", "127.0.0.1.evil.example", "10.0.0.7", "0.0.0.0"])
@@ -508,7 +508,7 @@ async def test_a_page_with_a_bug_costs_the_bot_nothing(own: Site) -> None:
     assert (await get(own, "/knowledge")).status_code == 200
 
 
-# Where it is served.
+# The address of the page.
 
 
 async def test_a_port_that_is_taken_is_told_with_what_to_change(page: Site) -> None:
@@ -531,7 +531,7 @@ async def test_a_host_that_is_not_this_machine_is_told_with_what_to_change(page:
             pass
 
 
-# What strangers wrote.
+# Strangers' texts.
 
 
 @pytest.mark.rest
@@ -583,7 +583,7 @@ _FIXED = [
 
 
 class _Tags(HTMLParser):
-    """The tags of a page; a handler in one, or an address that does more than lead somewhere, is told as a tag."""
+    """The tags of a page; a handler in one, or an address that runs code, counts as a tag."""
 
     def __init__(self) -> None:
         super().__init__()

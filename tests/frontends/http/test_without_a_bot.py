@@ -72,7 +72,7 @@ async def test_it_files_what_is_approved_and_holds_the_folder_no_longer_than_tha
         assert "Port 7481." in (await client.get("/review")).text
         assert await approve(client, qa_id) == "/review?done=approve"
         assert "Port 7481." not in (await client.get("/review")).text
-        while (await run_sync(find_lock_holder, settings.data.dir))[1]:  # noqa: ASYNC110 the lock tells nothing when it is free
+        while (await run_sync(find_lock_holder, settings.data.dir))[1]:  # noqa: ASYNC110 the lock sends no event
             await sleep(0.01)
         with FolderLock(settings.data.dir):  # so a bot may start
             assert "team:" not in (await client.get("/topics")).text
