@@ -341,9 +341,7 @@ class _GuildProgress:
         self.begun_at: Position | None = FIRST if guild_id is None else None
         self.newest = FIRST  # the newest message that the gateway reported
         self.told_before = FIRST  # the newest that it reported in earlier sessions whose threads are all listed
-        self.steady: Position | None = (
-            None  # the first message that the gateway reported after all archived threads were listed
-        )
+        self.steady: Position | None = None  # the first one that it reported after all archived threads were listed
 
     def begin(self, channels: Sequence[ChannelSnapshot]) -> None:
         """Begin a session."""
