@@ -112,7 +112,7 @@ class Backfill:
         if self.checkpoints.is_behind(channel_id):
             self._queue_step(again)
             return
-        # There is no await between the last check and this, so a channel that falls behind again starts anew.
+        # There is no await between the last check and this, so a channel that falls behind again is read again.
         self._channels.discard(channel_id)
         _log.info("channel_read", channel_id=channel_id, messages=course.count)
         await self._events.send(flow.ChannelCaughtUp(channel_id=channel_id))

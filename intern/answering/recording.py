@@ -303,7 +303,7 @@ class AnswerReplayResult(Struct, frozen=True, kw_only=True):
     changed: tuple[str, ...]
     """The differences from the recording: names of prompts, or lookups in the knowledge."""
     calls: int
-    """Those of the prompts that were sent to a model again."""
+    """The prompts among these that were sent to a model again."""
     is_same: bool
     """Whether the answer is the same, to the byte, with its citations and its reason."""
 

@@ -195,7 +195,7 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
     """The captures to archive, one for each conversation, oldest answer first."""
     would: ImportCounts
     masked: Mapping[str, int] = {}
-    """How many secrets would be masked, by kind."""
+    """The numbers of secrets to mask, by kind."""
 
 
 class RehearsalArchive:

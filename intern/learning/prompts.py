@@ -138,7 +138,7 @@ class ImagesIn(Struct, frozen=True, kw_only=True):
     """The text beside the images."""
 
     conversation: str
-    """Oldest message first, each led by who spoke; lines mark where images stand."""
+    """The conversation, oldest message first, each after its speaker; lines mark the places of images."""
     images: tuple[ImagePlace, ...]
     """In the order in which the images are given."""
 

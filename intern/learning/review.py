@@ -34,7 +34,7 @@ class Review(Struct, frozen=True, kw_only=True):
     by: str = ""
     """The team member's id; empty for the command line and the page."""
     topic: TopicName | None = None
-    """Where to file what is approved, if its conversation is in no topic yet; None lets the model choose."""
+    """The topic for the approved pair, if its conversation is in no topic yet; None lets the model choose."""
     edited: Mapping[MessageId, str] = {}
     """Messages of the one pair that is approved, in the reviewer's words; one without text is left out."""
 
