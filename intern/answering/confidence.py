@@ -64,9 +64,9 @@ WEIGHTS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
 )
 """The weight of each signal, and its usual value, which replaces an unknown one.
 
-The first four follow a logistic regression with weights of the right sign, on half of 158 answers of rules to labelled
-questions (factoids, a FAQ, the sample). In the other half, a right answer scores above a wrong one in .59 of pairs; by
-likeness alone in .45. The other signals do not vary with rules, and are set by hand.
+The first four follow a logistic regression with weights of the right sign. It used half of 158 answers of rules to
+labelled questions (factoids, a FAQ, the sample). In the other half, a right answer scores above a wrong one in .59 of
+pairs; by likeness alone in .45. The other signals do not vary with rules, and are set by hand.
 """
 
 

@@ -139,10 +139,10 @@ _TO_A_MEMBER = regex(r"^\s*<@!?\d+>.*$", re.MULTILINE)
 def score_message(question: str, query: str, hits: Sequence[PassageHit]) -> float | None:
     """Score an unaddressed message, comparable between messages; None where a score would say nothing.
 
-    It is the largest likeness of a hit, plus weights for the share of the query's rare words in the best hits, and for
-    a sign of a question. A word is rare if few of the hits contain it. `query` is the search text; `hits` (best first)
-    must not be empty. None for a question in another language, which English sources may answer, and for an embedder
-    whose cosines were not measured.
+    It is the largest likeness of a hit, plus two weights: for the share of the query's rare words in the best hits,
+    and for a sign of a question. A word is rare if few of the hits contain it. `query` is the search text; `hits`
+    (best first) must not be empty. None for a question in another language, which English sources may answer, and for
+    an embedder whose cosines were not measured.
     """
     has_sign = has_question_sign(question)
     if (has_sign and not is_english(question)) or not all(hit.is_measured for hit in hits):

@@ -234,8 +234,8 @@ def select_passages(
 ) -> tuple[ShownPassage, ...]:
     """Cut the passages of the hits, as many as fit into `max_chars` characters, in an order of their own.
 
-    The order depends only on the ids and the places in their sources, so that questions about the same sources share
-    the beginning of a prompt.
+    The order depends only on the ids and the places in their sources. So questions about the same sources share the
+    beginning of a prompt.
     """
     room, kept = max_chars, dict[_Place, ShownPassage]()
     for n, hit in enumerate(hits):

@@ -26,9 +26,9 @@ DEFAULT_MAX_OPEN = 4000  # messages, mostly under 1 KB each; within the usual mi
 class OpenBatches:
     """The open batches.
 
-    Every message comes out exactly once, in order for each channel and author, and not before its author was silent
-    for `wait` seconds, unless the batch has `max_messages` or is `max_age` seconds old by then. Bots' messages form
-    batches, too, so all messages are settled in the same way, and the router alone decides about authors.
+    Every message comes out exactly once, in order for each channel and author. It waits until its author was silent
+    for `wait` seconds, or the batch has `max_messages` or is `max_age` seconds old. Bots' messages form batches, too,
+    so all messages are settled in the same way, and the router alone decides about authors.
 
     Messages from history are divided as if they were read live. Their batch is due once the channel was read past its
     window, or to its end; if neither is reported, `wait` seconds after the last message.

@@ -87,8 +87,8 @@ def approve_edited(
 def apply_edits(review: Review, decisions: KnowledgeStore, archive: Archive) -> records.Capture | None:
     """Return the capture with the reviewer's words; None if it has these words already.
 
-    Raises ConfigError for a pair that is unknown, does not wait or is not the newest of its conversation, and for an
-    edit without a question or an answer. Reads the disk.
+    Raises ConfigError for a pair that is unknown, does not wait or is not the newest of its conversation. Also raises
+    it for an edit without a question or an answer. Reads the disk.
     """
     [qa_id] = review.qa_ids
     pair = get_pair(qa_id, archive)
