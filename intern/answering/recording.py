@@ -79,7 +79,7 @@ class AnswerRecording(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     at: datetime
     conversation: Conversation
-    """Without pictures, and without the words of other people than the asker, unless these are to be kept."""
+    """Without pictures; only with the words of the asker and the bot, unless others' words are to be kept."""
     context: RequestContext
     addressed: bool
     entries: int
