@@ -1,8 +1,8 @@
-"""Messages that the gateway did not bring are read over REST: channels that are behind, and threads that were archived.
+"""Read messages over REST that the gateway did not bring: channels that are behind, and threads that were archived.
 
 Backfill may wait for Discord and for room in the stream; the listener may not. It asks again for a page that fails. It
-asks for a day for one that is refused, because permissions come and go. `Rereading` looks for edits and deletions that
-were missed.
+retries a refused page for a day, because permissions come and go. `CatchUpGateway` looks for missed edits and
+deletions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Step = Callable[[], Awaitable[None]]
 
 @dataclass
 class _BackfillProgress:
-    """How far the reading of a channel has come."""
+    """The progress of reading a channel."""
 
     channel_id: ChannelId
     backoff: Iterator[float]
@@ -66,7 +66,7 @@ class Backfill:
                 self._queue_unread()
 
     def _queue_unread(self) -> None:
-        """Begin with the channels and listings that are not in work yet."""
+        """Queue the channels and listings that are not in work yet."""
         for channel_id in self.checkpoints.channels_behind():
             if channel_id not in self._channels:
                 self._channels.add(channel_id)
@@ -96,7 +96,7 @@ class Backfill:
             self._at_work -= 1
 
     async def _read_next_page(self, course: _BackfillProgress) -> None:
-        """Read a page, and see to it that the next one is read."""
+        """Read a page, and queue the next one."""
         channel_id, again = course.channel_id, partial(self._read_next_page, course)
         try:
             course.count += await self._read_page(channel_id)
@@ -112,7 +112,7 @@ class Backfill:
         if self.checkpoints.is_behind(channel_id):
             self._queue_step(again)
             return
-        # Nothing waits between the last look and this, so a channel that falls behind again begins anew.
+        # There is no await between the last check and this, so a channel that falls behind again is read again.
         self._channels.discard(channel_id)
         _log.info("channel_read", channel_id=channel_id, messages=course.count)
         await self._events.send(flow.ChannelCaughtUp(channel_id=channel_id))
@@ -133,7 +133,7 @@ class Backfill:
             for message in page.messages:
                 if reading.is_stale(message):
                     return count
-                # Begun before it is sent: else it could be settled before it is begun.
+                # Begin it before sending it: else it could be settled before it is begun.
                 if self.checkpoints.begin(message):
                     await self._events.send(flow.MessageBackfilled(message=message))
                     count += 1
@@ -141,7 +141,7 @@ class Backfill:
         return count
 
     async def _list_threads(self, listing: PendingThreadListing, backoff: Iterator[float]) -> None:
-        """List a channel's archived threads; those with missed messages are behind then."""
+        """List a channel's archived threads; from then on, those with missed messages are behind."""
         threads: Sequence[flow.ChannelSnapshot] = ()
         try:
             threads = await self.pages.list_archived_threads(listing.channel_id, listing.after)
@@ -160,11 +160,11 @@ class Backfill:
 SETTLES = 30.0
 """Seconds after a new session before anything is read again: newer messages come first."""
 SHORTEST_WAIT = 600.0
-"""Seconds from one look to the next, however often sessions are lost."""
+"""The least seconds between two checks, however often sessions are lost."""
 
 
 Look = Callable[[datetime, Callable[[flow.LateChange], object]], Awaitable[int]]
-"""Reports changes to captures of before an outage; returns the number of requests. Raises KnowledgeError."""
+"""Reports changes to captures from before an outage; returns the number of requests. Raises KnowledgeError."""
 
 
 class CatchUpGateway:
@@ -173,12 +173,12 @@ class CatchUpGateway:
     def __init__(self, gateway: Gateway, look: Look, *, attended: datetime, clock: Clock) -> None:
         """`attended` is when an earlier run was connected last."""
         self._gateway, self._look, self._clock = gateway, look, clock
-        self._outage: datetime | None = attended  # until a look has gone back to it
-        # During a look: the messages that the gateway reported, which is newer.
+        self._outage: datetime | None = attended  # until a check has covered it
+        # During a check: the messages that the gateway reported. Its version is newer.
         self._live: set[MessageId] | None = None
 
     async def listen(self, deliver: Deliver) -> None:
-        """Listen to the gateway, and look for missed changes after each new session."""
+        """Listen to the gateway, and check for missed changes after each new session."""
         begun, to_look = create_memory_object_stream[flow.SessionStarted](1)
 
         def receive(event: flow.GatewayEvent) -> None:

@@ -1,4 +1,4 @@
-"""The capturer is the durable edge: once it has settled, a team answer is safe on disk."""
+"""The capturer archives team answers: once it has settled one, it is safe on disk."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ async def capturer(
     settle: Settle,
     events: ActivityReporter,
 ) -> None:
-    """Archive each capture, in order, until the inbox ends; let those wait whose attachments are unread.
+    """Archive each capture, in order, until the inbox ends; captures with unread attachments wait.
 
-    `known` returns what attachments say; None if they have to be read or looked at first.
+    `known` returns the texts of attachments; None if they have to be read or described first.
 
-    It fetches nothing, so an attachment delays its own conversation only. A disk that fails ends the process, loudly:
-    going on would lose one answer after the other.
+    It fetches nothing, so an attachment delays its own conversation only. A failing disk ends the process: continuing
+    would lose one answer after the other.
     """
     async with inbox, archived, waiting:
         async for request in inbox:
@@ -75,7 +75,7 @@ LAST_TRY = 5  # after 1, 4, 16 and 60 minutes of a model that answers and does n
 
 
 _pauses_of_one = partial(exponential_backoff, first=60.0, longest=3600.0, factor=4.0)
-"""Seconds between two looks at one capture's images."""
+"""Seconds between two attempts at one capture's images."""
 
 
 @dataclass(kw_only=True)
@@ -91,13 +91,13 @@ class Captioner:
     pauses_of_one: Backoff = _pauses_of_one
 
     async def run(self, inbox: Receiver[CapturePending], archived: Sender[CaptureArchived]) -> None:
-        """See to each pending capture: at the start, when one is added, and after growing pauses, until cancelled.
+        """Process the pending captures: at the start, when one is added, and after growing pauses, until cancelled.
 
-        A capture that fails lets the others pass; a model that is away holds them all, for `backoff`. Once the inbox
-        ends, it tries what is due once more, and leaves the rest for the next start.
+        A capture that fails does not hold up the others. An absent model holds up all of them, for `backoff`. Once the
+        inbox ends, it tries the due captures once more, and leaves the rest for the next start.
         """
         self._archived = archived
-        # Of this process: after a restart, all are due at once, with fresh links.
+        # Known to this process only: after a restart, all are due at once, with fresh links.
         self._old: set[int] | None = None
         self._due: dict[int, float] = {}
         self._waits: dict[int, Iterator[float]] = {}
@@ -150,7 +150,7 @@ class Captioner:
             _log.warning("capture_pending", pending_id=rid, reason=str(error), again_in_seconds=wait)
         else:
             self._away = None
-        # A capture that is done needs no pause; one that cannot be read waits, and delays no other.
+        # A finished capture needs no pause; one that cannot be read waits, and delays no other.
         self._due[rid] = current_time() + wait
         if self._away is None:
             # The model is back: retry now.
@@ -158,7 +158,7 @@ class Captioner:
             self._turned_away.clear()
 
     async def _caption_and_archive(self, rid: int, waits: PendingCapture | None) -> None:
-        """Look, and archive, as often as the capture changes meanwhile."""
+        """Caption the attachments and archive the capture; repeat if the capture changes meanwhile."""
         fresh = rid in self._due or rid in (self._old or ())
         while waits is not None:
             if fresh:
@@ -191,7 +191,7 @@ class Captioner:
             if now is None:
                 gone.append(message.id)
             else:
-                # Only its files: Discord reports other edits where we may still learn.
+                # Only its files: Discord reports other edits in channels where we may still learn.
                 found.append(replace(message, attachments=now.attachments))
         if gone:
             _log.info("pending_messages_gone", pending_id=waits.id, message_ids=gone)
@@ -202,7 +202,7 @@ class Captioner:
     async def _archive(self, waits: PendingCapture) -> None:
         texts = await self.captions.read_captions(waits.request)
         if texts is None:
-            return  # more messages joined meanwhile, and come next
+            return  # more messages joined meanwhile; they come next
         pair = await self.keep(build_capture(waits.request, texts))
         await self.pending.finish(waits.id, waits.version)
         if pair is not None:

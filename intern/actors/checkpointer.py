@@ -1,4 +1,4 @@
-"""The checkpointer writes down how far everything is settled, so that a restart reads on from there."""
+"""The checkpointer saves how far each channel is settled, so that a restart reads on from there."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from intern.stores.sqlite.chat import StoredCheckpoints
 
 _log = get_logger(__name__)
 
-_PAUSE = 1.0  # seconds; a crash costs reading again what was settled since
-_LONGEST_PAUSE = 60.0  # while the disk takes nothing
-_LAST_SECONDS = 3.0  # for the marks at the end
+_PAUSE = 1.0  # seconds; after a crash, messages settled since then are read again
+_LONGEST_PAUSE = 60.0  # while the disk fails
+_LAST_SECONDS = 3.0  # to save the marks at the end
 
 
 async def checkpointer(keep: Callable[[StoredCheckpoints], Awaitable[None]], *, checkpoints: Checkpoints) -> None:
-    """Keep the marks that moved, once a second until cancelled, and then once more; less often while that fails."""
+    """Save the marks that moved, once a second until cancelled, and then once more; less often while that fails."""
     moved = StoredCheckpoints()
 
     async def keep_moved() -> None:
@@ -46,13 +46,13 @@ Settle = Callable[[ChannelId, Sequence[MessageId]], object]
 
 
 class MessageSettler:
-    """Settles messages that are both asked and captured only once both came to their end.
+    """Settles messages that are both asked and captured only when both are done.
 
-    Else a restart could read on behind a message that was answered, and not archived yet.
+    Otherwise a restart could skip a message that was answered but not archived yet.
     """
 
     def __init__(self, settle: Settle, tell: Callable[[Collection[MessageId]], object] = lambda _: None) -> None:
-        """`tell` hears of messages whose answer came to its end."""
+        """`tell` is called with messages whose answer is done."""
         self._settle, self._tell = settle, tell
         self._capturing: set[MessageId] = set()
         self._answered: set[MessageId] = set()
@@ -69,7 +69,7 @@ class MessageSettler:
         self._settle(channel_id, [each for each in message_ids if each not in waiting])
 
     def settle_captured(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
-        """Settle these messages, which are safe on disk, except those that are still to be answered."""
+        """Settle these archived messages, except those that are still to be answered."""
         waiting = self._capturing.intersection(message_ids) - self._answered
         self._capturing.difference_update(message_ids)
         self._answered.difference_update(message_ids)

@@ -16,14 +16,14 @@ from intern.sources.refresh import RefreshReport
 _log = get_logger("intern.actors")
 
 ASKED: Final = ("questions_answered", "questions_silent", "messages_without_question")
-"""The counters of what went to a model."""
+"""The counters of model usage."""
 
 
 class ActivityCounters(Protocol):
     """Counts for a monitoring system; it neither waits nor raises. See `intern.frontends.http.metrics`."""
 
     def count_answer(self, result: AnswerResult, /) -> None:
-        """Count a question that was answered, or got silence."""
+        """Count a question that was answered or met with silence."""
 
     def count_decline(self, reason: DeclineReason, /) -> None:
         """Count a question that was declined."""
@@ -39,18 +39,18 @@ class ActivityCounters(Protocol):
 
 
 class ActivityReporter:
-    """Logs and counts what happens, with ids rather than text.
+    """Logs and counts the actors' work, with ids rather than text.
 
-    A subclass may look on too; it must neither wait nor raise.
+    A subclass may observe it too; it must neither wait nor raise.
     """
 
     def __init__(self) -> None:
         self.count: Callable[[str], object] = lambda _: None
-        """Counts an event of that name, by the day."""
+        """Counts an event by name and day."""
         self.question: Callable[[AnswerRequest, str, Mapping[str, Any]], object] = lambda _request, _reason, _debug: (
             None
         )
-        """Hears of a question, why there is no answer (or ""), and the steps; it must neither wait nor raise."""
+        """Called with a question, the reason for silence (or ""), and the steps; it must neither wait nor raise."""
         self.tally: ActivityCounters | None = None
         """The counters of `/metrics`, if that is served."""
 
@@ -64,7 +64,7 @@ class ActivityReporter:
         self.question(request, result.reason, result.debug or {})
 
     def report_private_answer(self, result: AnswerResult) -> None:
-        """Report the same for a question that only its asker sees, as with `/ask`: its words are never kept."""
+        """Report the answer to a question that only its asker sees, as with `/ask`: its words are never kept."""
         silent = "messages_without_question" if result.reason == "not_a_question" else "questions_silent"
         self.count("questions_answered" if result.should_reply else silent)
         if self.tally:
@@ -74,7 +74,7 @@ class ActivityReporter:
         """Report a declined question: too many wait already, a limit is reached, or it is too old or spoken."""
         batch = declined.request.batch
         self.report_private_decline(declined.reason)
-        if declined.reason != "voice":  # it has no words that could be a gap
+        if declined.reason != "voice":  # without words it cannot be a gap
             self.question(declined.request, declined.reason, {})
         _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
 
@@ -82,7 +82,7 @@ class ActivityReporter:
         """Report that no reply follows, after the question was answered with silence or declined."""
 
     def report_private_decline(self, reason: DeclineReason) -> None:
-        """Report the same for a question that only its asker sees, as with `/ask`."""
+        """Report a declined question that only its asker sees, as with `/ask`."""
         self.count(f"questions_{DECLINED[reason]}")
         if self.tally:
             self.tally.count_decline(reason)
@@ -92,7 +92,7 @@ class ActivityReporter:
         self.report_resumed_post(reply.question.id, reply.question.channel_id, outcome)
 
     def report_resumed_post(self, question_id: MessageId, channel_id: ChannelId, outcome: str) -> None:
-        """Report the same for a reply that an earlier run left half posted."""
+        """Report the outcome of a reply that an earlier run left half posted."""
         if self.tally:
             self.tally.count_post(outcome)
         _log.info("reply_posted", message_id=question_id, channel_id=channel_id, outcome=outcome)
@@ -104,10 +104,10 @@ class ActivityReporter:
         _log.info("qa_pair_captured", qa_id=pair.qa_id, conversation_id=pair.conversation_id, turns=len(pair.turns))
 
     def report_classification(self, filing: FilingDecision) -> None:
-        """Report that a pair has a topic, or is skipped, or that the decision failed."""
+        """Report that a pair has a topic or is skipped, or that classifying it failed."""
 
     def report_decision(self, decision: Decision) -> None:
-        """Report a decision about a pair, which is on disk."""
+        """Report a decision about a pair. It is on disk already."""
         if self.tally:
             self.tally.count_decision(decision)
 

@@ -1,4 +1,4 @@
-"""The extractor follows the decisions: it makes nuggets and facts of filed pairs, and withdraws those of others.
+"""The extractor follows the decisions: it extracts nuggets and facts from filed pairs, and withdraws those of others.
 
 It delays no other actor. An absent model makes it wait. It notes any other failure with a conversation, and takes the
 next one.
@@ -34,7 +34,7 @@ class ExtractionStep:
 
     conversations: tuple[ConversationId, ...]
     position: int | None = None
-    """Where the decision ends in its log; None for a retry."""
+    """The position of the decision in its log; None for a retry."""
 
 
 class ConversationLearner(Protocol):
@@ -45,7 +45,7 @@ class ConversationLearner(Protocol):
         ...
 
     async def park(self, conversation_id: ConversationId, why: str, /) -> None:
-        """Leave it alone until it changes. Raises KnowledgeError."""
+        """Do not read it again until it changes. Raises KnowledgeError."""
 
     async def save_position(self, position: int, /) -> None:
         """Note that all decisions up to there were followed. Raises KnowledgeError."""
@@ -53,11 +53,11 @@ class ConversationLearner(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractionWorker:
-    """Follows the decisions, and has each conversation read that they are about."""
+    """Follows the decisions, and extracts from each conversation that they concern."""
 
     decisions: loops.Log[int, ExtractionStep]
     after: int | None
-    """How far the decisions were followed."""
+    """The position up to which the decisions were followed."""
     extraction: ConversationLearner
     again: loops.DueLog[ExtractionStep]
     attempts: AttemptCounter
@@ -65,9 +65,9 @@ class ExtractionWorker:
     backoff: loops.Backoff = loops.exponential_backoff
 
     async def run(self, wakeups: Receiver[DecisionRecorded]) -> None:
-        """Follow the decisions after `after`, in order, and conversations due `again`, until the wakeups end.
+        """Follow the decisions behind `after`, in order, and the retries that `again` returns, until the wakeups end.
 
-        A conversation that ended the process MOST_ATTEMPTS times is parked.
+        A conversation that crashed the process MOST_ATTEMPTS times is parked.
         """
         due = loops.tolerate_read_errors(self.again, "extraction_retries_delayed")
         steps = loops.follow(
@@ -78,7 +78,7 @@ class ExtractionWorker:
                 for conversation_id in step.conversations:
                     await self._extract_conversation(conversation_id)
                 if step.position is not None:
-                    # Lost, it costs a replay, in which nothing has changed.
+                    # If it is lost, the decisions are replayed, which changes nothing.
                     await save_record(partial(self.extraction.save_position, step.position))
 
     async def _read_steps_after(self, position: int | None) -> Sequence[ExtractionStep]:
@@ -87,9 +87,9 @@ class ExtractionWorker:
         return await loops.retry(act, InternError, backoff=self.backoff(), delayed=delayed)
 
     async def _extract_conversation(self, conversation_id: ConversationId) -> None:
-        # Counted under a name of its own: the pair of the same conversation has its own attempts.
+        # Count it under another name: the pair of the same conversation has its own attempts.
         key = QAId(f"extract {conversation_id}")
-        # The conversations behind would fail in the same way; the log holds them all until it works again.
+        # The next conversations would fail in the same way; the log holds them all until it works again.
         survived = (ModelUnavailableError, KnowledgeError)
 
         async def act() -> Came:

@@ -51,16 +51,16 @@ class Classifier:
 
     archive: loops.Log[QAId, CapturedPair]
     after: QAId | None
-    """The newest pair that was decided."""
+    """The newest decided pair."""
     choose: Choose
     attempts: AttemptCounter
     events: ActivityReporter
     again: loops.DueLog[CapturedPair] | None = None
-    """Older pairs that are due in between: approved, or parked a while ago."""
+    """Returns older pairs that are due: approved, or parked a while ago."""
     backoff: loops.Backoff = loops.exponential_backoff
 
     async def run(self, wakeups: Receiver[CaptureArchived], filings: Sender[FilingDecision]) -> None:
-        """Classify each pair after `after`, in order, until the wakeups end; then let the integrator finish too."""
+        """Classify each pair behind `after`, in order, until the wakeups end; then let the integrator finish too."""
         followed = loops.follow(
             self.archive,
             wakeups,
@@ -72,10 +72,10 @@ class Classifier:
             given_up = False
             async for pair in pairs:
                 if given_up:
-                    # Each crash also hit this pair, which was in work beside that one.
+                    # This pair was in work beside that one, so each crash also hit it.
                     await forget_attempts(self.attempts, pair.qa_id)
                 async with forget_attempts_on_error(self.attempts, pair.qa_id):
-                    with bound_contextvars(qa_id=pair.qa_id):  # for the calls of the model, which know of no pair
+                    with bound_contextvars(qa_id=pair.qa_id):  # for the log of model calls, which know no pair
                         filing = FilingDecision(pair=pair, choice=await self._choose_topic(pair))
                     given_up = isinstance(filing.choice, AttemptsExhausted)
                     self.events.report_classification(filing)
@@ -83,7 +83,7 @@ class Classifier:
 
     async def _choose_topic(self, pair: CapturedPair) -> TopicChoice | SkipChoice | FailedChoice:
         async def act() -> TopicChoice | SkipChoice | FailedChoice:
-            # The pairs behind would fail in the same way; the archive holds them all until it works again.
+            # The next pairs would fail in the same way; the archive holds them all until it works again.
             async with forget_attempts_on_error(self.attempts, pair.qa_id, InternError):
                 try:
                     return await count_attempt(self.attempts, pair.qa_id) or await self.choose(pair)
@@ -101,7 +101,7 @@ class Classifier:
 
 
 async def forget_attempts(attempts: AttemptCounter, qa_id: QAId) -> None:
-    """Note that the work on a pair ended, and not by a crash."""
+    """Note that the work on a pair ended without a crash."""
     await save_record(partial(attempts.clear, qa_id), qa_id=qa_id)
 
 
@@ -109,7 +109,7 @@ async def forget_attempts(attempts: AttemptCounter, qa_id: QAId) -> None:
 async def forget_attempts_on_error(
     attempts: AttemptCounter, qa_id: QAId, *errors: type[InternError]
 ) -> AsyncGenerator[None]:
-    """Forget the attempts where the block is cancelled or fails with one of `errors`: that is no fault of the pair."""
+    """Forget the attempts if the block is cancelled or fails with one of `errors`: the pair did not cause that."""
     try:
         yield
     except (*errors, get_cancelled_exc_class()):
@@ -122,17 +122,17 @@ class PairFiler(Protocol):
     """Files pairs and withdraws messages, and records both."""
 
     async def file(self, filing: FilingDecision, /) -> PairDecision:
-        """File the pair, and return the decision, which is on disk already.
+        """File the pair, and return the decision. It is on disk already.
 
-        Raises ModelUnavailableError while the model is away, KnowledgeError where the disk fails; nothing is decided
-        then, and the same filing may come again.
+        Raises ModelUnavailableError while the model is away, KnowledgeError if the disk fails. Then nothing is decided,
+        and the same filing may come again.
         """
         ...
 
     async def withdraw(self, message_ids: Sequence[MessageId], /) -> MessageRemoval | None:
-        """Note that nothing is learned from these messages, and take them out of topics; None if that is known.
+        """Withdraw these messages and take them out of topics; None if they were withdrawn before.
 
-        Nothing that is filed afterwards holds them. Raises KnowledgeError.
+        No pair that is filed later holds them. Raises KnowledgeError.
         """
 
 
@@ -140,12 +140,12 @@ class PairFiler(Protocol):
 class Integrator:
     """Carries out filings and withdrawals.
 
-    No filing is passed over: the cursor would pass it, too, and no later start would look for it again.
+    It skips no filing: the cursor would move past it, and no later start would retry it.
     """
 
     filer: PairFiler
     attempts: AttemptCounter
-    """Those that the classifier began."""
+    """The attempts that the classifier began."""
     events: ActivityReporter
     backoff: loops.Backoff = loops.exponential_backoff
 
@@ -158,8 +158,8 @@ class Integrator:
     ) -> None:
         """Carry out each filing, in order, and each withdrawal, until both inboxes end.
 
-        A withdrawal is written down at once, even during a model call or a regeneration, for Discord reports a
-        deletion only once. Those that came before a cancellation are, too.
+        A withdrawal is saved at once, even during a model call or a regeneration, because Discord reports a deletion
+        only once. Withdrawals that arrived before a cancellation are saved, too.
         """
         self._changed, self._decided = changed, done
         async with inbox, gone, changed, done, open_task_group() as tg:
@@ -190,7 +190,7 @@ class Integrator:
             _log.log(failure_level(error), event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
 
         decision = await loops.retry(act, InternError, backoff=self.backoff(), delayed=log_delay)
-        with loops.surviving("attempts", qa_id=qa_id):  # once: to end a parked pair twice counts two tries
+        with loops.surviving("attempts", qa_id=qa_id):  # once: ending a parked pair twice would count two tries
             await self.attempts.end(decision, again=not isinstance(filing.choice, AttemptsExhausted))
         return decision
 

@@ -1,4 +1,4 @@
-"""Interactions get an answer within 3 s or a reason for none, and ✅ reactions of the team approve captures."""
+"""Answer interactions within 3 s, or say why not; and approve captures by the team's ✅ reactions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from intern.core.records import CapturedPair, PairDecision
 from intern.core.tasks import open_task_group
 from intern.learning.review import ApprovalQueue, HeldApproval, Review
 
-AT_ONCE = 64  # in work, waiting for Discord's REST mostly; more wait in the stream
+AT_ONCE = 64  # in work, mostly waiting for Discord's REST; more wait in the stream
 ANSWERS_AT_ONCE = 16  # questions that wait on the model; further ones get BUSY at once
-TRIES = 4  # with growing pauses, some seconds; a member does not wait longer
-LAST_WORDS_SECONDS = 2.0  # at a shutdown, to answer those that still wait
+TRIES = 4  # with growing pauses, some seconds in all; a member does not wait longer
+LAST_WORDS_SECONDS = 2.0  # at a shutdown, to answer members who still wait
 
 _log = get_logger(__name__)
 
@@ -42,12 +42,12 @@ class InteractionWorker:
 
     handle: Handle
     teaches: Callable[[CaptureRequest], object]
-    """Hears of each capture before it is handed on: from then on, its messages can be withdrawn."""
+    """Called with each capture before it is handed on: from then on, its messages can be withdrawn."""
     responses: Interactions
     backoff: Backoff = exponential_backoff
 
     async def run(self, inbox: Receiver[Interaction], captures: Sender[CaptureRequest]) -> None:
-        """Register our commands, and see to each interaction until the inbox ends and the last one is done."""
+        """Register our commands, and handle each interaction until the inbox ends and the last one is done."""
         self._captures = captures
         self._places = anyio.Semaphore(AT_ONCE)
         self._answering = anyio.Semaphore(ANSWERS_AT_ONCE)
@@ -70,7 +70,7 @@ class InteractionWorker:
     async def _serve_interaction(self, interaction: Interaction) -> None:
         heard = await self._defer(interaction)
         if not heard and not isinstance(interaction, ButtonPressed):
-            return  # an answer could not be seen; a vote counts all the same
+            return  # the member could not see an answer; a vote still counts
         try:
             answer = await self._run_handler(interaction)
         except anyio.get_cancelled_exc_class():
@@ -84,7 +84,7 @@ class InteractionWorker:
         _log.info("interaction_done", interaction_id=interaction.interaction.id, interaction_kind=kind)
 
     async def _defer(self, interaction: Interaction) -> bool:
-        """Tell Discord that an answer follows; False if it does not take one any more."""
+        """Tell Discord that an answer follows; False if Discord does not accept one any more."""
         ticket = interaction.interaction
         try:
             await self.responses.defer(ticket, update=isinstance(interaction, ButtonPressed))
@@ -92,7 +92,7 @@ class InteractionWorker:
             _log.warning("interaction_missed", interaction_id=ticket.id, reason=str(refusal))
             return False
         except (ChatUnavailableError, ChatUnknownOutcomeError) as error:
-            # It may have arrived; then the member waits.
+            # The deferral may have arrived; then the member waits.
             _log.warning("interaction_unsure", interaction_id=ticket.id, reason=str(error))
         return True
 
@@ -141,7 +141,7 @@ class InteractionWorker:
 
 
 async def register_commands(register: Callable[[], Awaitable[None]], backoff: Backoff = exponential_backoff) -> None:
-    """Make our commands known, unless the platform refuses them."""
+    """Register our commands, unless the platform refuses them."""
     try:
         await _retry(register, backoff(), "commands_not_registered")
     except ChatRefusedError as refusal:
@@ -149,7 +149,7 @@ async def register_commands(register: Callable[[], Awaitable[None]], backoff: Ba
 
 
 async def _retry(act: Callable[[], Awaitable[None]], pauses: Iterator[float], event: str) -> None:
-    """Try until it works; the last failure passes through. What arrives twice is harmless."""
+    """Try until it works; the last failure passes through. A call that arrives twice is harmless."""
     delayed = make_delay_logger(_log, event)
     await retry(act, ChatUnavailableError, ChatUnknownOutcomeError, backoff=pauses, delayed=delayed)
 
@@ -162,23 +162,23 @@ LOOK_AGAIN_SECONDS = 2.0  # at approvals without a capture
 
 
 class CaptureReviews(Protocol):
-    """Knows the captures that wait for the team, and records decisions. Both raise KnowledgeError."""
+    """Finds the captures that wait for the team, and records decisions. Both raise KnowledgeError."""
 
     async def find_waiting_pairs(self, message_id: MessageId, /) -> Sequence[CapturedPair]:
         """Return the pairs with this message that wait for the team, newest first."""
         ...
 
     async def review(self, review: Review, /) -> Sequence[PairDecision]:
-        """Record the decision, and return that of each pair now. Raises ConfigError if one does not wait."""
+        """Record the decision, and return each pair's decision now. Raises ConfigError if one does not wait."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reviewer:
-    """Approves captures for the team members who put a ✅ on one of their messages.
+    """Approves captures when team members put a ✅ on one of their messages.
 
-    An approval without a capture is held a while, for that may be on its way. One in a channel that is not admitted
-    counts for nothing.
+    An approval without a capture is held a while, because the capture may be on its way. Approvals in channels that
+    are not admitted are ignored.
     """
 
     approvals: ApprovalQueue
@@ -200,11 +200,11 @@ class Reviewer:
                     return
 
     async def _try_approve(self, held: HeldApproval) -> bool:
-        """Return whether there is something to file now."""
+        """Approve a capture; return whether there is something to file now."""
         ids = {"message_id": held.approval.message_id, "channel_id": held.approval.channel_id}
         try:
             return await self._approve(held)
-        except (ConfigError, ChatRefusedError) as error:  # decided otherwise meanwhile, or the channel is gone
+        except (ConfigError, ChatRefusedError) as error:  # another decision came first, or the channel is gone
             _log.info("approval_dropped", reason=str(error), **ids)
             self.approvals.discard(held)
         except InternError as error:

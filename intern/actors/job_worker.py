@@ -1,4 +1,4 @@
-"""The job worker does the jobs that commands leave while this process holds the data folder: it is the only writer."""
+"""The job worker runs the jobs of commands while this process holds the data folder, because only it may write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from intern.stores.sqlite.work import Job, JobQueue
 
 POLL_SECONDS = 0.5  # a person waits at the other end; one indexed SELECT each time costs nothing
 
-# A tombstone must stand at once, though the one before still waits for its topics. More than these need not.
+# A tombstone must be saved at once, even while an earlier forget job waits for its topics. So up to this many run.
 _AT_ONCE = {"forget": 8}
 
 _log = get_logger(__name__)
@@ -37,7 +37,7 @@ async def job_worker(
     do: Callable[[Job, Callable[[], None]], Awaitable[bytes]],
     came: Wakeup | None = None,
 ) -> None:
-    """Do jobs until cancelled; `do` calls what it is given after it changed the archive or a topic."""
+    """Do jobs until cancelled; `do` calls its second argument after it changed the archive or a topic."""
 
     def wake_followers() -> None:
         wake(archived, CaptureArchived())
@@ -51,7 +51,7 @@ async def job_worker(
 async def do_jobs_forever(jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]], came: Wakeup | None = None) -> None:
     """Do each waiting job until cancelled; a job cut short is done again at the next start.
 
-    Look for jobs twice a second, or whenever one `came`: a process with many communities looks for all at once.
+    Look for jobs twice a second. With `came`, look whenever it is set: a process with many communities polls for all.
 
     Jobs of one kind run one after the other. Jobs of different kinds run side by side, so that a forget job does not
     wait for a regeneration; the jobs themselves lock where they must.
@@ -81,7 +81,7 @@ async def do_all_jobs(jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -> 
             while await work.begin_all(tg) or work.busy.total() or work.ended.is_set():
                 await work.ended.wait()
         except InternError as error:
-            # Running jobs come to their end.
+            # Let running jobs finish.
             trouble.append(error)
     if failed := [*trouble, *work.failed]:
         raise failed[0]
@@ -89,20 +89,20 @@ async def do_all_jobs(jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -> 
 
 @dataclass
 class _RunningJobs:
-    """Jobs in work, of most kinds one at a time."""
+    """Running jobs; most kinds run one at a time."""
 
     jobs: JobQueue
     do: Callable[[Job], Awaitable[bytes]]
     busy: Counter[str] = field(default_factory=Counter[str])
     ended: Event = field(default_factory=Event)
-    """Set when a job ended or came since jobs were begun last."""
+    """Set when a job ended or arrived since jobs were last begun."""
     failed: list[InternError] = field(default_factory=list[InternError])
-    """The first failure to write down how a job ended: such a job waits for the next start."""
+    """The first failure to save how a job ended: such a job waits for the next start."""
 
     async def begin_all(self, tg: TaskGroup) -> bool:
         """Begin the waiting jobs that may begin, and return whether there were any. Raises KnowledgeError."""
         self.ended, begun = Event(), False
-        # Jobs that may not begin stay unclaimed: they count no attempt, and the same request may still join them.
+        # Jobs that may not begin stay unclaimed: no attempt is counted, and the same request may still join them.
         while (job := await self.jobs.claim(but=self._busy_kinds())) is not None:
             self.busy[job.kind] += 1
             tg.start_soon(self._run_job, job)
@@ -135,7 +135,7 @@ async def _do_job(job: Job, jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]
     except InternError as error:
         await _store_failure(job, jobs, str(error), error.exit_code)
     except msgspec.DecodeError as error:
-        # Stores raise their own errors, so this is about the payload, which may come from any program.
+        # Stores raise their own errors, so the payload is at fault. It may come from any program.
         await _store_failure(job, jobs, f"this {job.kind} job cannot be understood: {error}", ConfigError.exit_code)
     else:
         await jobs.finish(job.id, result=result)

@@ -1,7 +1,7 @@
 """The listener takes gateway events and never makes the gateway wait: the heartbeat depends on that.
 
-A message that does not fit is in Discord's history: its channel falls behind and is read over REST. So only
-interactions are lost, which could not be answered in time, and changes beyond those that may wait here.
+A message that does not fit is in Discord's history: its channel falls behind and is read over REST. So it loses only
+interactions that could not be answered in time, and changes beyond WAITING_CHANGES.
 
 The batcher, behind it, collects an author's messages until they pause. One heap and one deadline serve all authors.
 """
@@ -27,20 +27,20 @@ from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage
 from intern.learning.review import ApprovalQueue
 
-WAITING_CHANGES = 1000  # edits and deletions that found no room; a message that fell behind needs none
+WAITING_CHANGES = 1000  # edits and deletions that found no room; a message needs none, since its channel falls behind
 
 _log = get_logger(__name__)
 
 
 @dataclass(kw_only=True)
 class GatewayListener:
-    """Hands on what the gateway delivers, without waiting."""
+    """Hands on the gateway's events without waiting."""
 
     gateway: Gateway
     checkpoints: Checkpoints
     approvals: ApprovalQueue
     admits: Callable[[Channel], bool] = admit_every_channel
-    """Messages that were missed in a channel that it refuses when a session starts are not read."""
+    """Whether to read a channel: if it refuses one when a session starts, the missed messages there are not read."""
 
     async def run(
         self,
@@ -66,8 +66,8 @@ class GatewayListener:
                     self._hand_on_change(event)
             case flow.MessagesDeleted(channel_id=channel_id, message_ids=ids):
                 for each in ids:
-                    self.checkpoints.note_change(channel_id, each)  # a page in work is read again then
-                # Also messages still to be read: they may be archived already, and REST does not show them any more.
+                    self.checkpoints.note_change(channel_id, each)  # so a page in work is read again
+                # Also messages still to be read: they may be archived already, and REST no longer shows them.
                 self._hand_on_change(event)
             case flow.SessionStarted():
                 self.checkpoints.begin_session(event, self.admits)
@@ -75,7 +75,7 @@ class GatewayListener:
             case flow.ApprovalReaction():
                 wake(self._approved, event)
             case flow.GuildJoined() | flow.GuildLeft():
-                pass  # a matter of the process that hosts communities
+                pass  # the process that hosts communities handles these
             case _:
                 try:
                     self._interactions.send_nowait(event)
@@ -83,7 +83,7 @@ class GatewayListener:
                     _log.error("interaction_shed", event_kind=type(event).__name__)
 
     async def _send_changes(self) -> None:
-        """Hand on the changes that found no room, in order."""
+        """Send the changes that found no room, in order."""
         while True:
             await self._waiting.wait()
             while self._changes:
@@ -129,15 +129,15 @@ async def batcher(
     clock: Clock,
     flush: bool,
 ) -> None:
-    """Send each batch once its author paused for the window, and each change to a message, sent before or not.
+    """Send each batch once its author paused for the window, and each change to a message, whether sent before or not.
 
-    It settles messages that are deleted in the window; other actors settle the rest. Batches still open at the end of
-    the inbox are sent too if `flush` is set; else they stay unsettled, and come back from history.
+    It settles messages that are deleted in the window; other actors settle the rest. At the end of the inbox, open
+    batches are sent too if `flush` is set; else they stay unsettled, and come back from history.
     """
 
     async def add_event(event: flow.Heard) -> None:
-        # How long ago, by the message's own time; only for those that the gateway did not deliver just now, because our
-        # clock and Discord's need not agree.
+        # The age by the message's own time; only for messages that the gateway did not deliver just now, because our
+        # clock and Discord's may differ.
         age = (clock.now() - event.message.at).total_seconds() if isinstance(event, flow.MessageBackfilled) else 0.0
         late = open_batches.add(event, current_time(), max(0.0, age))
         if isinstance(event, flow.MessagesDeleted):
@@ -152,7 +152,7 @@ async def batcher(
         while not ended:
             event = None
             if open_batches.is_full and inbox.statistics().open_send_streams:
-                # The senders wait. Nothing wakes us if they all leave, so look now and then.
+                # The senders wait. We are not woken if they all leave, so check now and then.
                 await sleep_until(min(open_batches.next_deadline(), current_time() + 1))
             else:
                 try:
@@ -168,7 +168,7 @@ async def batcher(
 
 
 async def _receive_until(inbox: Receiver[flow.Heard], deadline: float) -> flow.Heard | None:
-    """Return the next event, or None at the deadline. An event that waits already, as in a burst, costs no timer."""
+    """Return the next event, or None at the deadline. An event that already waits, as in a burst, needs no timer."""
     with suppress(WouldBlock):
         return inbox.receive_nowait()
     with CancelScope(deadline=deadline):

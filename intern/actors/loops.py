@@ -1,7 +1,7 @@
-"""What the loops of actors share: they survive errors, wait before they try again, are woken, and follow a log.
+"""The shared parts of the actors' loops: surviving errors, retrying after pauses, wakeups, and following a log.
 
-An actor survives any single message: it logs the errors that it can survive, and takes the next one. A wakeup says only
-"look", and the log on disk holds the rest; so a full stream is fine, and so is one without a reader.
+An actor survives any single message: it logs the errors that it can survive, and takes the next one. A wakeup only
+says "look", and the log on disk holds the rest; so a full stream does no harm, nor does one without a reader.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = get_logger(__name__)
 
 @contextmanager
 def surviving(actor: str, **ids: str) -> Generator[None]:
-    """Log an `InternError` and go on. Anything else is a bug, passes through, and ends the process."""
+    """Log an `InternError` and continue. Any other error is a bug: it passes through and ends the process."""
     try:
         yield
     except InternError as error:
@@ -49,16 +49,16 @@ def surviving(actor: str, **ids: str) -> Generator[None]:
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
 REFUSED_FOR_SECONDS = 86_400.0
-"""How long to retry what Discord refuses: permissions are taken by mistake, and given back."""
+"""Seconds to retry what Discord refuses: permissions are removed by mistake, and restored."""
 
 Backoff = Callable[[], Iterator[float]]
-"""Returns, for each piece of work, the seconds to wait before each next try, without end."""
+"""Returns an endless iterator of the seconds to wait before each next try, for one piece of work."""
 
 
 def exponential_backoff(
     first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE, factor: float = 2.0
 ) -> Iterator[float]:
-    """Yield seconds: `first`, each time more by the `factor`, then `longest` for ever."""
+    """Yield seconds: `first`, each time multiplied by `factor`, then `longest` for ever."""
     pause = first
     while True:
         yield pause
@@ -73,7 +73,7 @@ async def retry(
 ) -> T:
     """Try until it works or the pauses end; then the last failure passes through, as does any that is not `survived`.
 
-    `delayed` hears of each failure that is tried again, and in how many seconds.
+    `delayed` is called with each failure that is retried, and the seconds until the retry.
     """
     while True:
         try:
@@ -86,7 +86,7 @@ async def retry(
         await sleep(pause)
 
 
-LOOK_AGAIN_SECONDS = 60.0  # at due records, if that failed
+LOOK_AGAIN_SECONDS = 60.0  # for due records, after a failure
 
 
 P = TypeVar("P")
@@ -95,23 +95,23 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class DueRecord(Generic[T_co]):
-    """An older record that is to be worked on again, if there is one now."""
+    """An older record to work on again, if there is one now."""
 
     record: T_co | None = None
     key: Hashable = None
-    """Another one each time that the same record becomes due."""
+    """A new key each time that the same record becomes due."""
     seconds: float | None = None
-    """Without a record, how long to wait before the next look; None: until the log grows."""
+    """Without a record, the seconds until the next check; None: until the log grows."""
 
 
 Log = Callable[[P | None], Awaitable[Sequence[T]]]
-"""Reads records on disk, in a fixed order, oldest first: some of those after a position (None: from the start)."""
+"""Reads some records on disk after a position (None: from the start), in a fixed order, oldest first."""
 DueLog = Callable[[AbstractSet[Hashable]], Awaitable[DueRecord[T]]]
-"""Returns the next older record to be worked on again whose key is not among those handed on already."""
+"""Returns the next older record to work on again whose key was not handed on yet."""
 
 
 def tolerate_read_errors(again: DueLog[T], event: str) -> DueLog[T]:
-    """Return nothing due for a while if the look fails, so that no newer record waits; log `event`."""
+    """Report nothing due for a while if reading fails, so that newer records need not wait; log `event`."""
 
     async def find_due(handed: AbstractSet[Hashable]) -> DueRecord[T]:
         try:
@@ -124,7 +124,7 @@ def tolerate_read_errors(again: DueLog[T], event: str) -> DueLog[T]:
 
 
 def wake(stream: Sender[T], message: T) -> None:
-    """Send without waiting; a follower that is awake looks anyway."""
+    """Send without waiting; a follower that is already awake checks the log anyway."""
     with suppress(WouldBlock, BrokenResourceError):
         stream.send_nowait(message)
 
@@ -137,11 +137,11 @@ async def follow(
     position_of: Callable[[T], P],
     again: DueLog[T] | None = None,
 ) -> AsyncGenerator[T]:
-    """Yield each record after `after`, in order, for ever: those that are there, then those that a wakeup announces.
+    """Yield each record behind `after`, in order, for ever: the existing ones, then those that a wakeup announces.
 
-    In between come those that are due `again`, one at a time, whenever the log is read to its end. Ends once the
-    wakeups have ended and nothing is left, so that records written before a calm shutdown are still handed on. A caller
-    that reads only some of them closes it with `aclosing`.
+    Whenever the log is read to its end, it yields the next due record of `again`. It ends once the wakeups have ended
+    and nothing is left, so that records written before a calm shutdown are still handed on. A caller that reads only
+    some of them closes it with `aclosing`.
     """
     position = after
     ended = False
@@ -168,7 +168,7 @@ async def follow(
 def make_delay_logger(
     log: Logger, event: str, *, level: int = logging.WARNING, **ids: str
 ) -> Callable[[InternError, float], None]:
-    """Return what logs each delay of `persistently`."""
+    """Return a function that logs each delay of `retry`."""
 
     def log_delay(error: InternError, pause: float) -> None:
         log.log(failure_level(error, level), event, reason=str(error), again_in_seconds=pause, **ids)

@@ -1,4 +1,4 @@
-"""The pipeline: the streams between the actors, the table of actors, and in which order they leave.
+"""The pipeline: the streams between the actors, the table of actors, and the order in which they leave.
 
 `intern.runtime.parts` gives each actor what it works with.
 
@@ -37,14 +37,14 @@ Taking = Literal["waits", "busy", "gone"]
 
 
 class StreamMonitor:
-    """How full each stream is; nothing before the pipeline was opened."""
+    """The fill of each stream; empty before the pipeline is opened."""
 
     def __init__(self) -> None:
         self._streams: dict[str, tuple[Stream[Any], Sender[Any]]] = {}
 
     def watch(self, stream: Stream[Any], sends: Sender[Any]) -> None:
         """Remember the end of an opened stream."""
-        # A clone of its own would keep the stream open: only its statistics are ever read, closed or not.
+        # A clone would keep the stream open. Only the statistics of this end are read, even when it is closed.
         self._streams[stream.name] = (stream, sends)
 
     def read_fills(self) -> tuple[StreamFill, ...]:
@@ -60,7 +60,7 @@ def _measure_stream(it: Stream[Any], seen: MemoryObjectStreamStatistics) -> Stre
 
 @dataclass(frozen=True, kw_only=True)
 class StreamFill:
-    """How many items wait between two actors."""
+    """The number of items that wait between two actors."""
 
     name: str
     kinds: tuple[str, ...]
@@ -68,7 +68,7 @@ class StreamFill:
     size: int
     to: str
     taking: Taking
-    """Its receiver waits for more, is busy with an item, or has left."""
+    """Whether its receiver waits for more, is busy with an item, or has left."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Stream(Generic[T]):
     source: tuple[str, ...]
     to: str
     size: int
-    """Below each stream stands why it has this one."""
+    """The text below each stream gives the reason for its capacity."""
 
     @property
     def name(self) -> str:
@@ -103,23 +103,23 @@ class Stream(Generic[T]):
 EVENTS = Stream[flow.Heard](flow.Heard, ("listener", "backfill"), "batcher", 1000)
 """A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind."""
 BEHIND = Stream[flow.CatchUpNeeded](flow.CatchUpNeeded, ("listener",), "backfill", 1)
-"""A wakeup: checkpoints holds which channels are behind."""
+"""A wakeup: the checkpoints know which channels are behind."""
 INTERACTIONS = Stream[flow.Interaction](flow.Interaction, ("listener",), "interactions", 64)
-"""Discord waits 3 s for a sign; as many as are in work may queue, more could not be served in time."""
+"""Discord waits 3 s for a response; as many as are in work may queue, more could not be served in time."""
 APPROVED = Stream[flow.ApprovalReaction](flow.ApprovalReaction, ("listener",), "reviewer", 1)
-"""A wakeup: `Approvals` holds what was approved."""
+"""A wakeup: `ApprovalQueue` holds the approvals."""
 BATCHES = Stream[flow.Batch | flow.LateChange](flow.Batch | flow.LateChange, ("batcher",), "router", 16)
 """The router works on several at once; batches here would otherwise wait in a quiet window."""
 ANSWERS = Stream[flow.AnswerRequest | flow.MessageRevisions](
     flow.AnswerRequest | flow.MessageRevisions, ("router",), "responder", 16
 )
-"""A late answer is useless: questions beyond this are shed, named and counted."""
+"""A late answer is useless: questions beyond this are shed, logged and counted."""
 CAPTURES = Stream[flow.CaptureRequest](flow.CaptureRequest, ("router", "interactions"), "capturer", 16)
 """An append takes a millisecond; the router waits when the disk is slower."""
 PENDING = Stream[flow.CapturePending](flow.CapturePending, ("capturer",), "captioner", 1)
 """A wakeup: the table of pending captures holds the rest."""
 WITHDRAWALS = Stream[flow.MessageWithdrawal](flow.MessageWithdrawal, ("router",), "integrator", 16)
-"""Written down at once, even while a model is busy."""
+"""They are saved at once, even while a model is busy."""
 ARCHIVED = Stream[flow.CaptureArchived](
     flow.CaptureArchived, ("capturer", "captioner", "reviewer", "job_worker"), "classifier", 1
 )
@@ -139,7 +139,7 @@ STREAMS: tuple[Stream[Any], ...] = (
 )
 
 
-# docs/server.md promises an end within 20 seconds. The others are for the marks, the page and the connection.
+# docs/server.md promises an end within 20 seconds. The rest is for the marks, the page and the connection.
 SHUTDOWN_SECONDS = 12.0
 
 
@@ -151,8 +151,8 @@ class Actor(NamedTuple):
     """When an actor leaves, and its streams in the order of its parameters."""
 
     leaves: Literal["first", "when done", "last"]
-    """`first`: it takes no more once the bot is to stop. `when done`: once its work is done, within SHUTDOWN_SECONDS.
-    `last`: it follows a log, and may be stopped anywhere, for it continues where it was."""
+    """`first`: it takes no more once the bot has to stop. `when done`: once its work is done, within SHUTDOWN_SECONDS.
+    `last`: it follows a log, and may be stopped anywhere, because it continues where it was."""
     streams: tuple[Stream[Any], ...] = ()
 
 
@@ -184,27 +184,27 @@ ACTORS: Mapping[str, Actor] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineParts:
-    """The actors, each with what it works with, and what the pipeline itself needs."""
+    """The actors with their parts, and the parts of the pipeline itself."""
 
     actors: Mapping[str, Start]
-    """By their names in `ACTORS`; some set-ups go without an embedder, an explorer or a vector copier."""
+    """The actors by their names in `ACTORS`; some set-ups have no embedder, explorer or vector copier."""
     checkpoints: Checkpoints
     keep_checkpoints: Callable[[StoredCheckpoints], Coroutine[Any, Any, None]]
     count_jobs: Callable[[], Awaitable[int]]
     """Counts the jobs that are not done yet."""
     jobs_came: Wakeup | None = None
-    """Has the job worker look for jobs; None where it looks by itself."""
+    """Makes the job worker look for jobs; None where it polls by itself."""
     wait_for_database: Callable[[Event], object] = lambda _: None
-    """Lets work wait for a database that is away, until the event is set."""
+    """Makes work wait for a database that is away, until the event is set."""
     fill: StreamMonitor = field(default_factory=StreamMonitor)
 
 
 async def run_pipeline(parts: PipelineParts, *, stop: Event, drain: bool = False) -> None:
     """Run all actors until `stop` is set or the gateway ends by itself.
 
-    Then calmly, from the source: the listener stops taking, captures reach the archive and replies Discord, within
+    Then it shuts down from the source: the listener stops, captures reach the archive and replies reach Discord, within
     SHUTDOWN_SECONDS. Open batches stay unsettled, and come back from Discord's history. Actors that follow a log are
-    cancelled, for they continue where they were. With `drain` (where no start follows: `intern try`, tests) open
+    cancelled, because they continue where they were. With `drain` (where no start follows: `intern try`, tests) open
     batches are flushed, and followers read to the end.
     """
     ends = _open_streams(parts.fill)

@@ -1,7 +1,7 @@
-"""The poster posts each reply to Discord exactly once, also after a crash; in a thread one after the other.
+"""The poster posts each reply to Discord exactly once, even after a crash; within a thread, one after the other.
 
-A reply whose asker is adding something is held until that has become a question of its own, which takes the reply
-back, or turns out to be none.
+While an asker is adding something, the reply is held. If the addition becomes a question, the reply is recalled; if
+not, it is posted.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from intern.stores.sqlite.traces import TraceStore
 
 T = TypeVar("T")
 
-AT_ONCE = 4  # replies on their way; one that waits for a rate limit does not hold up the others
+AT_ONCE = 4  # replies being posted; one that waits for a rate limit does not hold up the others
 ROOM = 64  # replies that wait for an outage to end, for their asker, or for their turn in a thread: a few KB each
-TRIES = 300  # with growing pauses, a day: `Posts` ends earlier once a reply is too old
-DISK_TRIES = 12  # twenty minutes, if the outbox cannot be written: then the age of a reply is unknown
-RESUME_TRIES = 6  # half a minute, and new replies wait meanwhile
-HOLDS = 2  # an asker who keeps writing gets an answer to the beginning
+TRIES = 300  # with growing pauses, a day: `ReplyDelivery` ends earlier once a reply is too old
+DISK_TRIES = 12  # twenty minutes, while the outbox cannot be written: the age of a reply is unknown then
+RESUME_TRIES = 6  # half a minute; new replies wait meanwhile
+HOLDS = 2  # an asker who keeps writing gets an answer to the first part
 
 _log = get_logger(__name__)
 
 
 class ReplyDelivery(Protocol):
-    """Posts replies by way of the outbox: doing it again is harmless."""
+    """Posts replies through the outbox; repeating it is harmless."""
 
     async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
-        """Post the reply, and return its outcome; it is held if its asker wrote something newer than `waited_for`.
+        """Post the reply, and return the outcome. It is held if its asker wrote something newer than `waited_for`.
 
-        Ends by itself once the reply is too old, however long Discord is away.
+        Gives up once the reply is too old, however long Discord is away.
 
         Raises the ChatError and KnowledgeError families.
         """
@@ -64,13 +64,13 @@ class StuckReplies(NamedTuple):
 
     replies: int
     since: float
-    """On the event loop's clock."""
+    """The time by the event loop's clock."""
     problem: str
-    """The last failure; empty if nothing failed, and the first answer is still to come."""
+    """The last failure; empty if none failed, and the first response is still pending."""
 
 
 class WaitingReplies:
-    """Replies that are on their way to Discord, and when the last one got through."""
+    """The replies that wait for Discord, and when the last one got through."""
 
     def __init__(self) -> None:
         self._since: dict[object, float] = {}
@@ -96,7 +96,7 @@ class WaitingReplies:
         self._problem = str(error)
 
     def find_stuck(self) -> StuckReplies | None:
-        """Return what waits, and since when nothing got through; None where nothing waits."""
+        """Return the waiting replies, and the time since which none got through; None if none waits."""
         if not self._since:
             return None
         return StuckReplies(len(self._since), max(self._through, min(self._since.values())), self._problem)
@@ -112,7 +112,7 @@ class Poster:
     settle: Settle
     events: ActivityReporter
     hold_seconds: float
-    """How long after the asker's newest message it has become a question, or will not: the batch wait, and some."""
+    """Seconds after the asker's newest message until it is surely routed: a bit more than the batch wait."""
     backoff: Backoff = exponential_backoff
     waiting: WaitingReplies = field(default_factory=WaitingReplies)
 
@@ -129,7 +129,7 @@ class Poster:
             async for reply in inbox:
                 await self._room.acquire()
                 tg.start_soon(self._process_reply, reply)
-            # The actors that take replies back are gone.
+            # The actors that recall replies are gone.
             self.outgoing.close()
 
     async def _process_reply(self, reply: Reply) -> None:
@@ -146,11 +146,11 @@ class Poster:
         try:
             outcome = await self._post_when_complete(reply)
         except ChatError:
-            self._settle_all(reply)  # the outbox holds it, and the next start takes it up
+            self._settle_all(reply)  # the outbox holds it, and the next start resumes it
             await self._record_failure(reply)
             raise
         except KnowledgeError:
-            # As after a crash: if the outbox holds the reply, the next start finishes it; if not, nothing was posted,
+            # As after a crash: if the outbox holds the reply, the next start finishes it. If not, no part was posted,
             # and the question is asked again.
             await self._record_failure(reply)
             raise
@@ -160,7 +160,7 @@ class Poster:
         self.events.report_post(reply, _describe_outcome(outcome))
 
     async def _record_resumed(self, entry: Post, outcome: PostOutcome) -> None:
-        """Record the end of a reply of an earlier run."""
+        """Record the outcome of a reply of an earlier run."""
         await self._record_outcome(entry.notice or outcome.notice, entry.question_id, outcome.status, outcome.reason)
         self.events.report_resumed_post(entry.question_id, entry.channel_id, _describe_outcome(outcome))
 
@@ -194,7 +194,7 @@ class Poster:
 
     @asynccontextmanager
     async def _take_turn(self, thread: ChannelId) -> AsyncGenerator[None]:
-        """One reply at a time, first in first out."""
+        """Allow one reply at a time, first in first out."""
         turn = self._turns.setdefault(thread, Lock())
         self._in_line[thread] += 1
         try:
@@ -209,7 +209,7 @@ class Poster:
         self.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
 
     async def _retry(self, act: Callable[[], Awaitable[T]], tries: int, **ids: str) -> T:
-        """Try until it works, for Discord comes back and a full disk gets room; the last failure passes through."""
+        """Try until it works, because Discord comes back and a full disk gets room; the last failure passes through."""
         refused = 0
 
         def log_delay(error: InternError, pause: float) -> None:
@@ -232,7 +232,7 @@ class Poster:
 
 
 def _describe_outcome(outcome: PostOutcome) -> str:
-    # The reason of a recall is about the question, which is asked anew or gone.
+    # The reason of a recall concerns the question, which is asked again or gone.
     return outcome.status if outcome.status == "recalled" else outcome.reason or outcome.status
 
 

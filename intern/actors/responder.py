@@ -1,8 +1,8 @@
-"""The responder waits on the model, for many questions at once; in a thread one after the other.
+"""The responder answers many questions at once; those of one thread, one after the other.
 
-A member who adds to an unanswered question asks one question: the older part is taken back and asked again with the
-newer one, even if its reply is on its way to Discord. An edited question is asked again in the same way. What history
-brings is not joined: it comes all at once. A withdrawn question is not answered.
+If a member adds to an unanswered question, both parts are one question: the older part is recalled and asked again
+with the newer one, even if its reply is on its way to Discord. An edited question is asked again in the same way.
+Messages from history are not joined, because they come all at once. A withdrawn question is not answered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from intern.stores.sqlite.store import save_record
 from intern.stores.sqlite.traces import TraceStore
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
-ROOM = 32  # questions in work or in line: one busy thread must not delay the others
+ROOM = 32  # questions in work or queued: one busy thread must not delay the others
 TYPING_SECONDS = 8.0  # Discord shows it for ten
 
 _Place = tuple[ChannelId, UserId | None]
@@ -48,12 +48,12 @@ class _AnswerJob:
     scope: CancelScope | None = None
     withdrawn: bool = False
     over: bool = False
-    """Its reply was handed over, or there is none: further messages are another question."""
+    """Whether its reply was handed over, or it has none: further messages are another question."""
 
 
 @dataclass(kw_only=True)
 class Responder:
-    """Answers questions, each place's in order; it settles those without a reply, the poster the rest."""
+    """Answers questions, in order for each place; it settles those without a reply, the poster settles the rest."""
 
     answers: QuestionAnswerer
     replying: ReplyBuilder
@@ -86,9 +86,9 @@ class Responder:
         return [job for line in self._lines.values() for job in line]
 
     def _add_question(self, request: AnswerRequest) -> None:
-        """Begin with a question, or put it in line, at once: what comes next must find it there."""
+        """Begin a question or queue it, at once: the next event must find it there."""
         place = _line_key(request)
-        # History brings at once what its asker wrote minutes apart: that adds to no other question.
+        # History brings messages at once that were written minutes apart, so they add to no other question.
         same = None if request.batch.from_history else (place, request.batch.author.id)
         for job in reversed(self._lines.get(place, ())):
             if (place, job.request.batch.author.id) == same and not (job.over or job.withdrawn):
@@ -102,7 +102,7 @@ class Responder:
             self._tg.start_soon(self._run_line, place, line)
 
     def _apply_revision(self, revision: MessageRevisions) -> None:
-        """Give up deleted questions; ask edited ones, and the rest of others, again. Posted replies stay."""
+        """Give up deleted questions; ask edited ones again, and those that lost a part. Posted replies stay."""
         newest = partial(revise_question, versions=revision.versions, options=self.replying.options)
         for job in self._list_jobs():
             if not (job.over or job.withdrawn) and (left := newest(job.request)) != job.request:
@@ -114,7 +114,7 @@ class Responder:
                 self._add_question(left)
 
     def _replace_question(self, job: _AnswerJob, newer: AnswerRequest | None) -> None:
-        """Ask the newer question in place of the one in work; with none, give it up."""
+        """Ask the newer question instead of the one in work; without a newer one, give it up."""
         _log.info("question_changed", message_id=job.request.batch.last.id, by=newer and newer.batch.last.id)
         self._settle_removed(job.request, newer)
         job.withdrawn, job.request = newer is None, newer or job.request
@@ -142,10 +142,10 @@ class Responder:
             await self._record_outcome(job.request, "withdrawn")
 
     async def _answer(self, job: _AnswerJob, request: AnswerRequest) -> None:
-        if len(request.batch.messages) > 1:  # a part of it may be just about to be answered
+        if len(request.batch.messages) > 1:  # a part of it may be about to be answered
             await self.outgoing.wait_until_resumed()
         done = [each.id for each in request.batch.messages if await self.done_with(each.id)]
-        if done:  # a part that was answered before a crash came back, and was joined: it is context now
+        if done:  # a part answered before a crash came back and was joined: it is context now
             self.settle(request.batch.channel_id, done)
             left = tuple(each for each in request.batch.messages if each.id not in done)
             if not left:
@@ -153,7 +153,7 @@ class Responder:
                 return
             request = structs.replace(request, batch=structs.replace(request.batch, messages=left))
         result = await self._call_answerer(request)
-        await checkpoint_if_cancelled()  # the model may be faster than a newer part of the question, by a hair
+        await checkpoint_if_cancelled()  # the model may be slightly faster than a newer part of the question
         reply = self.replying.build_reply(request, result)
         outcome = "silent" if reply is None else "notice" if reply.notice else "answer"
         await self._record_outcome(request, outcome, result)
@@ -169,7 +169,7 @@ class Responder:
         await self._replies.send(reply)
 
     async def _call_answerer(self, request: AnswerRequest) -> AnswerResult:
-        # No task group around the call: what it raises would come out wrapped.
+        # No task group around the call: it would wrap the errors.
         typing = CancelScope()
         self._tg.start_soon(self._show_typing, request, typing)
         try:
@@ -180,7 +180,7 @@ class Responder:
     async def _show_typing(self, request: AnswerRequest, scope: CancelScope) -> None:
         with scope:
             if not _seems_to_ask(request):
-                # Most messages are found to be no question before this is over.
+                # Most messages turn out to be no question before this is over.
                 await sleep(TYPING_SECONDS)
             while True:
                 try:
@@ -203,14 +203,14 @@ class Responder:
         await save_record(keep, message_id=request.batch.last.id)
 
     def _settle_removed(self, request: AnswerRequest, left: AnswerRequest | None) -> None:
-        """Settle the messages of a question that are not in what is left of it."""
+        """Settle the messages of a question that were removed from it."""
         kept = {message.id for message in left.batch.messages} if left else ()
         ids = [message.id for message in request.batch.messages if message.id not in kept]
         self.settle(request.batch.channel_id, ids)
 
 
 def _line_key(request: AnswerRequest) -> _Place:
-    """Return the line of a question: one for a whole thread; in a channel, one for each asker."""
+    """Return the queue key of a question: one for a whole thread; in a channel, one for each asker."""
     return request.channel.id, None if request.channel.is_thread else request.batch.author.id
 
 

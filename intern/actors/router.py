@@ -1,9 +1,9 @@
-"""The router reads the context of batches and hands them on: several at once, in order by channel.
+"""The router reads the context of batches and hands them on: several at once, in order within each channel.
 
-It settles a batch that concerns no actor; the others settle theirs. It retries a batch whose context Discord cannot
-show now, which stays unsettled until then. A batch whose context Discord refuses to show steps aside meanwhile, so that
-no other waits for it, and so does a missed question while the responder has no room. A member who called the bot and
-gets no answer gets the reason by way of the poster, unless there is a flood of such notices.
+It settles a batch that concerns no actor; the others settle theirs. If Discord is away, a batch is retried, and stays
+unsettled until then. If Discord refuses to show a batch's context, later batches pass it. They also pass a missed
+question while the responder has no room. A member who called the bot and gets no answer gets the reason through the
+poster, unless there is a flood of such notices.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from intern.learning.message_changes import BatchChanges, MessageChanges
 
 Requests = Sequence[flow.AnswerRequest | flow.CaptureRequest | flow.QuestionDeclined]
 
-AT_ONCE = 8  # Discord allows 50 requests a second over all; a batch waits for a handful, one after the other
+AT_ONCE = 8  # Discord allows 50 requests a second over all; a batch makes a handful, one after the other
 ASIDE = 500  # batches that Discord refuses to show, or that wait for the responder; some KB each
-_ROOM_EVERY = 0.15  # seconds; no stream tells when half of it is free
+_ROOM_EVERY = 0.15  # seconds; a stream does not announce that half of it is free
 
 _log = get_logger(__name__)
 
 _Item = flow.Batch | flow.MessageEdited
 _Aside = Callable[[], Awaitable[None]]
 Dispatch = Callable[[flow.Batch], Awaitable[Requests]]
-"""Returns what follows from a batch; nothing if it concerns no actor. Raises the ChatError family."""
+"""Returns the requests that follow from a batch; none if it concerns no actor. Raises the ChatError family."""
 
 
 class _ChannelTurn:
-    """Work is begun at once, but handed on only after what came before it in its channel."""
+    """A turn in a channel: work begins at once, but is handed on only after the earlier work of the channel."""
 
     def __init__(self, channel_id: ChannelId, before: _ChannelTurn | None) -> None:
         self.channel_id = channel_id
@@ -57,7 +57,7 @@ class _ChannelTurn:
 
 
 class _ChannelOrder:
-    """First in, first out in each channel; several channels, and several of a channel's batches, in work at once."""
+    """First in, first out within each channel; several channels, and several batches of each, are in work at once."""
 
     def __init__(self) -> None:
         self._places = Semaphore(AT_ONCE)
@@ -84,15 +84,15 @@ class _ChannelOrder:
 
 @dataclass(kw_only=True)
 class _RoutingRetry:
-    """Reads the context of an item, however long Discord takes."""
+    """Reads the context of an item, and retries while Discord is away."""
 
     dispatch: Dispatch
     late: MessageChanges
     backoff: Backoff
     closing: Event = field(default_factory=Event)
-    """No more items come in; those that wait for Discord give up."""
+    """Set when no more items come in; then those that wait for Discord give up."""
     aside: int = 0
-    """Items that Discord refuses to show."""
+    """The items that Discord refuses to show."""
 
     async def route(self, item: _Item, meanwhile: BatchChanges, *, step_aside: _Aside) -> Requests:
         message_id, backoff = _item_message(item).id, self.backoff()
@@ -158,7 +158,7 @@ class _RoutingRetry:
 
 @dataclass(kw_only=True)
 class Sequencer:
-    """Routes batches and late changes, and settles what no other actor gets."""
+    """Routes batches and late changes, and settles those that no other actor gets."""
 
     dispatch: Dispatch
     declines: Decliner
@@ -167,7 +167,7 @@ class Sequencer:
     settle: Settle
     events: ActivityReporter
     capturing: Callable[[Collection[MessageId]], object] = lambda _: None
-    """Hears of messages that are both asked and captured: they are settled twice."""
+    """Called with messages that are both asked and captured: they are settled twice."""
     backoff: Backoff = exponential_backoff
 
     async def run(
@@ -180,9 +180,9 @@ class Sequencer:
     ) -> None:
         """Route each batch, and what follows from late changes, until the inbox ends.
 
-        A capture waits for room, and so does a question that was missed; a live one that finds none is shed. At the
-        end, batches that Discord cannot show stay unsettled. `words` is the poster's, too: why there is no answer. At
-        most half of its room is taken for that.
+        Captures and missed questions wait for room; a live question without room is shed. At the end, batches that
+        Discord cannot show stay unsettled. `words` leads to the poster, and takes the notices of why there is no
+        answer. They use at most half of its room.
         """
         self._answers, self._captures, self._words = answers, captures, words
         self._owed: dict[MessageId, ChatMessage | None] = {}
@@ -200,7 +200,7 @@ class Sequencer:
                     self._queue_revisions({item.message.id: item.message})
                 if isinstance(item, flow.Batch) or self.late.record_edit(item):
                     turn = await self._turns.begin(_item_message(item).channel_id)
-                    # From here on, not from when the task gets to run: nothing may change unnoticed.
+                    # Collect from here on, not only once the task runs: no change may go unnoticed.
                     self._tg.start_soon(self._process_item, item, turn, self.late.start_collecting())
             self._reader.closing.set()
 
@@ -236,7 +236,7 @@ class Sequencer:
                 self.events.report_ignored_batch(item)
             self._settle_rest(item, [*questions, *(each.request for each in declined)], taught)
         for request in taught:
-            # All of them before the first is sent: what changes while we wait for room concerns each.
+            # Record all of them before the first is sent: a change while we wait for room concerns each.
             self.late.record_capture(request)
         waits = any(each.batch.from_history for each in questions) and self._in_line.statistics().tasks_waiting < ASIDE
         shed = [] if waits else [question for question in questions if not self._send_question(question, meanwhile)]
@@ -277,7 +277,7 @@ class Sequencer:
             self.settle(batch.channel_id, others)
 
     def _send_question(self, question: flow.AnswerRequest, meanwhile: BatchChanges) -> bool:
-        """Hand it to the responder; return False if that has no room."""
+        """Hand the question to the responder; return False if that has no room."""
         try:
             self._answers.send_nowait(question)
         except WouldBlock:
@@ -286,7 +286,7 @@ class Sequencer:
         return True
 
     async def _send_question_later(self, question: flow.AnswerRequest, meanwhile: BatchChanges) -> None:
-        """Wait for room; live questions need half of it. At the end, it stays unsettled, and is read again."""
+        """Wait for room; live questions need half of it. At the end, the question stays unsettled and is read again."""
         async with self._in_line:
             while (ahead := self._answers.statistics()).current_buffer_used >= ahead.max_buffer_size / 2:
                 with move_on_after(_ROOM_EVERY):
@@ -305,14 +305,14 @@ class Sequencer:
             self.events.report_no_reply(question)
 
     def _send_notice(self, declined: flow.QuestionDeclined) -> bool:
-        """Tell the asker why there is no answer; return False where there is nothing to say, or no room. Never wait."""
+        """Tell the asker why there is no answer; return False if there is no notice or no room. Never wait."""
         waiting = self._words.statistics()
         if waiting.current_buffer_used >= waiting.max_buffer_size / 2:  # answers need the rest
             return False
         reply = self.declines.build_reply(declined)
         if reply is None:
             return False
-        # So its asker's next message takes it back, and so does a deletion.
+        # So its asker's next message recalls it, and so does a deletion.
         self.outgoing.add_reply(declined.request)
         self._words.send_nowait(reply)
         return True

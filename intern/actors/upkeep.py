@@ -1,4 +1,4 @@
-"""Actors that keep sources, indices and posted answers up to date, at intervals and when they are woken."""
+"""Actors that keep sources, indices and posted answers up to date, at intervals and after wakeups."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from intern.core.flow import SourceChanged
 from intern.sources.catalogue import respect_pauses
 from intern.sources.refresh import RefreshReport
 
-# Seconds between two looks of the explorer: each look costs a model call for a file that changes all the time.
+# Seconds between two rounds of the explorer: each costs a model call for a file that changes all the time.
 SHORTEST_WAIT = 60.0
-# Seconds between two looks for documents without a vector: they come from more places than wake the embedder.
+# Seconds between two checks for documents without a vector: not every place that adds them wakes the embedder.
 EMBEDS_EVERY = 30.0
 
 
@@ -36,10 +36,10 @@ async def run_regularly(
     shortest_wait: float = 0.0,
     backoff: Backoff | None = None,
 ) -> None:
-    """Do each piece of `work` at once, then `interval_seconds` after it or when `woken` returns, until cancelled.
+    """Do each piece of `work` at once, then `interval_seconds` later or when `woken` returns, until cancelled.
 
-    A piece that fails holds up no other. It begins again after `shortest_wait` at the earliest. After a failure, the
-    pauses of `backoff` come first.
+    A failing piece holds up no other. A piece begins again after `shortest_wait` at the earliest. After failures, it
+    waits for the pauses of `backoff` instead.
     """
     retries = backoff() if backoff else None
     while True:
@@ -83,7 +83,7 @@ async def indexer(
 ) -> None:
     """Refresh once each burst of changes has settled; retry pending sources, with growing pauses.
 
-    Changes come with each capture, so sources that the model could not describe lately are left alone then.
+    Each capture brings changes, so sources that the model could not describe lately are skipped then.
     """
     retries = backoff()
     retry_in: float | None = None

@@ -1,6 +1,6 @@
 """Compare an answer's citations, links and quotes with the sources that were shown. Pure.
 
-Texts are compared by how they read: white space, typography and markup do not count.
+Texts are compared in normal form: white space, typography and markup do not count.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _SPACE = regex(r"[\s\u200b-\u200d\u2060\ufeff]+")
 def normalise_text(text: str) -> str:
     """Return the characters of a text without white space, typography and markup, for comparison.
 
-    A part of a text, cut anywhere between words, reads as a part of the whole, and so does a wrapped paragraph on one
-    line.
+    A part of a text, cut anywhere between words, normalises to a part of the whole. A wrapped paragraph normalises as
+    if it were on one line.
     """
     plain = unicodedata.normalize("NFKC", _LINE_START.sub("", text))
     return _SPACE.sub("", plain.translate(_MARKUP)).casefold()
 
 
 def digest_text(read_as: str) -> str:
-    """Return a short digest of the result of `reading`."""
+    """Return a short digest of a result of `normalise_text`."""
     return blake2b(read_as.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -45,11 +45,11 @@ _NOTHING = frozenset({"", "null", "none", "nil", "n/a", "undefined"})
 
 _AROUND_NOTHING = " \t\r\n\"'`*_~.,:;!?-–—…()[]{}<>|"
 
-# Any scheme, as people and chat programs link it; what may not stand in a URL ends it. Schemes are short: without a
-# bound, each letter of a long word would be tried as the first of one.
+# Any scheme, as people and chat programs link it; a character that a URL cannot contain ends it. Schemes are short:
+# without a bound, each letter of a long word would be tried as the first of one.
 _URL = regex(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"`]+", re.IGNORECASE)
-# What people type into a browser or write a letter to all the same: an address without its scheme. Endings that files
-# and libraries have, too (`install.sh`, `ASP.NET`, `socket.io`), count with a path or `www.` only.
+# An address without its scheme: people still type it into a browser or send mail to it. Endings that files and
+# libraries also have (`install.sh`, `ASP.NET`, `socket.io`) count only with a path or `www.`.
 _BARE = regex(
     r"(?<![\w@.-])(?P<bare>(?P<mailbox>[\w.+-]{1,64}@)?(?P<www>www\.)?(?:[a-z0-9-]{1,63}\.){1,8}(?P<end>[a-z]{2,24})"
     r"(?::\d{1,5})?(?P<path>/[^\s<>\"`]*)?)(?![\w@-]|\.\w)",
@@ -77,7 +77,7 @@ def clean_answer(answer: str | None) -> str:
 
 
 def check_citations(citations: Iterable[str], sources: Sequence[ShownSource]) -> tuple[tuple[SourceId, ...], int]:
-    """Each citation once, if its source was shown; `team:<topic>.txt#<qa id>` if that block was. And how many were not.
+    """Return each citation of a shown source or block (`team:<topic>.txt#<qa id>`) once, and the number of others.
 
     A whole topic is not cited beside one of its answers.
     """
@@ -90,10 +90,10 @@ def check_citations(citations: Iterable[str], sources: Sequence[ShownSource]) ->
 
 
 def find_quote(answer: str, citation: str, source: ShownSource) -> str | None:
-    """Return the sentence of a cited source that shares most with the answer, by the rarity of its words.
+    """Return the sentence of a cited source that shares most words with the answer, weighted by rarity.
 
-    It is cut to MAX_QUOTE from the shown text, word for word; of a topic, from the team's words in the cited block.
-    None if they share nothing.
+    It is quoted word for word from the shown text and cut to MAX_QUOTE; from a topic, it quotes the team's words in the
+    cited block. None if they share no words.
     """
     text = source.said or source.text
     if is_team_source(citation):
@@ -107,7 +107,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def find_nearest_sentence(said: str, text: str) -> str | None:
-    """Return the sentence of a text that shares most with `said`, cut to MAX_QUOTE; None if they share nothing."""
+    """Return the sentence of a text that shares most with `said`, cut to MAX_QUOTE; None if they share no words."""
     sentences = split_sentences(text)
     held = [stem_set(each) for each in sentences]
     wanted, rarity = sorted(stem_set(said)), WordRarity(held)
@@ -136,7 +136,7 @@ def find_urls(text: str) -> Iterator[str]:
 def find_strange_urls(answer: str, texts: Sequence[str], own: Iterable[str]) -> list[str]:
     """Return the addresses of an answer that are, byte for byte, in none of the cited texts and not among the `own`.
 
-    One without its scheme stands there if it does so with or without, or as the site of another.
+    An address without its scheme matches one with or without a scheme, or the site of another.
     """
     allowed = {*own, *chain.from_iterable(map(find_urls, texts))}
     rests = [_normalise_address(url.partition("://")[2]) for url in allowed]
@@ -149,7 +149,7 @@ def find_strange_urls(answer: str, texts: Sequence[str], own: Iterable[str]) -> 
 
 
 def find_bare_addresses(text: str) -> list[str]:
-    """Sites, pages and mailboxes named without a scheme; placeholders such as `example.com` are no sites."""
+    """Yield sites, pages and mailboxes named without a scheme; placeholders such as `example.com` are no sites."""
     found: list[str] = []
     for match in _BARE.finditer(_URL.sub(" ", text)):
         address = _trim_brackets(match["bare"]).rstrip(_TRAILING)
@@ -166,7 +166,7 @@ def _normalise_address(address: str) -> str:
 
 
 def _trim_brackets(url: str) -> str:
-    """Up to the first bracket that closes what the address did not open: `[label](address)`, `(see address)`."""
+    """Cut at the first closing bracket that the address did not open: `[label](address)`, `(see address)`."""
     opened: list[str] = []
     for n, char in enumerate(url):
         if char in _CLOSING.values():
@@ -178,8 +178,8 @@ def _trim_brackets(url: str) -> str:
 
 _LEAST_WORDS = 3
 _LONG_LINE = 200  # characters
-_LEAST_CHARS = 11  # of a quote with fewer words, unless it is a whole line: `listen = 7480` tells, "the" does not
-# What begins a line without being said: quotations, headings, items, the speaker of a turn, dots for what came before.
+_LEAST_CHARS = 11  # of a quote with fewer words, unless it is a whole line: `listen = 7480` will do, "the" will not
+# Marks at the beginning of a line: quotations, headings, items, the speaker of a turn, dots for omitted text.
 _LEAD = regex(r"^(?:[ \t>|#*+.…-]|\d{1,3}[.)](?=\s)|(?:Team|User): )+")
 _BREAK = regex(r"^(?:[ \t]*(?:[>|#*+-]|\d{1,3}[.)])\s|```|~~~|(?:Team|User): |[=~-]{3,}\s*$)")
 _LINKED = regex(r"\]\([^)\s]{0,500}\)")
@@ -202,16 +202,16 @@ def has_quote(text: str, quote: str) -> bool:
 
 def _find_line(text: str, quote: str) -> str | None:
     wanted = normalise_line(quote)
-    # A sign of a script without spaces says as much as two or three letters.
+    # A character of a script without spaces says as much as two or three letters.
     signs = len(wanted) + sum(map(len, find_unspaced_runs(wanted)))
     is_long = len(quote.split()) >= _LEAST_WORDS or signs >= _LEAST_CHARS
     lines = _normalise_lines(text) if wanted else ()
     return next((line for line, said in lines if wanted == said or (is_long and wanted in said)), None)
 
 
-@lru_cache(maxsize=64)  # without a model, each piece of a passage is looked for in it
+@lru_cache(maxsize=64)  # without a model, each piece of a passage is searched for in it
 def _normalise_lines(text: str) -> tuple[tuple[str, str], ...]:
-    """Each line, and how it reads."""
+    """Return each line with its normal form."""
     return tuple((line.strip(), normalise_line(line)) for line in unwrap_lines(text))
 
 
@@ -236,7 +236,7 @@ def excerpt_around(text: str, lines: Iterable[str], max_chars: int) -> str:
 
 
 def _find_span(text: str, line: str, max_chars: int) -> tuple[int, int]:
-    """Where a line stands with what is around it, from the beginning of a line where there is one."""
+    """Return the span of a line with its surroundings, from the beginning of a line where there is one."""
     found = re.search(r"\s+".join(map(re.escape, line.split())), text)
     at = found.start() if found else 0
     start = min(max(at - max_chars // 4, 0), len(text) - max_chars)
@@ -267,5 +267,5 @@ def _join_lines(lines: list[str]) -> Iterator[str]:
 
 
 def normalise_line(line: str) -> str:
-    """How a line reads, without what begins it, the addresses of its links, and the punctuation around it."""
+    """Return the normal form of a line, without its leading marks, link addresses, and surrounding punctuation."""
     return normalise_text(_LINKED.sub("", _LEAD.sub("", line))).strip(_AROUND)

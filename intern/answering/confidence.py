@@ -1,7 +1,7 @@
-"""How sure an answer is: one score from 0 to 1 of what is known once it is drafted and checked.
+"""The confidence of an answer: one score from 0 to 1, computed once it is drafted and checked.
 
-Answers below the calibrated score are not given; see `calibrating`. It is a fixed logistic score: each sign only raises
-it or only lowers it, so that it can be explained. Calibration needs no more than an order: the score is no probability.
+Answers below the calibrated score are withheld; see `calibrating`. It is a fixed logistic score: each signal only
+raises it or only lowers it, so that it can be explained. Calibration needs only an order: the score is no probability.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _UNSEEN = 10
 
 
 class ConfidenceSignals(Struct, frozen=True, kw_only=True):
-    """What an answer's score is made of; None where it is not known."""
+    """The signals of an answer's score; None where one is unknown."""
 
     likeness: float | None = None
-    """Of the question and the passage that is most similar to it."""
+    """The similarity of the question and its most similar passage."""
     margin: float | None = None
-    """By how much that passage is more similar than the next source's."""
+    """The lead of that passage's similarity over the next source's."""
     covered: float
-    """The share of the question's telling words in the best passage that is cited."""
+    """The share of the question's informative words in the best cited passage."""
     near: bool = True
-    """A quote comes so near to the question that rules would answer with it."""
+    """Whether a quote is so near to the question that rules would answer with it."""
     quoted: float = 1.0
     """The share of the quotes that the passages hold."""
     grounded: float
     """The share of the answer's words that the question and the cited passages hold."""
     agreement: float = 0.0
-    """The largest share of the answer's words that a passage holds which is not cited."""
+    """The largest share of the answer's words in a passage that is not cited."""
     team: bool
-    """The team's word is cited."""
+    """Whether a team answer is cited."""
     doubts: int = 0
-    """What code pointed out to the check: numbers, code and names that are not in the sources."""
+    """The number of things pointed out to the check: numbers, code and names that are not in the sources."""
     confirmed: bool
-    """A second call confirmed it; else code alone did."""
+    """Whether a second call confirmed it; else code alone did."""
 
 
 WEIGHTS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
@@ -62,11 +62,11 @@ WEIGHTS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "confirmed": (0.5, 1.0),
     }
 )
-"""The weight of each sign, and its usual value, which stands in for an unknown one.
+"""The weight of each signal, and its usual value, which replaces an unknown one.
 
-The first four follow a logistic regression with weights of the right sign, on half of 158 answers of rules to labelled
-questions (factoids, a FAQ, the sample). Of the other half, a right one scores above a wrong one in .59 of pairs; by
-likeness alone it is .45. The other signs do not vary with rules, and are set by hand.
+The first four follow a logistic regression with weights of the right sign. It used half of 158 answers of rules to
+labelled questions (factoids, a FAQ, the sample). In the other half, a right answer scores above a wrong one in .59 of
+pairs; by likeness alone in .45. The other signals do not vary with rules, and are set by hand.
 """
 
 
@@ -85,11 +85,11 @@ def collect_signals(
     *,
     confirmed: bool,
 ) -> ConfidenceSignals:
-    """Compare an answer with what was shown; `likenesses` are those of the sources that were found. Blocks shortly."""
+    """Compare an answer with the shown passages; `likenesses` are those of the found sources. Blocks shortly."""
     cited = {each.source_id for each in draft.cited}
     texts = [stem_set(f"{each.title}\n{each.text}") for each in shown]
     wanted = stem_set(question)
-    # The question is a text, too, and the empty ones keep a handful of texts from looking like all that could be said.
+    # The question counts as a text, too. The empty texts keep words from looking common among a handful of texts.
     rarity = WordRarity([*texts, wanted, *[frozenset[str]()] * _UNSEEN])
     shares = zip(shown, rarity.compute_coverages(wanted, texts), strict=True)
     said, best = stem_set(draft.text), sorted(likenesses, reverse=True)
@@ -112,9 +112,9 @@ def collect_signals(
 async def withhold_if_unsure(
     work: AnsweringContext, answer: AnswerResult, signs: ConfidenceSignals, shown: Sequence[ShownSource]
 ) -> AnswerResult:
-    """Return the answer if its score reaches the calibrated one, or nothing is calibrated; else silence.
+    """Return the answer if its score reaches the calibrated one, or if there is no calibration; else silence.
 
-    Where judged answers show that no score keeps to the bound, each answer is silence.
+    If judged answers show that no score keeps to the bound, every answer becomes silence.
 
     With `ai.unsure = "links"`, an addressed question gets the best of `shown` to look at, if it reaches the second one.
     """
@@ -127,7 +127,7 @@ async def withhold_if_unsure(
         links: tuple[Citation, ...] = ()
         wanted = work.options.unsure == "links" and work.asked.addressed
         if wanted and bar.links is not None and score >= bar.links:
-            # What a fact or a nugget says is a claim, and leads nowhere.
+            # A fact or a nugget is a claim, and has no page to link to.
             places = [each for each in shown if not is_distilled(each.source_id) and ":" in each.source_id]
             firsts = first_per_source(places)[:_MOST_LINKS]
             links = tuple([await make_citation(work, SourceId(each.source_id), each, None) for each in firsts])

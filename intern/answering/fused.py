@@ -1,7 +1,7 @@
 """From a question to an answer in two calls: the search chooses, one call decides and answers, one checks.
 
-The five steps of the specification stay, each with its result: the gate and the generation share a reply, the
-selection is the search's.
+The five steps of the specification remain, each with its result: the gate and the generation share a reply, and the
+search does the selection.
 """
 
 from __future__ import annotations
@@ -54,33 +54,33 @@ from intern.core.text.words import stem_words
 
 _log = get_logger(__name__)
 
-_RANKED = 24  # passages that the search proposes; some may be copies, or too long, or cannot be read
+_RANKED = 24  # passages that the search proposes; some may be copies, too long, or unreadable
 _BEFORE_DISTILLED = 3
-_FEW_WORDS = 6  # of a question that may stand on what was said before
-_SURE = 0.8  # the least share of an answer's words that what it cites and the question hold
+_FEW_WORDS = 6  # of a question that may depend on earlier messages
+_SURE = 0.8  # the least share of an answer's words in the question and the cited passages
 _SPEAKER = regex(r"^(?:Team|User): ")
 _OF_BOT = regex(r"^bot: ", re.MULTILINE)
-_POINTED_AT = 2  # lines
+_POINTED_AT = 2  # lines that the prompt points to
 _POINTED_CHARS = 160
 _MOST_NAMES = 3
 _MOST_EVIDENCE = 350  # characters of a passage that the check is shown
 
 
 class ProposedSources(Struct, frozen=True, kw_only=True):
-    """What the search proposes."""
+    """The sources that the search proposes."""
 
     hits: tuple[PassageHit, ...]
-    """Best first."""
+    """The hits, best first."""
     others: tuple[SourceId, ...] = ()
-    """The rest of a short index, which is shown whole where its texts are short enough, too."""
+    """The rest of a short index, which is shown whole if its texts are short enough, too."""
     is_all: bool = False
-    """These are all sources that there are."""
+    """Whether these are all existing sources."""
     facts: tuple[SourceText, ...] = ()
-    """Known facts that fit, read already."""
+    """Facts that fit, loaded already."""
     likenesses: tuple[float, ...] = ()
-    """Of the question and each source that was found, as far as they were compared."""
+    """The similarity of the question and each found source, as far as they were compared."""
     worth: float | None = None
-    """The score by `offline.worth`; None where a model is asked in any case."""
+    """The score by `offline.score_message`; None where a model is asked in any case."""
 
 
 async def answer_fused(work: AnsweringContext) -> AnswerResult:
@@ -112,7 +112,7 @@ async def answer_fused(work: AnsweringContext) -> AnswerResult:
 def _order_passages(
     draft: CheckedDraft, selected: ProposedSources, shown: Sequence[prompts.ShownPassage]
 ) -> list[prompts.ShownSource]:
-    """Order passages: those that the answer cites, then as the search ranks their sources."""
+    """Order passages: first those that the answer cites, then by the search's ranking of their sources."""
     places = {hit.source_id: place for place, hit in enumerate(first_per_source(selected.hits))}
     others = [each for each in shown if each not in draft.cited]
     return [*draft.cited, *sorted(others, key=lambda each: places.get(get_source_id(each.source_id), len(places)))]
@@ -140,7 +140,7 @@ async def select(work: AnsweringContext) -> ProposedSources:
         query = build_query(work)
         hits = await work.knowledge.find_hits(query, _RANKED) if entries else ()
         by_text = hits is not None
-        # Who addresses the bot gets a word: a model tells a question that nothing fits from thanks.
+        # A member who addresses the bot gets a reply: a model tells an unanswerable question from thanks.
         if hits is None or (work.asked.addressed and not hits):
             index = await anyio.to_thread.run_sync(listed, entries)
             hits = [
@@ -150,7 +150,7 @@ async def select(work: AnsweringContext) -> ProposedSources:
         learned = await work.knowledge.find_learned(query)
         best = learned.nuggets[:1]
         order = order_hits(hits)
-        # What was distilled from conversations is worth a place behind the first few.
+        # Nuggets and facts are worth a place behind the first few.
         distilled = [each.source_id for each in best] + [each.source_id for each in learned.facts]
         near = (
             *order[:_BEFORE_DISTILLED],
@@ -182,7 +182,7 @@ async def select(work: AnsweringContext) -> ProposedSources:
 
 
 def can_be_ignored(work: AnsweringContext) -> bool:
-    """Return whether the score may decide: not if addressed, with a picture or a file, or after words of the bot."""
+    """Return whether the score may decide: not if addressed, with a picture or a file, or after the bot spoke."""
     asked = work.asked
     return not (asked.addressed or asked.images or asked.telling or asked.begun or _OF_BOT.search(asked.history))
 
@@ -201,7 +201,7 @@ async def load(
 ) -> tuple[Sequence[prompts.ShownPassage], int, prompts.ClosestPassage | None]:
     """Read the sources as they are now and cut passages; return these, the number of unreadable sources, and the best.
 
-    The best passage is the one that would be quoted without a model.
+    The best passage is the one to quote without a model.
     """
     with work.trace.step("loading") as fields:
         facts = {fact.source_id for fact in selected.facts}
@@ -243,9 +243,9 @@ def _choose_passages(
 async def generate(
     work: AnsweringContext, shown: Sequence[prompts.ShownPassage], closest: prompts.ClosestPassage | None
 ) -> CheckedDraft:
-    """Decide and answer in one call, and hold both against the passages as far as code can."""
+    """Decide and answer in one call, and check both against the passages as far as code can."""
     with work.trace.step("generation", prompts.DECIDE) as fields:
-        # Small models quote the first line unless they are pointed at the nearest lines.
+        # Small models quote the first line unless the prompt points at the nearest lines.
         found = (
             await work.nearest.rank_lines(without_mentions(build_query(work)), shown)
             if work.nearest is not None
@@ -311,7 +311,7 @@ def check_decision(
 def _match_quotes(
     decision: prompts.AnswerDecision, shown: Sequence[prompts.ShownPassage]
 ) -> list[tuple[prompts.ShownPassage, str]]:
-    """Return the quoted sentences that were shown, each with its passage, even if the alias of another was given."""
+    """Return the quoted sentences that were shown, each with its passage, even if the model gave another's alias."""
     found: list[tuple[prompts.ShownPassage, str]] = []
     for quote in decision.quotes:
         order = sorted(shown, key=lambda passage: passage.alias != quote.source)
@@ -321,13 +321,13 @@ def _match_quotes(
 
 
 def _extract_sentence(line: str, quote: str) -> str:
-    """Of a line, which may be a long paragraph, the sentence that is quoted, without who said it."""
+    """Return the quoted sentence of a line, without the speaker. A line may be a long paragraph."""
     said = _SPEAKER.sub("", line)
     return find_nearest_sentence(quote, said) or said[:MAX_QUOTE]
 
 
 async def verify(work: AnsweringContext, draft: CheckedDraft) -> bool:
-    """Check what would be posted: is it about what was asked, and does each claim stand in a quoted passage?"""
+    """Check the answer: does it answer the question, and does a quoted passage support each claim?"""
     with work.trace.step("verification", prompts.CONFIRM) as fields:
         if work.options.verify == "unsure" and is_sure(work, draft):
             fields.update(by="code", is_good_enough=True, issues_count=0)
@@ -356,7 +356,7 @@ async def verify(work: AnsweringContext, draft: CheckedDraft) -> bool:
 def collect_evidence(draft: CheckedDraft) -> list[prompts.Evidence]:
     """Return the quoted passages, each once, cut to the surroundings of the quoted lines.
 
-    Passages that are cited without a quote follow, cut to what fits the answer.
+    Then come passages that are cited without a quote, cut to the parts that fit the answer.
     """
     quoted: dict[str, list[str]] = {}
     for passage, line in draft.quotes:
@@ -371,7 +371,7 @@ def is_sure(work: AnsweringContext, draft: CheckedDraft) -> bool:
     """Return whether code alone is sure: near to the question, nothing suspicious, few words of its own."""
     if draft.suspicions or draft.unnamed or not draft.is_near:
         return False
-    # Who follows a command or an address trusts the very line that holds it.
+    # Readers follow a command or an address, so the very line with it must be quoted.
     if working.has_strange_parts(draft.text, [line for _, line in draft.quotes]):
         return False
     said = set(stem_words(draft.text))

@@ -1,8 +1,8 @@
-"""What an answer claims beyond words: commands, versions, numbers, code. Held against the sources that it cites. Pure.
+"""Check the commands, versions, numbers and code of an answer against the sources that it cites. Pure.
 
-A model that invents does so most harmfully in what people copy. So a command line or a version must stand in a cited
-source; other code and numbers that stand nowhere are pointed out to the verifying model, which decides. So are the
-pieces of commands within a sentence: where such a command ends, no code can tell.
+Inventions do most harm in text that people copy. So a cited source must contain each command line and version. Other
+code and numbers that no source contains are pointed out to the verifying model, which decides. So are the pieces of
+commands within a sentence, because code cannot tell where such a command ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from intern.core.text.language import detect_language
 from intern.core.text.patterns import regex
 from intern.core.text.words import stem_set, stem_words
 
-# Wherever a chat shows one: ticks open a block within lists, quotations and lines, too, and end it as freely.
+# Wherever a chat shows a block: ticks also open and end one within lists, quotations and lines.
 _FENCED = regex(
     r"(?ms)(?:(?<!`)(?P<fence>`{3,}+)|^[ \t>]*(?:(?:[*+-]|\d{1,3}[.)])[ \t]+)?(?P<tildes>~{3,}+))"
     r"(?:(?P<line>[^\n`]+)(?P=fence)|(?P<info>[^\n`]*)\n(?P<code>.*?)(?:(?(fence)(?P=fence)|(?P=tildes))|\Z))",
@@ -28,7 +28,7 @@ _SPAN = regex(r"(?P<ticks>`{1,2})(?!`)(?P<code>(?:[^`\n]|\n(?![ \t]*\n))+)(?P=ti
 _URL = regex(r"[a-z][a-z0-9+.-]{0,30}://\S+", re.IGNORECASE)
 
 _SHELLS = frozenset("sh bash shell zsh fish ksh csh tcsh nu nushell powershell ps1 pwsh cmd bat batch dos".split())
-# What a model may call a block that is no program of any language.
+# Labels that a model may give a block without a program.
 _SESSIONS = frozenset(
     (
         "console terminal term shell-session sh-session shellsession text txt plain plaintext none nohighlight ansi log"
@@ -36,50 +36,50 @@ _SESSIONS = frozenset(
     ).split()
 ) | {""}
 _PROMPT = regex(r"\A\s*(?:[$>%]|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]{1,40}@[\w.-]{1,40}:[^\s$#]{0,80}[$#])\s+")
-# A line that begins with a shell's prompt, also outside of any code.
+# A line that begins with a shell's prompt, also outside of code.
 _PROMPTED = regex(r"(?:\$|PS [^>\n]*>|[A-Z]:\\[^>\n]*>)[ \t]+[A-Za-z./~]")
-# A program, by itself or by its path, and something after it. What assigns, opens a block or ends a sentence is none.
+# A program, by name or path, and something after it. A line that assigns, opens a block or ends a sentence is none.
 _COMMAND = regex(
     r"\A(?:[A-Za-z_]\w*=\S*\s+)*"
     r"(?:(?:\./|/|~/|[a-z]|(?i:sudo|doas)(?=\s)|[A-Z][a-z]+-[A-Z](?=\w))[\w./~+-]*(?:\s+(?![=:]|:=)\S.*))\Z"
 )
-# Code that begins like a name or a title: only a flag makes a command of it.
+# Code that begins like a name or a title: only a flag makes it a command.
 _CAPITAL = regex(r"\A[A-Z][\w./~+-]*(?=\s).*?\s--?[A-Za-z]")
-# How lines of programs begin, rather than those of a shell.
+# Beginnings of program lines rather than shell lines.
 _PROGRAM = regex(
     r"(?:import|from|return|let|const|var|def|class|if|elif|else|for|while|async|await|new|public|private|static|void|int"
     r"|function|func|fn|pub|struct|enum|type|interface|package|namespace|using|raise|throw|try|catch|with|yield)\s"
 )
 _SENTENCE = regex(r"[\w)\]'\"][.?!,]\Z|\{\Z")
-# No sentence holds these: a line with one is a command, with any end.
+# Sentences never contain these: a line with one is a command, however it ends.
 _UNMISTAKABLE = regex(r"(?i:\A(?:sudo|doas)\s)|\s--?[A-Za-z]|[|&;<>]|\$\w")
 _TROUBLE = regex(
     r"\b(?:errors?|exceptions?|fail(?:s|ed|ure)?|cannot|can't|could not|couldn't|denied|refused|rejected|not|no such"
     r"|invalid|unknown|unable|missing|time[d-]? ?out|unexpected|warnings?)\b",
     re.IGNORECASE,
 )
-# What marks a line outside of code: a quotation, a heading, an item.
+# Marks of a line outside of code: a quotation, a heading, an item.
 _MARKS = regex(
     r"^(?:[ \t>]|(?:[*+\u2022\u2023\u25e6\u2013\u2014-]|\d{1,3}[.)]|-?#{1,6}|\[[ xX]\])(?=[ \t]))*+", re.MULTILINE
 )
 _EMPHASIZED = regex(r"^(?P<mark>\*{1,3}|_{1,3}|~~|\|\|)(?=\S)(?P<words>[^\n]+?)(?P=mark)(?!\w)", re.MULTILINE)
 _LAYERS = 2
 _WORDY = regex(r"\A\S*\s.*[^:\s]\Z")
-# What stands there in the place of a span, which speaks for itself.
+# The placeholder of a code span, which is checked by itself.
 _CUT = "\0"
 _CONTINUED = regex(r"(?<![ \t])[ \t]*\\\r?\n[ \t]*")
 _SUDO_OR_FLAG = regex(r"\A(?:[A-Za-z_]\w*=\S*\s+)*(?i:sudo|doas)\s|\s--?[A-Za-z]")
-# Words of sentences, in the languages that are asked most, that hardly a command has.
+# Words of sentences in the most common languages, which commands hardly ever contain.
 _WORDS = (
     r"(?i:the|an?|is|are|was|be|to|of|for|with|without|and|or|but|if|when|then|it|its|this|that|these|those|which|you|your"
     r"|will|can|may|must|should|does|not|only|both|first|again|before|after|also|instead|as|from|in|on|has|have|using"
     r"|(?:use|add|run|need|mean|let|take|support|accept|require|give|ask|allow|work)s"
     r"|ist|sind|eine?[nmrs]?|der|das|und|oder|mit|f\u00fcr|est|une|les|et|ou|pour|avec|una|los|para|con|che|per|een|het)"
 )
-# What a sentence begins with, while a command may go on so: `docker run`, `git add`.
+# Words that begin a sentence, but may also follow a program: `docker run`, `git add`.
 _BIDS = r"(?i:use|add|run|try|see|type|pass|give|call|execute|enter|set|append|include|specify)"
 _PROSE = regex(rf"(?<!\S){_WORDS}(?=[\s.,:;!?]|\Z)|\A{_BIDS}\s")
-# The piece of a command within a sentence: a program and its flags, or a long flag by itself, and the paths behind.
+# A piece of a command within a sentence: a program and its flags, or a long flag by itself, and the paths after it.
 _PIECE = regex(
     r"(?<![^\s(\"'*_])(?:"
     rf"(?i:sudo|doas)[ \t]+(?!{_WORDS}\b)[\w./~-]\S*"
@@ -87,21 +87,21 @@ _PIECE = regex(
     r"|--[A-Za-z]\S*"
     r")(?:[ \t]+(?:--?[A-Za-z]|[/~.])\S*)*"
 )
-# Where it is said of a command what it does, and what comes before it on its line.
+# A description after a command on its line, and the words before a command.
 _REMARK = regex(r"(?<![ \t])[ \t]+(?:(?:--?|[\u2013\u2014\u2192])[ \t]|\()|:[ \t]")
 _LABEL = regex(r"^(?![^\n:]{0,40}\b(?i:sudo|doas)\s)[^\W\d_](?:[\w ,.()'&/]|(?<=\w)-){0,40}:[ \t]+", re.MULTILINE)
 _STOPS = regex(r"(?<=[\w)\]'\"/])[.,;:!?]+\Z")
 _CHAINED = regex(r"&&|;")
-# To a shell, this and the rest of its line are silent.
+# A shell ignores this and the rest of its line.
 _COMMENT = regex(r"(?<!\s)\s+#(?:\s|\Z)")
 
-# At the start of a line: the ordinal of a list, which is the answer's own.
+# At the start of a line: the number of a list item, which is the answer's own.
 _ORDINAL = regex(r"^[ \t>]*(?:[*+-][ \t]+)?\d{1,3}[.)](?=[ \t])", re.MULTILINE)
-_UNIT = (  # what follows a quantity rather than a version
+_UNIT = (  # follows a quantity rather than a version
     r"(?!\s?(?:%|°|[kmgt]?i?b(?:it|yte)?s?\b|m?s\b|(?:milli)?sec|min|hour|day|week|month|year|px\b|[kmg]?hz\b|x\b|times\b))"
 )
 _PRE = r"[-+.]?(?:alpha|beta|rc|dev|pre|post|snapshot|nightly|b|a)(?![a-z])[.-]?\d*"
-_DATE = r"(?!\d{1,2}\.\d{1,2}\.(?:19|20)\d\d(?!\d|\.\d))"  # as half of the world writes it
+_DATE = r"(?!\d{1,2}\.\d{1,2}\.(?:19|20)\d\d(?!\d|\.\d))"  # day first
 _VERSION = regex(
     r"(?i)(?=[v0-9])(?:"
     # After a letter, too: `python3.12`, `relay_2.5.0_amd64.deb`.
@@ -114,23 +114,23 @@ _VERSION = regex(
 _THOUSANDS = regex(r"\d{1,3}(?:\.\d{3})+")
 _NUMBER = regex(r"(?<![\w.,])\d++(?:[.,']\d++)*+")
 
-# Of what an invention is shown to the verifier; an answer full of them needs no list to be refused.
+# The inventions shown to the verifier are bounded; an answer full of them is refused without a list.
 _MOST_SUSPICIONS = 10
 _LONGEST_SUSPICION = 200
-_LONG_NUMBER = 3  # digits; members also tell how many machines they have
+_LONG_NUMBER = 3  # digits; members also mention how many machines they have
 
 
 class Grounding(Struct, frozen=True, kw_only=True):
-    """How an answer stands to its sources, addresses apart."""
+    """The parts of an answer that its sources do not contain, except addresses."""
 
     strange_commands: tuple[str, ...] = ()
-    """Command lines of the answer that stand in no cited source."""
+    """Command lines of the answer that no cited source contains."""
     strange_versions: tuple[str, ...] = ()
-    """Versions that stand in no cited source, and numbers, such as ports, that the question alone says."""
+    """Versions that no cited source contains, and numbers, such as ports, that only the question contains."""
     suspicions: tuple[str, ...] = ()
-    """Numbers that stand in no cited source, and other code that is not in the conversation either. Bounded.
+    """Numbers that no cited source contains, and other code that is not in the conversation either. Bounded.
 
-    A number that the question alone says is the likeliest to be affirmed without a reason.
+    Models are likeliest to affirm a number without a reason if only the question contains it.
     """
 
     @property
@@ -140,7 +140,7 @@ class Grounding(Struct, frozen=True, kw_only=True):
 
 
 def check_grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) -> Grounding:
-    """Hold an answer against the texts of its cited sources. `conversation`: what the members said.
+    """Check an answer against the texts of its cited sources. `conversation` is the members' words.
 
     Case, spacing, Markdown, typography and a shell's prompt make no difference.
     """
@@ -171,9 +171,10 @@ _DENIES = regex(r"(?i)\b(?:not?|none|nothing|unknown|cannot|\w+n['’]t|nichts?|
 
 
 def is_unfounded(answer: str, cited: Iterable[str], conversation: Sequence[str]) -> bool:
-    """Return whether an answer tells nothing of the cited texts beyond the conversation, or a sentence something else.
+    """Return whether an answer adds nothing from the cited texts, or a sentence of it says something else.
 
-    A sentence may leave a part of the question open. Answers in another language than the texts share too few words.
+    A sentence may leave a part of the question open. Answers in another language than the texts share too few words, so
+    they are not judged.
     """
     texts, asked, told = "\n".join(cited), _collect_terms("\n".join(conversation)), _collect_terms(answer)
     if (language := detect_language(answer)) and language == detect_language(conversation[0]) != detect_language(texts):
@@ -187,13 +188,13 @@ def is_unfounded(answer: str, cited: Iterable[str], conversation: Sequence[str])
 
 
 def _collect_terms(text: str) -> frozenset[object]:
-    """Return the words of a text, and each two in a row: a command may be made of the question's words."""
+    """Return the words of a text, and each two in a row: a command may consist of the question's words."""
     found = stem_words(text)
     return frozenset((*found, *pairwise(found)))
 
 
 class _ReferenceTexts:
-    """Texts to look in."""
+    """Texts to search for code and numbers."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         held = [*texts]
@@ -203,19 +204,19 @@ class _ReferenceTexts:
         self._numbers = {_normalise_number(found[0]) for found in _NUMBER.finditer(whole)}
 
     def has_code(self, code: str) -> bool:
-        """Whether a piece of code stands there, not as part of a longer word."""
+        """Whether the texts contain a piece of code, not as part of a longer word."""
         flat = _normalise_code(code)
         return not flat or _has_whole_word(flat, self._flat) or _has_whole_word(flat, self._outside)
 
     def has_version(self, version: str) -> bool:
-        """Whether that very version stands there."""
+        """Whether the texts contain exactly this version."""
         plain = _normalise_version(version)
-        # "10.000" is ten thousand to many; only as a number that stands there.
+        # "10.000" means ten thousand to many; it only matches a number in the texts.
         number = plain.replace(".", "") if _THOUSANDS.fullmatch(plain) else plain
         return plain in self._versions or plain in self._numbers or number in self._numbers
 
     def has_number(self, number: str) -> bool:
-        """Whether that number stands there, be it within a version or an address."""
+        """Whether the texts contain this number, even within a version or an address."""
         return _normalise_number(number) in self._numbers or _has_whole_word(_normalise_code(number), self._flat)
 
 
@@ -232,7 +233,7 @@ def _find_commands(answer: str, told: _Lines) -> Iterator[str]:
 
 
 def _find_code(answer: str, told: _Lines) -> Iterator[str]:
-    """All code of an answer: the lines of its blocks, its spans, and the pieces of commands in its sentences."""
+    """Yield all code of an answer: the lines of its blocks, its spans, and the pieces of commands in its sentences."""
     for _, code in _iter_code_blocks(answer):
         yield from map(_strip_prompt, _iter_code_lines(code))
     yield from map(_strip_prompt, _iter_code_spans(answer))
@@ -245,14 +246,14 @@ _Lines: TypeAlias = Sequence[tuple[str, str]]
 
 
 def _read_lines(answer: str) -> _Lines:
-    """Return the lines outside of code, each with the command that it begins with."""
+    """Return the lines outside of code, each with the command at its beginning."""
     return [(line, _find_command(line)) for line in _CONTINUED.sub(" ", _strip_markup(answer)).split("\n")]
 
 
 def _strip_markup(text: str) -> str:
-    """Return the text outside of code, without the marks of lines and the emphasis at their beginnings."""
+    """Return the text outside of code, without line marks and the emphasis at the beginnings of lines."""
     unmarked = _MARKS.sub("", _SPAN.sub(_CUT, _FENCED.sub("\n", text)))
-    # Words in bold stand for themselves, like a span; a label or a single word belongs to its line.
+    # Several bold words count as a span of their own; a label or a single word belongs to its line.
     for _ in range(_LAYERS):
         unmarked = _EMPHASIZED.sub(lambda it: it["words"] + _CUT * bool(_WORDY.search(it["words"])), unmarked)
     return _LABEL.sub("", unmarked)
@@ -272,13 +273,13 @@ def _find_command(line: str) -> str:
 
 
 def _iter_code_blocks(answer: str) -> Iterator[tuple[str, str]]:
-    """Language and text of each block of code."""
+    """Yield the language and the text of each block of code."""
     for block in _FENCED.finditer(answer):
         if block["line"] is not None:
             yield "", block["line"]
             continue
         info = block["info"].strip()
-        # A chat shows what follows the ticks as code, too, unless it is one word.
+        # A chat also shows the text after the ticks as code, unless it is one word.
         yield from [("", info)] if len(info.split()) > 1 else []
         yield re.split(r"[\s,:;{}]+", info.lstrip("{. "), maxsplit=1)[0].casefold(), block["code"]
 
@@ -319,16 +320,16 @@ def _is_command(code: str) -> bool:
 
 
 def _is_quoted_error(code: str, asked: _ReferenceTexts) -> bool:
-    """Whether it is an error that the asker told of, and nothing that could be run."""
+    """Whether it is an error message that the asker quoted, and cannot be run."""
     return bool(_TROUBLE.search(code)) and not _UNMISTAKABLE.search(code) and asked.has_code(code)
 
 
 def _list_needed_parts(command: str, known: _ReferenceTexts) -> list[str]:
-    """Return what a source must hold: the whole line, or else each command of a chain, without a comment."""
+    """Return the parts that a source must contain: the whole line, or else a chain's commands, without a comment."""
     if known.has_code(command):
         return [command]
     ends = [command[: found.start()] for found in _COMMENT.finditer(command)]
-    # The first comment that begins where all quotation marks are closed.
+    # The first comment outside of quotation marks.
     said = next((end for end in ends if end.count('"') % 2 == end.count("'") % 2 == 0), command)
     return [said] if known.has_code(said) else [part for part in _CHAINED.split(said) if part.strip()]
 
@@ -337,7 +338,7 @@ def _find_numbers(bare: str) -> Iterator[str]:
     return (found[0] for found in _NUMBER.finditer(_ORDINAL.sub("", bare)))
 
 
-# What typesetting and copying make of plain signs. A long dash is what became of two hyphens.
+# Typesetting and copying change plain characters. A long dash was two hyphens.
 _PLAIN = str.maketrans(
     dict.fromkeys("\u2018\u2019\u201a\u201b", "'")
     | dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb", '"')
@@ -373,5 +374,5 @@ def _has_whole_word(flat: str, text: str) -> bool:
 
 
 def _is_one_word(left: str, right: str) -> bool:
-    """Whether two signs belong to one word."""
+    """Whether two characters belong to one word."""
     return (left.isalnum() or left in "_-") and (right.isalnum() or right in "_-")

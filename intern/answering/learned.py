@@ -1,7 +1,7 @@
-"""Nuggets and facts as sources of answers: what fits a question, as far as what it was made from still stands.
+"""Find nuggets and facts as sources of answers, as far as the conversations behind them still exist.
 
 A model made them, so each comes with the team's own words from the archive: only these vouch for a command, a version
-or a link. What was withdrawn or is to be forgotten is left out at once, whether or not anybody has read it again yet.
+or a link. Withdrawn and forgotten messages are left out at once, even before the extractor reads the rest again.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from intern.stores.sqlite.search_index import SqliteSearchStore
 
 MOST_NUGGETS = 5
 MOST_FACTS = 5
-"""For one question."""
+"""The most facts for one question."""
 
-_LONGEST_SUMMARY = 300  # of a nugget, where it is listed
+_LONGEST_SUMMARY = 300  # of a nugget in the index
 _LONGEST_TITLE = 120
 _KINDS: tuple[records.SearchKind, ...] = ("nugget", "fact")
 
-# A fact goes to the model without anybody choosing it, so it must be about what is asked: alike, or with half of the
-# question's words.
+# A fact goes to the model without a selection, so it must fit the question: similar to it, or with half of its
+# words.
 _PROPOSED_FACTS = 20
 _LIKE_ENOUGH = 0.45
 _WORDS_ENOUGH = 0.5
 
 
 class _CurrentConversation(NamedTuple):
-    """What a conversation is by now."""
+    """The current state of a conversation."""
 
     read: records.DistilledConversation
-    """As it was when something was learned from it."""
+    """Its state when something was learned from it."""
     segment: Segment | None
-    """What stands of it in the archive; None for what was never archived, such as a note."""
+    """Its current text in the archive; None if it was never archived, such as a note."""
     site: str
-    """What links to its messages begin with."""
+    """The beginning of links to its messages."""
 
 
 @dataclass
@@ -75,7 +75,7 @@ class LearnedSourceFinder:
         self._log = ExtractionLog(db, clock=self.clock)
 
     async def find_learned(self, query: str, /) -> records.LearnedMatches:
-        """Return what fits a question; embed nothing if nothing was learned yet."""
+        """Return the nuggets and facts that fit a question; compute no embedding if nothing was learned yet."""
         if not query.strip() or not await self.search.has_kinds(_KINDS):
             return records.LearnedMatches()
         only = records.SearchFilter(kinds=("nugget",))
@@ -93,7 +93,7 @@ class LearnedSourceFinder:
         )
 
     async def _select_trusted(self, found: Sequence[SearchHit]) -> list[SearchHit]:
-        """Return the facts that are certain enough, best first: of two that fit about as well, the more certain one."""
+        """Return the facts that are certain enough, best first; of about equal fits, the more certain one first."""
         ids = select_item_ids("fact", (each.document.source_id for each in found))
         facts = await self._facts.by_ids(list(map(FactId, ids)))
         confidence = {f"fact:{fact.id}": fact.confidence for fact in facts}
@@ -104,7 +104,7 @@ class LearnedSourceFinder:
     async def load_each(
         self, source_ids: Collection[SourceId], /
     ) -> Mapping[SourceId, records.SourceText | KnowledgeError]:
-        """Those of these that are nuggets or facts, or why they cannot be told."""
+        """Return the texts of the ids that are nuggets or facts, or the reasons why they cannot be used."""
         ids = [each for each in source_ids if is_distilled(each)]
         loaded = await self._load_current(ids)
         lost = {each: SourceError(f"{each} is not known any more, or is not public") for each in ids}
@@ -113,7 +113,7 @@ class LearnedSourceFinder:
     async def _load_current(
         self, ids: Iterable[SourceId]
     ) -> dict[SourceId, tuple[records.Nugget | records.Fact, records.SourceText]]:
-        """Those that may be told, as they stand in the stores: the search may know an older state."""
+        """Return the usable ones, as they are in the stores: the search may know an older state."""
         loaded: dict[SourceId, tuple[records.Nugget | records.Fact, records.SourceText]] = {}
         for nugget in await self._nuggets.by_ids(list(map(NuggetId, select_item_ids("nugget", ids)))):
             standing = await self._read_current(nugget.conversation_id)
@@ -126,12 +126,12 @@ class LearnedSourceFinder:
         return loaded
 
     async def _render_fact(self, fact: records.Fact) -> records.SourceText | None:
-        """None where no conversation stands in which it was said."""
+        """Return the text of a fact; None if no conversation that states it is left."""
         link = next((each for each in await self._facts.read_chain(fact.id) if each.fact.id == fact.id), None)
         said_in = () if link is None else reversed([each for each in link.occurrences if not each.is_withdrawn])
         for occurrence in said_in:
             standing = await self._read_current(occurrence.conversation_id)
-            # It is unknown which of its messages said so, so all that were read must stand.
+            # It is unknown which of its messages stated the fact, so all that were read must still exist.
             if standing is not None and _still_says(standing, standing.read.message_ids):
                 known = f"confidence {fact.confidence:.2f}, said last on {fact.last_seen_at:%Y-%m-%d}"
                 return records.SourceText(
@@ -144,7 +144,7 @@ class LearnedSourceFinder:
         return None
 
     async def _read_current(self, conversation_id: ConversationId) -> _CurrentConversation | None:
-        """None where it stands no more."""
+        """Return the current conversation; None if it was removed."""
         read = await self._log.read_conversation(conversation_id)
         if read is None:
             return None
@@ -189,7 +189,7 @@ _SURE: Final[Mapping[records.NuggetStatus, str]] = {
 
 def _render_nugget(source_id: SourceId, nugget: records.Nugget, standing: _CurrentConversation) -> records.SourceText:
     said = _join_team_words(standing)
-    # On a line of its own, in words: answers quote the account.
+    # On a line of its own, in words, because answers quote this text.
     sure = f"({_SURE[nugget.status]}, {nugget.timestamp:%Y-%m-%d})"
     account = f"{nugget.topic_summary}\n\n{nugget.detailed_analysis}\n{sure}"
     return records.SourceText(
@@ -207,7 +207,7 @@ def _join_team_words(standing: _CurrentConversation) -> str:
 
 
 def _make_link(standing: _CurrentConversation, message_ids: Sequence[str]) -> str | None:
-    """Where people find the conversation; nowhere, where it was none of Discord's."""
+    """Return the link to the conversation; none if it was not on Discord."""
     if standing.segment is None and standing.read.origin == "note":
         return None
     read = standing.read

@@ -1,4 +1,4 @@
-"""What of the passages comes nearest to a question: lines to point a model at, and the passage to quote without one."""
+"""Find the lines nearest to a question, to point a model at, and the passage to quote without a model."""
 
 from __future__ import annotations
 
@@ -26,47 +26,47 @@ _log = get_logger(__name__)
 
 CONFIDENCE = regex(r"\n\(confidence [^\n]*\)\Z")
 """The end of a fact's text, for a model to weigh."""
-# Whom a message calls tells nothing of what it asks.
+# Mentions say nothing about the question.
 _MENTION = regex(r"(?<!\w)@\w[\w.-]*")
-# A word with a capital that does not begin a sentence.
+# A capitalised word that does not begin a sentence.
 _NAME = regex(r"(?<![.!?:]\s)(?<!^)(?<![¿¡])\b[^\W\d_]\w+")
 _TURN = regex(r"^(Team|User): (.*?)(?=^(?:User|Team): |\Z)", re.MULTILINE | re.DOTALL)
 _CODE = regex(r"`[^`\n]+`")
-# As `write_blocks` puts it before a block: of a tab, an operating system, a version, a term.
+# A label that `write_blocks` puts before a block: of a tab, an operating system, a version, a term.
 _LABEL = regex(r"([^\n:`]{1,60}):(?:\s|$)")
 _REMEMBERED = 2000  # vectors, of 1.5 kB each
-_MOST_EMBEDDED = 16  # lines whose meaning is compared, the best by words
+_MOST_EMBEDDED = 16  # lines that are compared by meaning, the best by words
 _WORDS = 0.5  # the weight of the words that a line holds, beside its cosine
 
 CLOSEST = "Closest passage, quoted"
-"""Stands above an answer that no model has made."""
+"""The line above an answer that is quoted without a model."""
 MOST_QUOTED = 700
-"""Characters of a quoted passage: a paragraph with its code is read at a glance."""
-_UNSEEN = 10  # empty texts, so that among a handful not all that they hold looks common
+"""Characters of a quoted passage: a paragraph with its code can be read at a glance."""
+_UNSEEN = 10  # empty texts, so that not every word of a handful of texts looks common
 _LIKENESS = 0.7  # the weight of the cosine, beside that of the words
-_FOLLOWING = 8  # hits that the best one is compared with
+_FOLLOWING = 8  # hits to compare the best one with
 SURE = 0.59
 SURE_BY_WORDS = 0.7
-"""The least fit of a passage that is quoted, found with vectors or by words alone: with half of what sets it apart from
-the mean of the next eight. Where there are fewer, those that are not there count as nothing.
+"""The least fit of a quoted passage, found with vectors or by words alone. The fit includes half of the distance to the
+mean of the next eight passages. If there are fewer, the missing ones count as 0.
 
 These two, `_LIKENESS`, `_FOLLOWING` and `finding._HALF` were fitted on 96 questions over six documentation sets
-(pytest, JupyterHub, FastAPI, AI SDK, SQLite, Git). Of 72 that have an answer there, 17 are shown it and 8 something
-else; of 24 that have none, one is answered; by words alone 10, 1 and 1. Among some 20 files of each set, it is 19, 10
-and 2. Tested on 60 questions over four other sets (Borg, Node.js, the Debian handbook, Hatch): of 48, 10 are shown it
-and 3 something else; of 12, one is answered; by words alone none, 1 and none.
+(pytest, JupyterHub, FastAPI, AI SDK, SQLite, Git). Of 72 questions with an answer there, 17 get it and 8 get another
+passage; of 24 without one, one gets a passage; by words alone 10, 1 and 1. Among some 20 files of each set, it is 19,
+10 and 2. Tested on 60 questions over four other sets (Borg, Node.js, the Debian handbook, Hatch): of 48 with an answer,
+10 get it and 3 get another passage; of 12 without, one gets a passage; by words alone 0, 1 and 0.
 """
 
 
 class RankedLine(Struct, frozen=True, kw_only=True):
-    """A line of a passage, and how near it comes to a question."""
+    """A line of a passage, and its nearness to a question."""
 
     passage: ShownPassage
     text: str
     covered: float = 0.0
-    """The share, 0 to 1, of what is telling in the question that it holds."""
+    """The share, 0 to 1, of the question's informative words that it contains."""
     like: float | None = None
-    """The cosine of it and the question; None without an embedder."""
+    """Its cosine with the question; None without an embedder."""
 
     @property
     def rank(self) -> float:
@@ -75,18 +75,18 @@ class RankedLine(Struct, frozen=True, kw_only=True):
 
 
 class LineRanker:
-    """Ranks lines of passages; remembers their vectors, as the same passages are shown again and again."""
+    """Ranks lines of passages; caches their vectors, because the same passages are shown again and again."""
 
     def __init__(self, embedder: Embedder | None = None) -> None:
         self._embedder = None if embedder is None else CachingEmbedder(embedder, _REMEMBERED)
 
     @property
     def embeds(self) -> bool:
-        """Whether it compares meanings, too."""
+        """Whether it also compares by meaning."""
         return self._embedder is not None
 
     async def compute_similarities(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
-        """Return the cosine of each text and the question; None where that could not be computed."""
+        """Return the cosine of each text and the question; None if that could not be computed."""
         if self._embedder is None:
             return None
         try:
@@ -99,7 +99,7 @@ class LineRanker:
         return [round(sum(map(mul, memoryview(asked).cast("f"), memoryview(each).cast("f"))), 6) for each in vectors]
 
     async def rank_lines(self, question: str, shown: Iterable[ShownPassage]) -> list[RankedLine]:
-        """Rank the lines, nearest first; of equals the shortest. Only the best by words are compared by meaning."""
+        """Rank the lines, nearest first; of equals, shortest first. Only the best by words are compared by meaning."""
         lines = [RankedLine(passage=passage, text=line) for passage in shown for line in _split_lines(passage)]
         held = [stem_set(each.text) for each in lines]
         shares = WordRarity(held).compute_coverages(stem_set(question), held)
@@ -118,7 +118,7 @@ def _sort_lines(lines: Iterable[RankedLine]) -> list[RankedLine]:
 
 
 def _split_lines(passage: ShownPassage) -> Iterator[str]:
-    """Yield what can be quoted as a line: sentences, items, rows, lines of code; of a team answer its words."""
+    """Yield the quotable lines: sentences, items, rows, lines of code; from a team answer, its words."""
     text = (
         _extract_team_words(passage.text)
         if is_team_source(passage.source_id)
@@ -141,10 +141,10 @@ def find_closest(
     sources: Mapping[SourceId, SourceText],
     most: int = MOST_QUOTED,
 ) -> ClosestPassage | None:
-    """Return the best passage that tells anything, as it can be quoted in `most` characters; None if none does.
+    """Return the best informative passage, to be quoted in `most` characters; None without one.
 
-    `hits` are in their order, `shown` what was cut from them, `sources` what could be read, without copies. A passage
-    that says nothing but what the question says tells nothing, and neither does an answer that asks back.
+    `hits` are in their order, `shown` the passages cut from them, `sources` the readable texts, without copies. A
+    passage that only repeats the question is not informative, nor is an answer that asks back.
     """
     sure, fits = _rank_passages(question, hits, shown, sources)
     for n, (passage, _) in enumerate(fits):
@@ -159,7 +159,7 @@ def find_closest(
 
 
 def _has_news(text: str, question: str) -> bool:
-    """Return whether a text has a word, or a piece of code, that the question has not."""
+    """Return whether a text has a word, or a piece of code, that the question lacks."""
     is_news = stem_set(text) - stem_set(question) - PLEASANTRIES
     return bool(is_news) or any(code not in question for code in _CODE.findall(text))
 
@@ -176,7 +176,7 @@ def _quote_passage(question: str, passage: ShownPassage, source: SourceText | No
 
 
 def _find_named_block(question: str, passage: ShownPassage, text: str) -> int:
-    """Return where the block begins whose label the question names, of a passage that begins with another label."""
+    """Return the start of the block whose label the question names, if the passage begins with another label."""
     end = passage.start + len(passage.text)
     about = stem_set(question) - stem_set(f"{passage.title} {passage.heading}")
     starts = (span.start for span in find_blocks(text) if passage.start <= span.start < end)
@@ -188,9 +188,9 @@ def _find_named_block(question: str, passage: ShownPassage, text: str) -> int:
 def _rank_passages(
     question: str, hits: Sequence[PassageHit], shown: Sequence[ShownPassage], sources: Mapping[SourceId, SourceText]
 ) -> tuple[float, Sequence[tuple[ShownPassage | None, float]]]:
-    """Return how well each passage fits, best first, and what is sure enough.
+    """Return the fit of each passage, best first, and the fit that is sure enough.
 
-    Where texts could not be searched, the share of the question's words that a passage holds stands in for its words.
+    If texts could not be searched, the share of the question's words in a passage replaces the search's score by words.
     """
     if not any(hit.text for hit in hits):
         shown = [each for each in shown if not is_distilled(each.source_id)]
@@ -200,7 +200,7 @@ def _rank_passages(
     passages = {each.hit: each for each in shown}
     by_words = hits[0].likeness is None or not hits[0].is_measured
     fits = [max(_score_hit(hit, by_words=by_words), _score_sameness(question, hit)) for hit in hits]
-    # Neither what was distilled counts, nor copies of what is shown, nor what cannot be read.
+    # Nuggets, facts, copies of shown passages and unreadable sources do not count.
     found = [(passages.get(n), fits[n]) for n, hit in enumerate(hits) if hit.text and hit.source_id in sources]
     return SURE_BY_WORDS if by_words else SURE, found
 
@@ -210,13 +210,13 @@ def _score_hit(hit: PassageHit, *, by_words: bool) -> float:
 
 
 def _score_sameness(question: str, hit: PassageHit) -> float:
-    """Return the share of words that a question has in common with one that was answered, however usual they are."""
+    """Return the share of words that a question has in common with an answered one, common words included."""
     asked, answered = stem_set(question), stem_set(hit.title) if is_team_source(hit.source_id) else frozenset[str]()
     return len(asked & answered) / max(len(asked | answered), 1)
 
 
 def format_quoted_passage(closest: ClosestPassage) -> str:
-    """Return the quoted passage below a line that calls it so, with its heading as a link to where it stands."""
+    """Return the passage below a line that calls it a quote, with its heading as a link to its page."""
     passage = closest.passage
     heading = join_headings(passage.title, passage.heading).replace(" > ", " › ")
     name = next(
@@ -232,10 +232,10 @@ def without_mentions(question: str) -> str:
 
 
 def find_unknown_names(question: str, shown: Iterable[ShownPassage]) -> list[str]:
-    """Return the names in a question that no passage has: it says nothing about them.
+    """Return the names in a question that no passage contains.
 
-    Of English questions only: other languages have other words for what passages name, and German has capitals for all
-    nouns.
+    For English questions only: other languages have other words for the things that passages name, and German
+    capitalises all nouns.
     """
     if not is_english(question):
         return []
@@ -249,7 +249,7 @@ _TICKS = "```"
 
 
 def shorten_text(text: str, room: int) -> str:
-    """Return the text, or what fits of its beginning, with a sign that more follows."""
+    """Return the text, or the beginning that fits, with a sign that more follows."""
     if len(text) <= room:
         return text
     room -= len(GAP.rstrip()) + len(f"\n{_TICKS}")

@@ -1,7 +1,7 @@
-"""Rules in place of a model: they answer offline, and find the messages that are not worth a model call.
+"""Rules instead of a model: they answer offline, and find the messages that are not worth a model call.
 
-Rules understand nothing. So without a model the closest passage is quoted and called so, and only if the search is sure
-of it (`nearest.SURE`); all else is silence. Deterministic.
+Rules understand nothing. So without a model, the closest passage is quoted, with a line that says so, and only if the
+search is sure of it (`nearest.SURE`); otherwise there is silence. Deterministic.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _THANKS = regex(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect|neve
 
 
 def is_question(text: str, *, addressed: bool) -> bool:
-    """Recognise a question by its mark or its words, or by two telling words if it is addressed to the bot."""
+    """Recognise a question by its mark or its words, or by two informative words if it is addressed to the bot."""
     telling = stem_words(text)
     thanks = _THANKS.match(text) and "?" not in text
     asks = bool(_ASKING.search(text)) or (addressed and len(telling) > 1)
@@ -43,7 +43,7 @@ def is_question(text: str, *, addressed: bool) -> bool:
 
 
 def decide(given: prompts.DecideIn) -> prompts.AnswerDecision:
-    """Decide whether it is a question, and quote the closest passage where it is sure enough."""
+    """Decide whether it is a question, and quote the closest passage if it is sure enough."""
     asks, closest = is_question(without_mentions(given.question), addressed=given.addressed), given.closest
     if not asks or closest is None or closest.surplus < (0 if given.addressed else _UNASKED):
         return prompts.AnswerDecision(quotes=(), kind="not_covered" if asks else "chatter", answer=None)
@@ -66,16 +66,16 @@ def confirm(given: prompts.ConfirmIn) -> prompts.Confirmation:
 
 
 RULES: Mapping[str, Callable[[Any], Any]] = {prompts.DECIDE.name: decide, prompts.CONFIRM.name: confirm}
-"""For `OfflineModel`: of the steps of `fused`, which need no others."""
+"""The rules of `OfflineModel` for the steps of `fused`, which need no others."""
 
 
-# Thanks in languages whose questions `_ASKS` knows; they may stand behind "ah brilliant,".
+# Thanks in the languages whose questions `_ASKS` knows; they may follow "ah brilliant,".
 _THANKED = regex(
     r"\b(?:thanks|thank you|thank u|thx|tysm|ty|cheers|never ?mind|danke|dankeschön|merci|gracias|obrigad[oa]|grazie"
     r"|bedankt|dank je|спасибо|благодарю)\b",
     re.IGNORECASE,
 )
-# Said by itself it asks nothing.
+# By itself, it asks nothing.
 _ALONE = regex(
     r"\W*(?:hi|hello|hey|hallo|moin|salut|bonjour|hola|ciao|olá|good (?:morning|evening|night)|gm|gn|morning|evening"
     r"|lol|lmao|rofl|haha\w*|xd|\+1|same|this|nice|cool|wow|great|perfect|awesome|congrats|congratulations|welcome|gg|brb|ok(?:ay)?"
@@ -99,11 +99,11 @@ _ASKS = regex(
     r"|maar|fout|niet|hoe|kan|kunnen|waar|wanneer|welke|но|не|как|ошиб\w*|можно|где|когда|почему|а|если)\b",
     re.IGNORECASE,
 )
-_MOST_WORDS = 20  # of thanks that ask nothing; what is longer may have come to something else
+_MOST_WORDS = 20  # of thanks that ask nothing; longer messages may also ask something
 
 
 def is_chatter(question: str) -> bool:
-    """Thanks, greetings and the like; False says nothing."""
+    """Whether a message is thanks, a greeting or the like; False means unknown."""
     if not question or _MARK.search(question):
         return False
     if not _SAID.search(question) or _ALONE.fullmatch(question):
@@ -112,11 +112,11 @@ def is_chatter(question: str) -> bool:
 
 
 WORTH_A_CALL = 0.49
-"""The least `worth` of a message about which a model is asked.
+"""The least `score_message` of a message about which a model is asked.
 
 Fitted on half of the logs of real chats (IRC and Gitter) and of the labelled questions, and measured on the other half
-(`benchmarks.triage`), with vectors. There, a batch costs .54 first calls beside 603 factoids about the subject of most
-chats, .54 beside 596 sections of a FAQ, and .04 beside the sample; none of 89 labelled questions is passed over. On the
+(`benchmarks.triage`), with vectors. There, a batch costs .54 first calls with 603 factoids about the subject of most
+chats, .54 with 596 sections of a FAQ, and .04 with the sample; none of 89 labelled questions is ignored. On the
 fitted half: .54, .52 and .03, and 2 of 106. By words alone: .47, .59 and .22, and 7 of 89; the search found the answer
 to one of these 7.
 """
@@ -124,12 +124,12 @@ to one of these 7.
 # Weights, against 1 for likeness: by logistic regression, rounded. .2 to .4 and .05 to .15 did about as well.
 _COVERED = 0.3
 _ASKED = 0.12
-# The mean by which one of several parts of a question is nearer to a document than the whole, on the first half.
+# The mean lead of one of several parts of a question over the whole, in nearness to a document, on the first half.
 _BY_CHANCE = 0.04
-# The likeness of a passage without a vector. So without an embedder, words and signs must come to .165.
+# The likeness of a passage without a vector. So without an embedder, words and signs must add up to .165.
 _UNKNOWN = 0.325
 _BEST = 3  # passages whose words count
-# The least number of texts that rarity is counted over: among one or two, each word that is held looks common.
+# The least number of texts for counting rarity: among one or two, each word looks common.
 _AMONG = 4
 
 _URL = regex(r"\w+://\S+")
@@ -139,8 +139,8 @@ _TO_A_MEMBER = regex(r"^\s*<@!?\d+>.*$", re.MULTILINE)
 def score_message(question: str, query: str, hits: Sequence[PassageHit]) -> float | None:
     """Score an unaddressed message, comparable between messages; None where a score would say nothing.
 
-    It is the largest likeness of a hit, plus weights for the share of the query's rare words that the best hits hold,
-    and for a sign of a question. A word is rare if few of the hits hold it. `query` is what was searched for; `hits`
+    It is the largest likeness of a hit, plus two weights: for the share of the query's rare words in the best hits,
+    and for a sign of a question. A word is rare if few of the hits contain it. `query` is the search text; `hits`
     (best first) must not be empty. None for a question in another language, which English sources may answer, and for
     an embedder whose cosines were not measured.
     """

@@ -1,6 +1,6 @@
-"""Whether posted answers still stand: what they cite is compared with its source; some are edited to a note.
+"""Compare the citations of posted answers with their sources, and edit outdated answers to a note.
 
-A comparison looks at how a text reads; white space, typography and markup are no change.
+Texts are compared in normal form; white space, typography and markup are no change.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from intern.stores.sqlite.store import save_record
 from intern.stores.sqlite.traces import TraceStore
 
 SETTLED = timedelta(minutes=5)
-"""For how long a citation must not have stood before its answer is edited: a document may be half written just now."""
+"""The time for which a citation must be outdated before its answer is edited: a document may be half written now."""
 
 _AT_ONCE = 50  # sources that are read together
-_MOVED = 3  # sources that may hold the text of one that is gone
+_MOVED = 3  # sources that may contain the text of one that is gone
 _LONGEST_CHAIN = 20  # newer versions of a conversation
 _MOST_SHOWN = 1_000  # characters
 
@@ -42,29 +42,29 @@ _log = get_logger(__name__)
 
 
 class OutdatedCitation(Struct, frozen=True, kw_only=True):
-    """A citation that does not stand any more, and what its source says now."""
+    """A citation that its source no longer supports, and the source's current text."""
 
     cited: PostedCitation
     now: str
-    """Empty where the source was withdrawn."""
+    """Empty if the source was withdrawn."""
 
 
 class OutdatedAnswerReport(Struct, frozen=True, kw_only=True):
-    """A posted answer with such citations."""
+    """A posted answer with outdated citations."""
 
     answer: OutdatedAnswer
     changes: tuple[OutdatedCitation, ...]
 
 
 class _CurrentText(NamedTuple):
-    """What a source says now."""
+    """The current text of a source."""
 
     text: str | None
-    """None: the source is gone."""
+    """None if the source is gone."""
     is_newer: bool = False
-    """It is that of a newer version of the conversation."""
+    """Whether it is a newer version of the conversation."""
     quotable: str | None = None
-    """Of a conversation, what everybody said, with the speakers; what counts as a change of it is the team's part."""
+    """A conversation's whole text with the speakers; only changes of the team's part count as a change."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class PostedAnswers:
     _seen: dict[SourceId, tuple[str, bool]] = field(default_factory=dict[SourceId, tuple[str, bool]], init=False)
 
     async def check(self) -> None:
-        """Compare every citation whose source was never compared, or reads differently since."""
+        """Compare every citation whose source was never compared, or has changed since."""
         watched = await self.store.list_sources()
         self._seen = {each: seen for each, _ in watched if (seen := self._seen.get(each))}
         for start in range(0, len(watched), _AT_ONCE):
@@ -103,7 +103,7 @@ class PostedAnswers:
         for source_id, is_new in watched:
             text = texts.get(source_id)
             if text is None:
-                continue  # it cannot be read now; the next look tells more
+                continue  # it cannot be read now; the next check will try again
             read_as = "" if text.text is None else await run_sync(normalise_text, text.text)
             seen = ("" if text.text is None else digest_text(read_as), text.is_newer)
             if is_new or self._seen.get(source_id) != seen:
@@ -122,7 +122,7 @@ class PostedAnswers:
         return judged
 
     async def _find_moved(self, cited: PostedCitation) -> SourceId | None:
-        """Where the quote of a document that is gone stands: it may have been renamed."""
+        """Find the source that contains the quote of a document that is gone: it may have been renamed."""
         if not cited.quote or not cited.source_id.startswith("kb:"):
             return None
         hits = await self.library.find_hits(cited.quote, _MOVED) or ()
@@ -143,7 +143,7 @@ class PostedAnswers:
             if isinstance(read, SourceText):
                 texts[source_id] = _CurrentText(f"{read.text}\n{read.said or ''}")
                 continue
-            # Where no document is listed at all, rather their folder is away.
+            # If no document is listed at all, their folder is probably unavailable.
             is_gone = source_id not in listed and (listed or not source_id.startswith("kb:"))
             if isinstance(read, SourceError) and is_gone:
                 texts[source_id] = _CurrentText(None)
@@ -159,7 +159,7 @@ class PostedAnswers:
         return structs.replace(
             cited,
             source_id=block or cited.source_id,
-            # It is compared with the block from now on.
+            # From now on, it is compared with the block.
             digest="" if block else cited.digest or found or "-",
             state=state,
         )
@@ -171,13 +171,13 @@ class PostedAnswers:
         holds = (
             not cited.quote or normalise_text(cited.quote) in within or self._has_masked_quote(text.text, cited.quote)
         )
-        # A document may change in what was not quoted.
+        # A document may change outside the quote.
         if not _parse_block_id(cited.source_id) or (not text.is_newer and cited.digest in {"", found}):
             return "" if holds else "changed"
         return "extended" if cited.quote and holds else "changed"
 
     def _has_masked_quote(self, text: str, quote: str) -> bool:
-        # A secret in a document is masked in what is kept of it.
+        # The stored quote has a document's secrets masked.
         return "[masked " in quote and normalise_text(quote) in normalise_text(
             mask_secrets(text, emails=self.emails).text
         )
@@ -225,23 +225,23 @@ class PostedAnswers:
 
 @dataclass
 class AnswerRetractor:
-    """Edits answers that their sources do not back any more. Raises the ChatError and KnowledgeError families."""
+    """Edits answers that their sources no longer support. Raises the ChatError and KnowledgeError families."""
 
     store: CitationStore
     edit: Callable[[MessageId], Awaitable[bool]]
-    """Edits an answer to a note; false where it cannot be."""
+    """Edits an answer to a note; false if that is impossible."""
     traces: TraceStore
     clock: Clock
 
     async def check_and_retract(self, check: Callable[[], Awaitable[None]]) -> None:
-        """Retract after a check that succeeded: the source of an older one may have come back."""
+        """Check, then retract. If the check fails, retract nothing: the source of an outdated answer may be back."""
         await check()
         await self.retract()
 
     async def retract(self) -> None:
-        """Edit each such answer to the note, once."""
+        """Edit each answer that has been outdated long enough to the note, once."""
         for question_id in await self.store.list_to_retract(self.clock.now() - SETTLED):
-            # From here on it is finished, though the source may come back.
+            # From here on it is completed, even if the source comes back.
             await self.store.save_retraction(question_id, "open")
             edited = await self.edit(question_id)
             await self.store.save_retraction(question_id, "retracted" if edited else "dropped")
@@ -268,7 +268,7 @@ def _format_turns(block: TopicBlock) -> str:
 
 
 def _map_replacements(knowledge: KnowledgeStore) -> dict[QAId, QAId]:
-    """By block that gave way: the one that it gave way to."""
+    """Map each replaced block to the block that replaced it."""
     newer: dict[QAId, QAId] = {}
     for decision in knowledge.read_decisions():
         if isinstance(decision, PairReplaced):
@@ -279,7 +279,7 @@ def _map_replacements(knowledge: KnowledgeStore) -> dict[QAId, QAId]:
 
 
 def _excerpt_current(text: _CurrentText | None, cited: PostedCitation) -> str:
-    """Return the current text: of a document, the passage that is nearest to the quote."""
+    """Return the current text; for a document, the passage that is nearest to the quote."""
     if text is None or text.text is None:
         return ""
     return select_best_passages(text.text, cited.quote or cited.title, _MOST_SHOWN)

@@ -1,8 +1,8 @@
 """The prompts of an answer, with their inputs, outputs and settings: two for `ai.steps = "fused"`, four for `separate`.
 
-Fields of the inputs are the variables of `prompts/<name>.md.j2`. In the outputs a reason comes before what it is for:
-a model writes in this order, and a small one decides better when it has said why. Bounds stop a reply that has run
-wild; the workflow enforces what the operator has set.
+Fields of the inputs are the variables of `prompts/<name>.md.j2`. In the outputs, a reason comes before its decision: a
+model writes in this order, and a small one decides better after giving a reason. Bounds stop runaway replies; the
+workflow enforces the operator's settings.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _Line = Annotated[str, Meta(max_length=MAX_LINE)]
 
 
 Alias = Literal["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8"]
-"""What a reply calls a passage: a schema that is the same for every question can be cached."""
+"""The name of a passage in a reply. The schema is the same for every question, so it can be cached."""
 ALIASES: tuple[Alias, ...] = get_args(Alias)
 MOST_SHOWN = len(ALIASES)
-"""Passages of one question."""
+"""The most passages of one question."""
 
 
 class ShownSource(Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class ShownSource(Struct, frozen=True, kw_only=True):
     text: str
     url: str | None = None
     said: str | None = None
-    """The team's own words, whole, where the text is a model's account: only these vouch for commands and links."""
+    """The team's own words, whole, if a model wrote the text: only these vouch for commands and links."""
 
     @property
     def address(self) -> str | None:
@@ -51,23 +51,23 @@ class ShownSource(Struct, frozen=True, kw_only=True):
 
 
 class ShownPassage(ShownSource, frozen=True, kw_only=True):
-    """A passage as a prompt shows it. Its id is the one to cite: of a topic, `team:<topic>.txt#<qa id>`."""
+    """A passage as a prompt shows it. Its id is the one to cite; for a topic, `team:<topic>.txt#<qa id>`."""
 
     alias: Alias
     label: str
     """The name of its source and the headings above it, for the model: a path, or `team` and a day."""
     heading: str = ""
-    """The headings above it, outermost first, joined by " > "; they are nothing to quote."""
+    """The headings above it, outermost first, joined by " > "; they must not be quoted."""
     anchor: str = ""
-    """Leads to the innermost of them in the address of its source, behind `#`; may be unknown."""
+    """The anchor of the innermost heading, for the address of its source, behind `#`; may be unknown."""
     start: int = 0
-    """Where it begins in its source."""
+    """Its start in its source."""
     hit: int | None = None
-    """The place of the hit that it was found by, from 0; None where its source has changed since."""
+    """The place of its hit in the search results, from 0; None if its source has changed since."""
 
     @property
     def address(self) -> str | None:
-        """The address of its page, and its heading there."""
+        """The address of its page, with its heading."""
         if self.url is None or not self.anchor:
             return self.url
         return f"{self.url.partition('#')[0]}#{self.anchor}"
@@ -78,9 +78,9 @@ class ClosestPassage(Struct, frozen=True, kw_only=True):
 
     passage: ShownPassage
     text: str
-    """It and what follows it, as it can be quoted."""
+    """Its text and the text after it, as it can be quoted."""
     surplus: float
-    """By how much it is surer than what may be quoted without a model's judgement; below 0, it is not."""
+    """The lead of its score over the threshold for quoting without a model; below 0, it must not be quoted so."""
 
 
 class DecideIn(Struct, frozen=True, kw_only=True):
@@ -91,9 +91,9 @@ class DecideIn(Struct, frozen=True, kw_only=True):
     """What was said before, oldest first, each message led by who spoke; may be empty."""
     question: str
     nearest: tuple[str, ...] = ()
-    """What a search in the passages finds nearest to the question, each led by its passage's alias, best first."""
+    """The lines nearest to the question, best first, each after its passage's alias."""
     closest: ClosestPassage | None = None
-    """For rules, which answer with it; no prompt shows it."""
+    """The passage that rules answer with; no prompt shows it."""
     addressed: bool
     """It is meant for the bot: a mention, a reply to it, a message in its thread, or a new forum post."""
 
@@ -106,7 +106,7 @@ class Quote(Struct, frozen=True, kw_only=True):
 
 
 class AnswerDecision(Struct, frozen=True, kw_only=True):
-    """What to make of a message, and the answer where there is one."""
+    """The kind of a message, and the answer where there is one."""
 
     quotes: Annotated[tuple[Quote, ...], Meta(max_length=3, description="The lines that come nearest to an answer.")]
     kind: Annotated[Kind, Meta(description="What to make of the message.")]
@@ -124,7 +124,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     number: int
     text: str
-    """The passage, or what of it stands around the line."""
+    """The passage, or the part of it around the line."""
 
 
 class ConfirmIn(Struct, frozen=True, kw_only=True):
@@ -135,9 +135,9 @@ class ConfirmIn(Struct, frozen=True, kw_only=True):
     history: str
     answer: str
     suspicions: tuple[str, ...] = ()
-    """Numbers of the answer that were not found in what it cites, and code that is not in the conversation either."""
+    """Numbers that no cited source contains, and code that is not in the conversation either."""
     unnamed: tuple[str, ...] = ()
-    """What the question names and no passage that was shown does."""
+    """Names in the question that no shown passage contains."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -192,11 +192,11 @@ class GateIn(Struct, frozen=True, kw_only=True):
 
 
 MessageKind: TypeAlias = Literal["question", "chatter", "out_of_scope", "unclear"]
-"""What a message is; only a question is worth looking for an answer."""
+"""The kind of a message; only a question is worth a search."""
 
 
 class GateDecision(Struct, frozen=True, kw_only=True):
-    """What a message is, and what it asks."""
+    """The kind of a message, and the question in it."""
 
     reason: Annotated[_Short, Meta(description="What the message is, in one short sentence; for the log only.")] = ""
     kind: MessageKind
@@ -209,7 +209,7 @@ class SelectIn(Struct, frozen=True, kw_only=True):
     """A question, and the sources that may answer it."""
 
     entries: tuple[IndexEntry, ...]
-    """The index, or its entries that fit best; ids and descriptions without line breaks."""
+    """The index, or its best entries; ids and descriptions without line breaks."""
     max_sources: int
     history: str
     question: str
@@ -244,7 +244,7 @@ class AnswerDraft(Struct, frozen=True, kw_only=True):
         tuple[_Short, ...],
         Meta(max_length=5, description="Lines of the sources that answer the question, word for word; empty if none."),
     ] = ()
-    """A source that holds one vouches for links, commands and numbers. Who looks for them first strays less, too."""
+    """Their sources vouch for links, commands and numbers. A model that looks for quotes first also strays less."""
     answer: Annotated[
         Annotated[str, Meta(max_length=20_000)] | None,
         Meta(description="The answer in Markdown; null if the sources do not answer the question."),
@@ -263,7 +263,7 @@ class VerifyIn(Struct, frozen=True, kw_only=True):
     answer: str
     citations: tuple[str, ...]
     suspicions: tuple[str, ...] = ()
-    """Code and numbers of the answer that were found neither in what it cites nor in the conversation."""
+    """Code and numbers of the answer that neither its cited sources nor the conversation contains."""
 
 
 class Verification(Struct, frozen=True, kw_only=True):
@@ -305,43 +305,43 @@ VERIFY = Prompt("verify", takes=VerifyIn, gives=Verification, bounded_by=("ai.ma
 
 
 class AnsweringOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds that hold exactly, and the words that prompts put in where they ask for them."""
+    """Exact bounds of answers, and the words that prompts insert."""
 
     request_timeout_seconds: Annotated[float, Meta(gt=0)] = 300.0
-    """For one question, from the first model call to the last; a local model may need minutes."""
+    """Seconds for one question, from the first model call to the last; a local model may need minutes."""
     max_sources: Annotated[int, Meta(ge=1)] = 5
-    """Of `separate` only: `fused` shows at most eight passages."""
+    """The most sources to load, with `separate` only: `fused` shows at most eight passages."""
     max_answer_chars: Annotated[int, Meta(ge=1)] = 3000
     """A longer answer is not posted at all: half an answer misleads. With `fused`, a reply has room for 4,000."""
     require_citations: bool = True
-    """Of `separate` only: `fused` posts nothing without a quote that stands in a passage."""
+    """Post no answer without citations, with `separate` only: `fused` always requires a quote from a passage."""
     strict_grounding: bool = True
-    """No reply with a command line or a version that stands in no cited source. Off: the verifying model decides."""
+    """Post no command line or version that no cited source contains. Off: the verifying model decides."""
     steps: Literal["fused", "separate"] = "fused"
-    """`fused`: the search chooses what is read, one call decides and answers, one checks. `separate`: four calls."""
+    """`fused`: the search chooses the sources, one call decides and answers, one checks. `separate`: four calls."""
     verify: Literal["always", "unsure"] = "always"
-    """`unsure`: no second call where code alone is sure of an answer. Of `fused` only."""
+    """`unsure`: no second call if code alone is sure of an answer. With `fused` only."""
     max_passage_chars: Annotated[int, Meta(ge=200)] = 5_000
-    """For all passages of one question together. Of `fused` only."""
+    """Characters for all passages of one question together. With `fused` only."""
     max_index_chars: Annotated[int, Meta(ge=1)] = 12_000
-    """The index goes to the model whole while it fits; beyond that, its best entries do. Of `separate` only."""
+    """Characters of the index in a prompt: whole if it fits, else its best entries. With `separate` only."""
     max_source_chars: Annotated[int, Meta(ge=1)] = 8_000
-    """For all loaded sources of one question together. Of `separate` only."""
+    """Characters for all loaded sources of one question together. With `separate` only."""
     repeat: bool = True
-    """Reuse the model's reply to the very same request, for a week at most."""
+    """Reuse the model's reply to exactly the same request, for a week at most."""
     max_wrong: Annotated[float, Meta(ge=0, le=0.5)] = 0.05
-    """The largest share of answers that may be wrong; `intern calibrate` finds the score that keeps to it. 0: none."""
+    """The largest share of answers that may be wrong; `intern calibrate` finds the score for it. 0: no bound."""
     unsure: Literal["silent", "links"] = "silent"
-    """Below that score: silence; `links`: an addressed question gets the best sources to look at, if they come near."""
+    """Below that score: silence. `links`: an addressed question gets the best sources, if they are near enough."""
     retract: bool = False
-    """Edit a posted answer to a note once a source that it cites has changed or was withdrawn."""
+    """Edit a posted answer to a note once a cited source has changed or was withdrawn."""
     project_introduction: str = ""
     answer_scope: str = ""
     refusal_policy: str = ""
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """The settings that were changed, and that the other `steps` read alone."""
+        """The changed settings that only the other value of `steps` uses."""
         others, usual = _OF_OTHERS[self.steps], AnsweringOptions()
         return tuple(name for name in others if getattr(self, name) != getattr(usual, name))
 

@@ -1,8 +1,7 @@
-"""The flight recorder of answers: tape all that an answer is made from, and work it out again from the tape.
+"""The recorder of answers: record everything that an answer is made from, and replay it from the recording.
 
-An answer reads three things from outside: the conversation, what the knowledge gives, and what models say. The tape
-holds these, and the answer. The passages that were searched and read are texts that recordings share; a recording holds
-names in their place.
+An answer reads three things from outside: the conversation, the results of the knowledge, and models' replies. The tape
+has these, and the answer. Recordings share the texts of found and read passages; a recording has their names instead.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.recording import FinishedCall, Keep, RecordedCall, RecordingModel, make_digest, split_shared_text
 from intern.models.templates import PromptTemplates
 
-_MOST_INDEX = 64_000  # characters of the index, where an answer read its descriptions
+_MOST_INDEX = 64_000  # characters of the index, if an answer read its descriptions
 
 ANYONE = "anyone"
-"""Words of people whom a recording does not name: of earlier answers, nuggets and facts."""
+"""The origin of words whose authors a recording does not name: those of earlier answers, nuggets and facts."""
 
 
 class RecordedHit(PassageHit, frozen=True, kw_only=True, array_like=True):
-    """A hit with the name of its text, and without those of its fields: there are sixteen in each recording."""
+    """A hit with the name of its text. It is stored without field names: each recording has sixteen hits."""
 
     def restore(self, texts: Mapping[str, str]) -> PassageHit:
-        """Return it with its text; empty where that is lost."""
+        """Return the hit with its text; empty if the text is lost."""
         told = structs.replace(self, text=texts.get(self.text, ""))
         return msgspec.convert(told, PassageHit, from_attributes=True)
 
 
 class RecordedSearch(Struct, frozen=True, kw_only=True):
-    """A search and its hits; None where it failed."""
+    """A search and its hits; None if it failed."""
 
     query: str
     limit: int
@@ -60,7 +59,7 @@ class RecordedSearch(Struct, frozen=True, kw_only=True):
 
 
 class RecordedLearned(Struct, frozen=True, kw_only=True):
-    """The nuggets and facts that fitted a query. The texts of the facts are names of shared texts."""
+    """The nuggets and facts that fitted a query, the facts with the names of their shared texts."""
 
     query: str
     learned: LearnedMatches
@@ -72,25 +71,25 @@ class RecordedSimilarities(Struct, frozen=True, kw_only=True):
     texts: str
     """The digest of the question and the lines."""
     likes: Sequence[float] | None
-    """None where they could not be computed."""
+    """None if they could not be computed."""
 
 
 class AnswerRecording(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer, and all that it was made from."""
+    """An answer, and everything that it was made from."""
 
     at: datetime
     conversation: Conversation
-    """Without pictures; without the words of others than the asker and the bot, unless they are to be kept."""
+    """Without pictures; only with the words of the asker and the bot, unless others' words are to be kept."""
     context: RequestContext
     addressed: bool
     entries: int
-    """Of the index."""
+    """The number of the index's entries."""
     index: tuple[IndexEntry, ...] = ()
-    """Its entries, where they mattered: there were few of them, or no text was found."""
+    """Its entries, if they mattered: there were few of them, or the search found no text."""
     searched: tuple[RecordedSearch, ...] = ()
     recalled: tuple[RecordedLearned, ...] = ()
     sources: tuple[SourceText, ...] = ()
-    """Those that were read; their texts are names of shared texts."""
+    """The sources that were read, with the names of their shared texts."""
     unreadable: Mapping[SourceId, str] = {}
     links: Mapping[SourceId, str | None] = {}
     likes: tuple[RecordedSimilarities, ...] = ()
@@ -99,7 +98,7 @@ class AnswerRecording(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def origins(self) -> frozenset[str]:
-        """Whose words it holds: `user:<id>`, topics by their source ids, and ANYONE."""
+        """The origins of its words: `user:<id>`, topics by their source ids, and ANYONE."""
         ids = [source.source_id for source in self.sources]
         ids += [entry.source_id for entry in self.index]
         ids += [hit.source_id for each in self.searched for hit in each.hits or ()]
@@ -120,7 +119,7 @@ class AnswerRecording(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def message_ids(self) -> frozenset[MessageId]:
-        """All messages that it holds."""
+        """The ids of all its messages."""
         return self.question_ids.union(each.id for each in self.conversation.messages if each.id)
 
 
@@ -129,7 +128,7 @@ _Read = dict[SourceId, SourceText | KnowledgeError]
 
 @dataclass(kw_only=True)
 class AnswerTape:
-    """What one answer has read so far."""
+    """The results that one answer has read so far."""
 
     at: datetime
     conversation: Conversation
@@ -148,7 +147,7 @@ class AnswerTape:
 
     @property
     def unfit_reason(self) -> str:
-        """Why it cannot be replayed; empty if it can."""
+        """The reason why it cannot be replayed; empty if it can."""
         if any(message.images for message in self.conversation.messages):
             return "it had pictures, which are not kept"
         if self.result.reason in COULD_NOT_LOOK:
@@ -158,9 +157,9 @@ class AnswerTape:
         return ""
 
     def make_recording(self, templates: PromptTemplates, keep: Keep, *, context: bool = True) -> AnswerRecording:
-        """Return all of it, without pictures. Raises ConfigError for a broken template.
+        """Return the recording, without pictures. Raises ConfigError for a broken template.
 
-        Without `context`, only what the asker and the bot said is in it, and the prompts are made from that.
+        Without `context`, it has only the words of the asker and the bot, and the prompts are made from these.
         """
         if not context:
             return self.without_others().make_recording(templates, keep)
@@ -198,7 +197,7 @@ class AnswerTape:
         )
 
     def without_others(self) -> AnswerTape:
-        """Return it with empty messages of other members; of what asked nothing, by itself, no words are left."""
+        """Return the tape with empty messages of other members; without any words if the message asked nothing."""
         is_chatter = self.result.reason == "not_a_question" and not self.addressed
         own = {each.author_id for each in self.conversation.messages[self.conversation.asked] if not is_chatter}
 
@@ -219,7 +218,7 @@ class AnswerTape:
 
     @property
     def _reads_index(self) -> bool:
-        """Whether descriptions decided: no text was found for who addressed the bot, or none was searched for."""
+        """Whether descriptions decided: the search found no text for an addressed question, or there was no search."""
         found = [hits for _, _, hits in self.searched]
         return bool(self.index) and not any(found) and (self.addressed or all(hits is None for hits in found))
 
@@ -230,13 +229,13 @@ class AnswerTape:
 
 @dataclass(frozen=True)
 class TapedKnowledge:
-    """Knowledge that notes what it gives."""
+    """A `KnowledgeLookup` that records its results."""
 
     knowledge: KnowledgeLookup
     tape: AnswerTape
 
     async def entries(self) -> Sequence[IndexEntry]:
-        """As `Knowledge`; so are the others."""
+        """Look up and record, as `KnowledgeLookup` describes; the other methods do the same."""
         self.tape.index = await self.knowledge.entries()
         return self.tape.index
 
@@ -265,7 +264,7 @@ class TapedKnowledge:
 
 
 class TapedLineRanker(LineRanker):
-    """Ranks lines as another does, and notes their likeness."""
+    """Ranks lines as another ranker does, and records their similarities."""
 
     def __init__(self, nearest: LineRanker, tape: AnswerTape) -> None:
         super().__init__()
@@ -273,7 +272,7 @@ class TapedLineRanker(LineRanker):
 
     @property
     def embeds(self) -> bool:
-        """As `Nearest`."""
+        """The same as for `LineRanker`."""
         return self._nearest.embeds
 
     async def compute_similarities(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
@@ -294,34 +293,34 @@ def attach_tape(answerer: Answerer, tape: AnswerTape, model: str) -> Answerer:
 
 
 class NotRecordedError(ModelReplyError):
-    """Today's code asks something that the recording does not hold."""
+    """Today's code asks for something that the recording lacks."""
 
 
 class AnswerReplayResult(Struct, frozen=True, kw_only=True):
-    """An answer that was worked out again."""
+    """A replayed answer."""
 
     result: AnswerResult
     changed: tuple[str, ...]
-    """What is no longer as it was recorded: the names of prompts, or what the knowledge was asked."""
+    """The differences from the recording: names of prompts, or lookups in the knowledge."""
     calls: int
-    """Of these prompts, those that a model was asked anew."""
+    """The prompts among these that were sent to a model again."""
     is_same: bool
-    """The answer is as it was, to the byte, with its citations and its reason."""
+    """Whether the answer is the same, to the byte, with its citations and its reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerReplayer:
-    """Works recorded answers out again, with the options of an answerer and today's templates."""
+    """Replays recorded answers, with the options of an answerer and today's templates."""
 
     answerer: Answerer
     templates: PromptTemplates
     model: Model | None = None
-    """Asked where a prompt is another one by now; without it, there is no answer then."""
+    """The model for prompts that have changed; without it, there is no answer then."""
     only: str = ""
-    """The model whose recorded replies serve; empty: any."""
+    """The model whose recorded replies are used; empty: any."""
 
     async def replay(self, answered: AnswerRecording, texts: Mapping[str, str]) -> AnswerReplayResult:
-        """Work out an answer, from its shared texts. Raises no `InternError`."""
+        """Replay an answer with its shared texts. Raises no `InternError`."""
         kept = _RecordedKnowledge(answered, texts)
         calls = [each for each in answered.calls if self.only in {"", each.model}]
         replies = ReplayingModel(calls, texts, self.templates, self.model)
@@ -337,12 +336,12 @@ class AnswerReplayer:
 
 
 def strip_debug(result: AnswerResult) -> AnswerResult:
-    """Return an answer without the times and figures of its making, as a recording holds it."""
+    """Return an answer without times and figures, as in a recording."""
     return msgspec.json.decode(encode_json(structs.replace(result, debug=None)), type=AnswerResult)
 
 
 class ReplayingModel:
-    """Gives recorded replies to the same prompts; asks a model, if there is one, about others."""
+    """Gives the recorded replies to the same prompts; sends other prompts to a model, if there is one."""
 
     def __init__(
         self, calls: Iterable[RecordedCall], texts: Mapping[str, str], templates: PromptTemplates, model: Model | None
@@ -367,7 +366,7 @@ class ReplayingModel:
 
 
 class RecordedLineRanker(LineRanker):
-    """Ranks lines by their recorded likeness; asks another about that of others."""
+    """Ranks lines by their recorded similarities; uses another ranker for other lines."""
 
     def __init__(self, nearest: LineRanker, recorded: Iterable[RecordedSimilarities]) -> None:
         super().__init__()
@@ -390,7 +389,7 @@ class RecordedLineRanker(LineRanker):
 
 
 class _RecordedKnowledge:
-    """The knowledge as it was."""
+    """The knowledge as it was recorded."""
 
     def __init__(self, answered: AnswerRecording, texts: Mapping[str, str]) -> None:
         self._answered, self._texts = answered, texts
@@ -399,7 +398,7 @@ class _RecordedKnowledge:
 
     async def entries(self) -> Sequence[IndexEntry]:
         kept = self._answered.index
-        # The others did not matter but by their number.
+        # Only the number of the others mattered.
         others = range(self._answered.entries - len(kept))
         return (*kept, *(IndexEntry(SourceId(f"unrecorded:{n}"), "") for n in others))
 
@@ -440,7 +439,7 @@ def _digest_texts(question: str, texts: Sequence[str]) -> str:
 
 
 def iter_texts(answered: AnswerRecording) -> Iterator[str]:
-    """Yield what people and models said: all else in a recording is made from that and from shared texts."""
+    """Yield the words of people and models: everything else is made from these and from shared texts."""
     for message in answered.conversation.messages:
         yield message.text
         for file in message.attachments:

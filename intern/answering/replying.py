@@ -1,8 +1,7 @@
-"""Replies to the asker: an answer with its buttons, or the reason for silence if the asker called the bot.
+"""Build replies to the asker: an answer with its buttons, or the reason for silence if the asker called the bot.
 
-Also the one line on why an answer was given, and the questions that are declined before any work. Each of these is
-recorded. The bot gives a member the same reason only once in a while, so that it is no nuisance. No reply here needs a
-model.
+Also explain an answer in one line, and decline questions before any work. Declined questions are recorded. The bot
+gives a member the same reason only once in a while, so that it is no nuisance. No reply here needs a model.
 """
 
 from __future__ import annotations
@@ -40,45 +39,45 @@ from intern.stores.sqlite.traces import TraceStore
 _FOLDER = "messages"
 _SUFFIX = ".md.j2"
 _JINJA: Final = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
-_MAX_CHARS = 1900  # with the mention of a role, one message of Discord's
+_MAX_CHARS = 1900  # with the mention of a role, this fits one Discord message
 
 _VOTES = {"up": "👍", "down": "👎"}
 
 
 class Wording(Struct, frozen=True, kw_only=True):
-    """What is said where there is no answer, in one language: of each field, the text of the template of its name."""
+    """The texts for missing answers in one language. Each field has the text of the template of its name."""
 
     unknown: str
-    """Looked, and found nothing."""
+    """Nothing was found."""
     handoff: str
-    """Looked, found nothing, and the mention of the team's role follows."""
+    """Nothing was found; the mention of the team's role follows."""
     refused: str
-    """Did not look, for the question is out of scope."""
+    """The question is out of scope."""
     cannot_look: str
-    """Could not look."""
+    """The search or the model is unavailable."""
     over_budget: str
-    """Could not look, for what may be spent in a day is spent."""
+    """The budget of the day is used up."""
     greeting: str
-    """Nothing was asked."""
+    """The message asked nothing."""
     limit: str
-    """Asked too much."""
+    """The member has asked too much."""
     links: str
-    """Not sure of an answer; the sources that may hold it follow."""
+    """The bot is not sure of an answer; sources that may contain it follow."""
     busy: str
     """There was no room for the question."""
     late: str
-    """Asked too long ago, when it was read, or when Discord could be reached again."""
+    """The question was too old when it was read, or when Discord came back."""
     voice: str
-    """Asked by voice alone."""
+    """The question is a voice message only."""
     unposted: str
-    """There is a reply, but the platform refuses it, or a thread for it."""
+    """The platform refuses the reply, or a thread for it."""
     retracted: str
-    """In place of an answer whose sources do not back it any more."""
+    """Replaces an answer that its sources no longer support."""
     welcome: str
-    """To a server that invited the bot, where each server is a community by itself."""
+    """The greeting to a server that invited the bot, if each server is a community of its own."""
 
     def get_decline_text(self, reason: DeclineReason) -> str:
-        """Return the text for a question that is not worked on."""
+        """Return the text for a declined question."""
         texts: Mapping[DeclineReason, str] = {
             "asked too much": self.limit,
             "day used up": self.over_budget,
@@ -98,13 +97,13 @@ class Wording(Struct, frozen=True, kw_only=True):
 
 
 Wordings = Mapping[str, Wording]
-"""By language; English is always among them."""
+"""The wordings by language; English is always present."""
 
 
 def load_wordings(
     prompts_dir: Path | None = None, constants: Mapping[str, str] = MappingProxyType({"project_introduction": ""})
 ) -> Wordings:
-    """Every text in every language, as `wording_file` finds its template.
+    """Load every text in every language, from the template that `wording_file` finds.
 
     The templates may use the `constants`. Raises ConfigError for one that is missing, broken, blank or too long.
     """
@@ -118,7 +117,7 @@ def load_wordings(
 
 
 def template_name(name: str, language: str) -> str:
-    """Name one of the texts in a language: `busy` in English, `de/busy` in German."""
+    """Return the template name of a text in a language: `busy` in English, `de/busy` in German."""
     return name if language == ENGLISH else f"{language}/{name}"
 
 
@@ -127,7 +126,7 @@ def render_wording(name: str, prompts_dir: Path | None, constants: Mapping[str, 
     file = wording_file(name, prompts_dir)
     try:
         text = file.read_text(encoding="utf-8")
-        # Most have nothing to render, and compiling one takes 3 ms.
+        # Most have no variables, and compiling one takes 3 ms.
         text = (_JINJA.from_string(text).render(constants) if "{" in text else text).strip()
     except (OSError, UnicodeError, *MISTAKES) as error:
         raise ConfigError(f"{file}{_format_line_number(error)}: {error}") from error
@@ -139,7 +138,7 @@ def render_wording(name: str, prompts_dir: Path | None, constants: Mapping[str, 
 def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
     """Find the template of one of the texts: the operator's own, else the shipped one.
 
-    The operator's English one is for all languages in which they have none. Raises ConfigError if there is none.
+    The operator's English template also serves languages without their own. Raises ConfigError if there is none.
     """
     folders: tuple[Traversable, ...] = (*((prompts_dir,) if prompts_dir else ()), *find_shipped_folders())
     names = dict.fromkeys((name, name.rpartition("/")[2]))
@@ -152,7 +151,7 @@ def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
 
 @dataclass(frozen=True)
 class ReplyBuilder:
-    """Makes replies of questions and results, as the operator wants it."""
+    """Builds replies from questions and results, by the operator's settings."""
 
     wordings: Wordings
     options: ConversationOptions
@@ -162,7 +161,7 @@ class ReplyBuilder:
         """Return the reply to post, or None for silence.
 
         A member who mentions the bot or replies to it always gets a reply. In its own thread, and in a new forum post,
-        people also talk to each other: there, only a message that it searched for, or would have, is worth one.
+        people also talk to each other: there, only a message that led to a search, or should have, gets one.
         """
         if result.should_reply and result.reply_text:
             buttons = answer_buttons(request.batch.last.id, detect_reply_language(request))
@@ -175,24 +174,24 @@ class ReplyBuilder:
         if result.reason in COULD_NOT_LOOK or nothing_to_look_for or self.handoff_role_id is None:
             text = links or wording.get_silence_text(result.reason, wording.unknown)
             return _make_reply(request, text, notice=True, citations=result.citations)
-        # The team has been told by this very message, or not at all.
+        # This message itself has called the team, or the team is not called.
         text = f"{links}\n{wording.handoff} <@&{self.handoff_role_id}>".lstrip()
         return _make_reply(request, text, notice=True, citations=result.citations, mention_role=self.handoff_role_id)
 
 
 def answer_buttons(question_id: MessageId, language: str = ENGLISH) -> tuple[Button, ...]:
-    """Make the buttons under an answer: two votes, and why it was given. Their ids name the question."""
+    """Make the buttons under an answer: two votes, and "Why?". Their ids contain the question's id."""
     votes = [Button(custom_id=button_id(vote, question_id, language), emoji=emoji) for vote, emoji in _VOTES.items()]
     return (*votes, Button(custom_id=button_id("why", question_id, language), label=get_phrases(language).why))
 
 
 def button_id(act: str, of: str, language: str) -> str:
-    """Make the id of a button. It names the language to answer a press in, unless that is English."""
+    """Make the id of a button. It contains the language for the reply to a press, unless that is English."""
     return f"intern:{act}:{of}" + ("" if language == ENGLISH else f":{language}")
 
 
 def make_notice(request: AnswerRequest, text: str) -> Reply:
-    """Make a reply that says why there is no answer."""
+    """Make a reply that gives the reason for a missing answer."""
     return _make_reply(request, text, notice=True)
 
 
@@ -212,7 +211,7 @@ def _make_reply(request: AnswerRequest, text: str, **more: Any) -> Reply:
 def _format_line_number(error: Exception) -> str:
     if isinstance(error, jinja2.TemplateSyntaxError):
         return f", line {error.lineno}"
-    # Jinja gives the frames of a template the lines of its source.
+    # In Jinja's tracebacks, the frames of a template have the lines of its source.
     lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == "<template>"]
     return f", line {lines[-1]}" if lines else ""
 
@@ -222,7 +221,7 @@ _QA_DATE = regex(r"#qa_(\d{4})(\d\d)(\d\d)_")
 
 
 def why_line(debug: Mapping[str, Any], words: Phrases | None = None) -> str:
-    """Say what an answer was made from and how it was checked, by its trace; empty where the trace holds no sources.
+    """Explain in one line how an answer was made and checked, by its trace; empty if the trace has no sources.
 
     Missing steps and fields are left out, so the line never claims a check that the trace does not show.
     """
@@ -282,7 +281,7 @@ def _list_checks(generation: Mapping[str, object], verification: Mapping[str, ob
     if suspicions == 0:
         checks.append(words.all_checked)
     elif quotes or _read_number(generation.get("strange_urls_count")) == 0:
-        # With `ai.strict_grounding` off, an answer may hold commands that no source does.
+        # With `ai.strict_grounding` off, an answer may contain commands that no source has.
         checks += [words.links_checked, *([words.unfounded.format(count=strange)] if strange else [])]
     if verification.get("is_good_enough") is True:
         by_code = verification.get("by") == "code"
@@ -309,8 +308,8 @@ def _join_parts(parts: Sequence[str], words: Phrases) -> str:
     return words.and_.join([*([words.comma.join(parts[:-1])] if parts[1:] else []), *parts[-1:]])
 
 
-# How long what was said to a member holds for all that they ask. A full house empties soon, and who asks again then is
-# owed a new word.
+# The time during which a member does not get the same reason again. A full queue empties soon, so a member who asks
+# again then gets a new notice.
 _TOLD_FOR: Final[Mapping[DeclineReason, timedelta]] = MappingProxyType(
     {
         "asked too much": timedelta(hours=1),
@@ -323,7 +322,7 @@ _TOLD_FOR: Final[Mapping[DeclineReason, timedelta]] = MappingProxyType(
 
 
 class Decliner:
-    """Says no. Remembers whom it told what, for as long as that holds."""
+    """Declines questions. Remembers for a while which member got which reason."""
 
     def __init__(self, wordings: Wordings, *, traces: TraceStore, clock: Clock) -> None:
         self._wordings = wordings
@@ -332,7 +331,7 @@ class Decliner:
         self._told: dict[DeclineReason, OrderedDict[UserId, datetime]] = {each: OrderedDict() for each in _TOLD_FOR}
 
     async def record_decline(self, declined: QuestionDeclined) -> None:
-        """Record why there is no answer."""
+        """Record the reason for a declined question."""
         batch = declined.request.batch
         ids, outcome = [each.id for each in batch.messages], "shed" if declined.reason == "shed" else "passed over"
         keep = partial(self._traces.save, ids, batch.channel_id, outcome=outcome, reason=declined.reason)
@@ -347,7 +346,7 @@ class Decliner:
 
     def _has_told(self, reason: DeclineReason, user_id: UserId) -> bool:
         told, now = self._told[reason], self._clock.now()
-        # In the order of telling, so that what holds no longer stands in front. The clock may have been put back.
+        # In the order of the notices, so expired entries come first. The clock may have been put back.
         while told and not abs(now - next(iter(told.values()))) < _TOLD_FOR[reason]:
             told.popitem(last=False)
         if user_id in told:

@@ -23,16 +23,16 @@ from intern.core.text.passages import PASSAGE, Passage, even_share, join_heading
 from intern.core.text.patterns import regex
 from intern.core.text.words import LastBatchCache, collapse_whitespace, stem_set, stem_words, word_weight
 
-# Of a page in two formats (`git-add.txt`, `git-add.html`) three in four share 85% of their words or more; of two
-# different pages of one manual none shares 40%. In one format, two versions of a page share as many.
+# Three in four pages in two formats (`git-add.txt`, `git-add.html`) share 85% of their words or more. No two different
+# pages of one manual share 40%. Two versions of a page in one format share as many as two formats.
 _SAME_PAGE = 0.6
 _COMPARED = 8000  # characters
 
 
 def drop_duplicates(sources: Iterable[SourceText]) -> tuple[SourceText, ...]:
-    """Those documents that say something else than all before them: no copy, and no page in a second format.
+    """Drop documents that repeat an earlier one: copies, and pages in a second format.
 
-    What was said in conversations is always kept.
+    Sources from conversations are always kept.
     """
     kept: list[SourceText] = []
     seen: list[_PageFingerprint] = []
@@ -49,7 +49,7 @@ def drop_duplicates(sources: Iterable[SourceText]) -> tuple[SourceText, ...]:
 def excerpt_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> tuple[ShownSource, ...]:
     """Return the sources with any text, team knowledge first, in at most `max_chars` characters in total.
 
-    Each gets an equal share; what a short one leaves, the longer ones share.
+    Each gets an equal share; the longer ones share the room that short ones leave.
     """
     telling = [source for source in sources if source.text.strip()]
     share = even_share([len(source.text) for source in telling], max_chars)
@@ -70,7 +70,7 @@ def excerpt_sources(sources: Sequence[SourceText], query: str, max_chars: int) -
 
 
 class _PageFingerprint(NamedTuple):
-    """What tells whether two documents are one page."""
+    """The features that tell whether two documents are one page."""
 
     format: str
     text: str
@@ -92,17 +92,17 @@ class ChosenSources(Struct, frozen=True, kw_only=True):
 
     source_ids: tuple[SourceId, ...]
     others: tuple[SourceId, ...] = ()
-    """As many more, to be loaded where one of these cannot be read, or says what another does."""
+    """As many more, to be loaded if one of these is unreadable or repeats another."""
     shown: int
-    """Entries that the model could choose from."""
+    """The number of entries that the model could choose from."""
     unknown: int
-    """Ids that were not in what was shown: invented, or pointing elsewhere. Never opened, never fetched."""
+    """The number of ids that were not shown: invented, or pointing elsewhere. They are never opened or fetched."""
     facts: tuple[SourceText, ...] = ()
     """Known facts that fit; the model does not choose them."""
 
 
 MOST_RANKED = 200
-"""Entries that are worth ranking by their texts; with descriptions of a line or two, fewer fit into a prompt."""
+"""The most entries to rank by their texts; with descriptions of a line or two, fewer fit into a prompt."""
 
 
 def choose_sources(ids: Sequence[str], shown: Sequence[IndexEntry], max_sources: int) -> ChosenSources:
@@ -119,8 +119,8 @@ def choose_sources(ids: Sequence[str], shown: Sequence[IndexEntry], max_sources:
 
 
 def entry_words(entry: IndexEntry) -> tuple[str, ...]:
-    """Return the words of an entry; file names and addresses say much about a source."""
-    # But for a nugget's, which is a number.
+    """Return the words of an entry, with its id: file names and addresses say much about a source."""
+    # A nugget's id is only a number.
     name = "" if entry.source_id.startswith("nugget:") else entry.source_id.partition(":")[2]
     return tuple(stem_words(f"{name}\n{entry.description}"))
 
@@ -130,15 +130,15 @@ _all_words = LastBatchCache(entry_words)
 
 
 def limit_nuggets(nuggets: Iterable[IndexEntry], max_chars: int) -> tuple[IndexEntry, ...]:
-    """As many nuggets, the best first, as fit into a quarter of the room: the index keeps the rest."""
+    """Return the best nuggets that fit into a quarter of the room: the index keeps the rest."""
     entries = [IndexEntry(nugget.source_id, collapse_whitespace(nugget.description)) for nugget in nuggets]
     return tuple(entries[: bisect_right([*accumulate(map(entry_size, entries))], max_chars // 4)])
 
 
 class SourceIndex:
-    """An index, and which of its entries hold a word: made once, asked for each question.
+    """An index with a map of words to entries: made once, used for each question.
 
-    An id that would break a line is left out, and a description is made one line: none can forge an entry.
+    An id with a line break is left out, and a description is made one line, so neither can forge an entry.
     """
 
     def __init__(self, entries: Iterable[IndexEntry]) -> None:
@@ -158,14 +158,14 @@ class SourceIndex:
         return self._size <= max_chars
 
     def count_candidates(self, max_chars: int) -> int:
-        """How many entries to rank by their texts: twice as many as could be shown, since some are too long to fit."""
+        """Return the number of entries to rank by their texts: twice as many as could be shown; some are too long."""
         shown = bisect_right([*accumulate(self._smallest_first[:MOST_RANKED])], max_chars)
         return min(2 * shown, MOST_RANKED, len(self.entries))
 
     def select_entries(self, query: str, max_chars: int, best: Sequence[SourceId] = ()) -> tuple[IndexEntry, ...]:
         """Return the whole index if it fits `max_chars`, else the entries that fit the query best, in their order.
 
-        These are the `best` (found by their texts) in their order, then those whose own words fit.
+        First come the `best` (found by their texts) in their order, then those whose own words fit.
         """
         if self.fits(max_chars):
             return self.entries
@@ -180,31 +180,31 @@ class SourceIndex:
         return tuple(self.entries[n] for n in sorted(kept))
 
     def rank_entries(self, query: str, best: Sequence[SourceId] = ()) -> Iterator[int]:
-        """All entries: the best, then those that hold the most of what is telling in the query; the others follow.
+        """Return all entries: the best, then those with the most informative words of the query, then the others.
 
-        Not joined with the best: of 120 real questions, the descriptions' words showed the right entry lower for more
-        than they showed it higher, on all sets.
+        The two rankings are not fused: of 120 real questions, the descriptions' words ranked the right entry lower more
+        often than higher, on all sets.
         """
         by_text = (self._places[source_id] for source_id in best if source_id in self._places)
         return iter(dict.fromkeys(chain(by_text, self._rank_by_words(query), range(len(self.entries)))))
 
     def _rank_by_words(self, query: str) -> list[int]:
-        # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
+        # Sorted: floating point sums depend on the order, and sets have no stable one.
         scores = defaultdict[int, float](float)
         for word in sorted(stem_set(query)):
             holding = self._holding.get(word, ())
             weight = word_weight(len(holding), len(self.entries))
             for n in holding if weight >= _TELLING else ():
                 scores[n] += weight
-        # The index's order decides between equals.
+        # Equals stay in the index's order.
         return nlargest(2 * MOST_RANKED, sorted(scores), key=scores.__getitem__)
 
 
-# An index changes seldom and is read for each question; the one before may still be in use. For thousands of entries it
-# takes hundreds of ms.
+# An index changes seldom and is read for each question; the previous one may still be in use. Building it for thousands
+# of entries takes hundreds of ms.
 listed = lru_cache(maxsize=2)(SourceIndex)
 
-_TELLING = 0.01  # the weight of a word that all of fifty entries hold, or all but a few of thousands
+_TELLING = 0.01  # the weight of a word in all of fifty entries, or in all but a few of thousands
 
 
 def entry_size(entry: IndexEntry) -> int:
@@ -213,14 +213,14 @@ def entry_size(entry: IndexEntry) -> int:
     return len(entry.source_id) + len(entry.description) + 3
 
 
-# Characters at the end of a topic, the newest, where its blocks are not those that were indexed.
+# Characters at the end of a topic, its newest, if its blocks are no longer those in the search index.
 _MOST_SEARCHED = 30_000
 _BLOCK = regex(rf"^{MARKER}[ \t]*$", re.MULTILINE)
 _HEADER = regex(r"\A\s*(?:[a-z_]+:[^\n]*\n)+\n?")
-# When it was archived, and behind that when it was answered: an import has years between them.
+# The time of archiving, and behind it the time of the answer: an import has years between them.
 _ANSWERED = regex(r"^(?:answered_at|timestamp):[ \t]*(\d{4}-\d\d-\d\d)", re.MULTILINE)
 _SPEAKER = regex(r"^(?:Team|User): ", re.MULTILINE)
-# Of the further lines of a message; one that looks like the first line of a turn keeps it.
+# The indent of the further lines of a message; a line that looks like the first line of a turn keeps it.
 _INDENT = regex(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECASE)
 
 
@@ -234,8 +234,8 @@ def select_passages(
 ) -> tuple[ShownPassage, ...]:
     """Cut the passages of the hits, as many as fit into `max_chars` characters, in an order of their own.
 
-    The order depends on the ids and the places in their sources alone, so that questions about the same sources share
-    the beginning of a prompt.
+    The order depends only on the ids and the places in their sources. So questions about the same sources share the
+    beginning of a prompt.
     """
     room, kept = max_chars, dict[_Place, ShownPassage]()
     for n, hit in enumerate(hits):
@@ -255,7 +255,7 @@ def select_passages(
 def select_whole_sources(
     hits: Sequence[PassageHit], sources: Mapping[SourceId, SourceText], query: str, max_chars: int
 ) -> tuple[ShownPassage, ...]:
-    """All that is known, passage by passage, where it is little enough to be shown; else nothing."""
+    """Return all sources, passage by passage, if they are short enough to be shown; else nothing."""
     if sum(len(source.text) for source in sources.values()) > max_chars:
         return ()
     kept = {place: passage for source in sources.values() for place, passage in _iter_passages(source)}
@@ -267,11 +267,11 @@ def select_whole_sources(
 
 
 _Place: TypeAlias = tuple[str, int]
-"""The id to cite, and where a passage begins in its source."""
+"""The id to cite, and the start of a passage in its source."""
 
 
 def _give_aliases(passages: Mapping[_Place, ShownPassage]) -> tuple[ShownPassage, ...]:
-    """Order passages, the team's words first, then by their places; give each its alias."""
+    """Order passages, team answers first, then by their places; give each its alias."""
     order = sorted(passages, key=lambda place: (not is_team_source(place[0]), place))
     called = zip(ALIASES, map(passages.__getitem__, order), strict=False)
     return tuple(structs.replace(each, alias=alias, label=f"{alias}: {each.label}") for alias, each in called)
@@ -287,7 +287,7 @@ def _iter_passages(source: SourceText) -> Iterator[tuple[_Place, ShownPassage]]:
 
 
 def _find_passage(source: SourceText, hit: PassageHit, query: str) -> tuple[_Place, ShownPassage, bool] | None:
-    """Return the current passage, and whether it is what was found; else what fits the question best."""
+    """Return the current passage and True if it is the found one; else the one that fits the question best."""
     if is_distilled(source.source_id):
         return (*_make_passage(source, source.text.strip()), False) if source.text.strip() else None
     if is_team_source(source.source_id):
@@ -295,10 +295,10 @@ def _find_passage(source: SourceText, hit: PassageHit, query: str) -> tuple[_Pla
         return None if found is None else (*_make_team_passage(source, found[0], found[1], query), found[2])
     pieces = _pieces(source.text)
     same = [piece for piece in pieces if piece.text == hit.text]
-    # Two sections may say the same.
+    # Two sections may have the same text.
     best = next((piece for piece in same if join_headings(source.title, piece.heading) == hit.title), None)
     best = best or next(iter(same), None) or max(pieces, key=_make_overlap_key(query, hit.text), default=None)
-    # Of a discovered file, a summary was found.
+    # For a discovered file, the search found a summary.
     return (
         None
         if best is None
@@ -306,12 +306,12 @@ def _find_passage(source: SourceText, hit: PassageHit, query: str) -> tuple[_Pla
     )
 
 
-# One question finds several passages of one source.
+# One question may find several passages of one source.
 _pieces = lru_cache(maxsize=16)(partial(split_passages, max_chars=PASSAGE))
 
 
 def _make_overlap_key(*texts: str) -> Callable[[Passage], tuple[int, ...]]:
-    """Return a key: how many words a passage shares with the first text; of equals, with the second."""
+    """Return a sort key: the number of words that a passage shares with the first text; for equals, with the second."""
     wanted = [stem_set(text) for text in texts]
 
     def count_overlap(piece: Passage) -> tuple[int, ...]:
@@ -330,7 +330,7 @@ def _make_document_passage(source: SourceText, piece: Passage) -> tuple[_Place, 
 
 
 def _find_block(text: str, hit: PassageHit, query: str) -> tuple[str, str, bool] | None:
-    """Return id and text of the block that was found, and True; else of the one that holds most of its words."""
+    """Return id and text of the found block, and True; else of the block with most of its words, and False."""
     first, wanted = hit.text.partition("\n")[0], collapse_whitespace(hit.text)
     for qa_id, block in _split_blocks(text) if first else ():
         if f": {first}\n" in block and collapse_whitespace(_SPEAKER.sub("", _format_turns(block))) == wanted:
@@ -348,7 +348,7 @@ def _make_team_passage(source: SourceText, qa_id: str, block: str, query: str) -
 
 
 def _shorten_turns(said: str, query: str) -> str:
-    """Cut the turns to what fits a question best: a little of what was asked, most of what the team answered."""
+    """Cut the turns to the parts that fit a question best: a little of the question, most of the team's answer."""
     asked, answers, answered = said.partition("\nTeam: ")
     if len(said) <= PASSAGE or not answers:
         return select_best_passages(said, query, PASSAGE)
@@ -371,7 +371,7 @@ def _make_passage(source: SourceText, text: str, start: int = 0) -> tuple[_Place
 
 
 def _split_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Each QA block's id and what follows it."""
+    """Return the id and the text of each QA block."""
     for part in _BLOCK.split(text)[1:]:
         yield from ((qa_id, part) for qa_id in islice(block_ids(f"{MARKER}{part}"), 1))
 

@@ -1,4 +1,4 @@
-"""Commands and buttons: an answer for one member, a conversation to learn from, a vote, the reasons of an answer.
+"""Handle commands and buttons: answer one member, learn from a conversation, take a vote, explain an answer.
 
 Each reply goes through the same link check and splitting as a reply in the channel.
 """
@@ -36,7 +36,7 @@ _log = get_logger(__name__)
 
 _LANGUAGES = "|".join(sorted(SPOKEN))
 _BUTTON = regex(rf"intern:(?P<act>up|down|why|share):(?P<of>[0-9]{{1,20}})(?::(?P<language>{_LANGUAGES}))?")
-ANSWERS_KEPT = 500  # for sharing; a few kilobytes each. Who closes Discord does not see the button again
+ANSWERS_KEPT = 500  # for sharing; a few kilobytes each. A member who closes Discord does not see the button again
 
 NOTHING_TO_LEARN = (
     "I found no question of a member with an answer of the team around this message, so there is nothing to learn. "
@@ -50,22 +50,22 @@ Manage = Callable[[flow.ServerCommand], Awaitable[str]]
 
 
 class InteractionReply(Struct, frozen=True, kw_only=True):
-    """What an interaction is answered with, after its `captures` were handed on."""
+    """The reply to an interaction, after its `captures` were handed on."""
 
     parts: tuple[str, ...]
-    """Messages of at most 2,000 characters, never none."""
+    """One or more messages of at most 2,000 characters."""
     buttons: tuple[Button, ...] = ()
-    """Under the last part."""
+    """The buttons under the last part."""
     captures: tuple[flow.CaptureRequest, ...] = ()
 
 
 def make_text_reply(text: str) -> InteractionReply:
-    """Make a reply of a text: without links, split if it is long."""
+    """Make a reply from a text: without links, split if it is long."""
     return InteractionReply(parts=tuple(format_parts(text)))
 
 
 def language_of_interaction(interaction: flow.Interaction, otherwise: str = ENGLISH) -> str:
-    """Return the language to reply in: the question's, or that of the answer whose button was pressed."""
+    """Return the language of the reply: the question's, or that of the answer whose button was pressed."""
     if isinstance(interaction, flow.AskCommand):
         return detect_language(interaction.question) or otherwise
     pressed = _BUTTON.fullmatch(interaction.button) if isinstance(interaction, flow.ButtonPressed) else None
@@ -84,7 +84,7 @@ class _ShareableAnswer:
 
 @dataclass(kw_only=True)
 class InteractionHandler:
-    """Does what interactions ask for; many at once. Remembers the last answers, so that they can be shared."""
+    """Handles interactions, many at once. Remembers the last answers, so that they can be shared."""
 
     answers: QuestionAnswerer
     history: History
@@ -96,20 +96,20 @@ class InteractionHandler:
     guild_ids: Collection[GuildId]
     wordings: Wordings
     refuses: Callable[[UserId], flow.DeclineReason | None] = lambda _: None
-    """Count a question of a member, and return the limit that it is beyond, if any."""
+    """Counts a question of a member, and returns the limit that it exceeds, if any."""
     count: Callable[[AnswerResult], object] = lambda _: None
     """Called with each result."""
     turned_away: Callable[[flow.DeclineReason], object] = lambda _: None
     """Called for each question beyond a limit."""
     manage: Manage | None = None
-    """Carries out the commands for a server; None where the operator's settings are those of the server."""
+    """Carries out the commands for a server; None if the server uses the operator's settings."""
     answers_kept: int = ANSWERS_KEPT
     _shareable: OrderedDict[str, _ShareableAnswer] = field(
         default_factory=OrderedDict[str, _ShareableAnswer], init=False
     )
 
     async def handle(self, interaction: flow.Interaction) -> InteractionReply:
-        """Do it, and return the reply for the member. Raises the ChatError and KnowledgeError families."""
+        """Handle an interaction; return the reply to the member. Raises the ChatError and KnowledgeError families."""
         ticket, language = interaction.interaction, language_of_interaction(interaction, self.options.language)
         words = get_phrases(language)
         if ticket.guild_id not in self.guild_ids:
@@ -165,7 +165,7 @@ class InteractionHandler:
 
     async def _record_answer(self, command: flow.AskCommand, result: AnswerResult) -> None:
         self.count(result)
-        # Under an id of its own: what became of the message by itself stays known, too.
+        # Under an id of its own, so that the outcome of the message itself stays known, too.
         ticket = command.interaction
         ids = (*([command.on.id] if command.on else []), MessageId(ticket.id))
         outcome = f"{'answered' if result.should_reply else 'silent'} for one member"
@@ -208,7 +208,7 @@ class InteractionHandler:
         )
 
     async def _learn(self, command: flow.LearnCommand) -> InteractionReply:
-        # Read anew: the payload tells no author's roles.
+        # Read the message again: the payload has no author's roles.
         on = await self.history.message(command.on.channel_id, command.on.id)
         bounds = self.options.bounds
         request = await read_conversation_around(on, command.user, self.history, bounds) if on else None
@@ -254,7 +254,7 @@ class InteractionHandler:
         channel = await self._get_public_channel(press.interaction)
         if channel is None or self.options.channel_mode(channel) in {"capture_only", "off"}:
             return words.not_public if channel is None else words.not_speaking
-        answer.shared = True  # before the first wait: who presses twice shares once
+        answer.shared = True  # before the first wait, so that pressing twice shares once
         try:
             for n, part in enumerate(answer.parts, 1):
                 buttons = answer.buttons if n == len(answer.parts) else ()
@@ -264,12 +264,12 @@ class InteractionHandler:
             answer.shared = False
             return words.cannot_speak
         except BaseException:
-            answer.shared = False  # pressing again goes on where this ended: the nonces are the same
+            answer.shared = False  # pressing again continues here: the nonces are the same
             raise
         return words.shared
 
     async def _get_public_channel(self, ticket: flow.InteractionTicket) -> Channel | None:
-        """Where it was used; None where not everybody may read, or where we may not look."""
+        """Return the channel of the interaction; None if not everybody may read it, or we may not see it."""
         try:
             channel = await self.history.channel(ticket.channel_id)
         except ChatRefusedError:
@@ -278,7 +278,7 @@ class InteractionHandler:
 
 
 def format_trace(account: QuestionTrace, votes: Votes | None = None) -> str:
-    """Explain to the team what became of a question, with the votes on its answer."""
+    """Explain the outcome of a question to the team, with the votes on its answer."""
     reason = _format_value(SILENCES.get(account.reason, account.reason or "it was answered"))
     lines = [f"Message {account.question_id}: **{_format_value(account.outcome)}**. {reason[:1].upper()}{reason[1:]}."]
     if line := why_line(account.debug) if not account.reason else "":
@@ -303,7 +303,7 @@ _EMPTY: Final[tuple[object, ...]] = ("", None, [], ())
 
 
 def _format_value(value: object) -> str:
-    """Format any value on one line of bearable length; several as code."""
+    """Format any value on one line of bounded length; several values as code."""
     if isinstance(value, list | tuple):
         items = cast("Sequence[object]", value)
         return ", ".join(f"`{_format_value(item).replace('`', '')}`" for item in items[:10])

@@ -1,9 +1,9 @@
 """From a question to an answer worth posting: gate, select, load, generate, verify.
 
-A model decides at four of the five steps, with typed results; code holds the bounds. If anything goes wrong, the
+A model decides at four of the five steps, with typed results; code enforces the bounds. If anything goes wrong, the
 caller gets silence with its reason: never half an answer, never an error. The files of a question are fetched before.
-Without its image a question is another question, so there is no reply if one cannot be fetched; a text file that cannot
-be fetched is named as unread.
+If an image cannot be fetched, there is no reply, because the question is not the same without it. A text file that
+cannot be fetched is named as unread.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ class Answerer:
     options: AnsweringOptions
     nearest: LineRanker | None = None
     judgements: JudgementStore | None = None
-    """Holds the calibrated score; without it, none counts."""
+    """The store of the calibrated score; without it, no score counts."""
     setup: str = ""
-    """What scores belong to: see `working.Work`."""
+    """The setup that scores belong to: see `working.AnsweringContext`."""
 
     async def answer(
         self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
     ) -> AnswerResult:
         """Return a verified answer with its citations, or silence with its reason, within `request_timeout_seconds`.
 
-        `addressed` says that the question is meant for the bot, so source selection starts before the gate is done.
+        `addressed` means that the question is for the bot, so source selection starts before the gate is done.
         Raises no `InternError`.
         """
         asked_where = {name: value for name, value in structs.asdict(context).items() if name != "guild_id"}
@@ -86,7 +86,7 @@ class Answerer:
         failure: dict[str, Any] = {}
         worked_out = fused.answer_fused if self.options.steps == "fused" else _answer_separately
         try:
-            # So that a call of the model, which knows of no message, is logged with the one that it is for.
+            # A model call knows no message, so this adds the id to its log lines.
             with bound_contextvars(**asked_where), anyio.move_on_after(self.options.request_timeout_seconds):
                 work = working.AnsweringContext(
                     model=self.model,
@@ -139,11 +139,10 @@ async def select(work: working.AnsweringContext, query: str) -> ChosenSources:
         learned = await work.knowledge.find_learned(wanted)
         nuggets = limit_nuggets(learned.nuggets, work.options.max_index_chars)
         room = work.options.max_index_chars - sum(map(entry_size, nuggets))
-        # The text of a source tells more than its description, where not all of these can be shown.
-        # About two passages of a source.
+        # If not all descriptions can be shown, the texts of sources tell more. About two passages for each source.
         hits = None if index.fits(room) else await work.knowledge.find_hits(wanted, 2 * index.count_candidates(room))
         best = tuple(dict.fromkeys(hit.source_id for hit in hits or ()))
-        # Last, so that the index before it is the same prompt for every question while it fits.
+        # Last, so that the part of the prompt before it, with the index, is the same for every question while it fits.
         shown = (*index.select_entries(wanted, room, best), *nuggets)
         ids: tuple[str, ...] = ()
         if shown:
@@ -171,7 +170,7 @@ async def select(work: working.AnsweringContext, query: str) -> ChosenSources:
 async def load(
     work: working.AnsweringContext, selection: ChosenSources, query: str
 ) -> tuple[tuple[prompts.ShownSource, ...], int]:
-    """Read the chosen sources, without repetitions; return them cut, and the number of those that cannot be read."""
+    """Read the chosen sources, without repetitions; return them cut, and the number of unreadable ones."""
     with work.trace.step("loading") as fields:
         texts: tuple[SourceText, ...] = ()
         failed = 0
@@ -196,7 +195,7 @@ async def load(
 async def generate(
     work: working.AnsweringContext, query: str, shown: tuple[prompts.ShownSource, ...]
 ) -> tuple[working.CheckedDraft, tuple[SourceId, ...]]:
-    """Write the answer, and compare it with its sources as far as code can; return it, and the ids that it cites."""
+    """Write the answer, and check it against its sources as far as code can; return it, and the ids that it cites."""
     with work.trace.step("generation", prompts.ANSWER) as fields:
         given = prompts.AnswerIn(
             max_answer_chars=work.options.max_answer_chars,
@@ -232,9 +231,9 @@ async def verify(
     source_ids: tuple[SourceId, ...],
     shown: tuple[prompts.ShownSource, ...],
 ) -> bool:
-    """Check the answer with a second call: right by its sources, clear, and safe to post.
+    """Check with a second call whether the answer is right by its sources, clear, and safe to post.
 
-    The model sees what the answer cites, and the team's word, which may gainsay it.
+    The model sees the cited sources, and the team's answers, which may contradict the answer.
     """
     with work.trace.step("verification", prompts.VERIFY) as fields:
         given = prompts.VerifyIn(
@@ -255,7 +254,7 @@ async def verify(
 async def _answer_separately(work: working.AnsweringContext) -> AnswerResult:
     if not work.asked.question:
         return working.make_silence("not_a_question")
-    # Most messages in a channel are no questions, and cost the gate alone then.
+    # Most messages in a channel are no questions; then they cost the gate alone.
     decision, selection = await _gate_and_select(work) if work.asked.looks_like_a_question else (await gate(work), None)
     if reason := refusal(decision):
         return working.make_silence(reason)
@@ -281,7 +280,7 @@ async def _answer_separately(work: working.AnsweringContext) -> AnswerResult:
 
 
 def refusal(decision: prompts.GateDecision) -> SilenceReason:
-    """Return why the gate refuses a message; empty if it does not."""
+    """Return the gate's reason to refuse a message; empty if it does not refuse."""
     return working.REFUSALS.get(decision.kind, "")
 
 
@@ -303,7 +302,7 @@ async def _gate_and_select(work: working.AnsweringContext) -> tuple[prompts.Gate
 
 
 async def _catch_error(call: Awaitable[T]) -> T | Exception:
-    """Return a call's value or error: as a value, it leaves a task group as itself, not in an exception group."""
+    """Return a call's value or error: as a value, an error leaves a task group without an exception group."""
     try:
         return await call
     except Exception as error:  # noqa: BLE001 a bug, too: it is raised by who takes it
@@ -321,11 +320,11 @@ def _failure_reason(error: InternError) -> SilenceReason:
         return "over_budget"
     if isinstance(error, ModelUnavailableError):
         return "model_unavailable"
-    # What is neither the model's nor the stores' (a broken template, say) kept the model from being asked.
+    # Any error but the model's and the stores' (a broken template, say) came before the call of the model.
     return "knowledge_failed" if isinstance(error, KnowledgeError) else "model_failed"
 
 
-# Endpoints take few; the newest show what the question is about.
+# Endpoints accept few; the newest are the most relevant to the question.
 MOST_IMAGES = 4
 _SECONDS = 30.0
 
@@ -341,7 +340,7 @@ class QuestionAnswerer(Protocol):
 
 
 class AttachmentAwareAnswerer:
-    """Answers questions with their text files, and with their pictures unless `sees` is false."""
+    """Answers questions with their text files, and with their images unless `sees` is false."""
 
     def __init__(self, answers: QuestionAnswerer, files: FileReader, *, sees: bool) -> None:
         self._answers = answers
@@ -351,7 +350,7 @@ class AttachmentAwareAnswerer:
     async def answer(
         self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
     ) -> AnswerResult:
-        """As `Answers.answer`; `images_unavailable` if an image of the question cannot be fetched."""
+        """Answer as `QuestionAnswerer.answer` does; `images_unavailable` if an image cannot be fetched."""
         conversation = await self._read_files(conversation)
         if self._sees:
             try:
@@ -362,7 +361,7 @@ class AttachmentAwareAnswerer:
         return await self._answers.answer(conversation, context, addressed=addressed)
 
     async def _read_files(self, conversation: Conversation) -> Conversation:
-        """Return it with the digests of the question's files, those behind its links at the end of the attachments."""
+        """Return it with the digests of the question's files; linked ones are at the end of the attachments."""
         messages, place = list(conversation.messages), conversation.asked
         chosen = [self._files.choose(m.author_id, m.at, m.text, m.attachments) for m in messages[place]]
         read = await self._files.read_each([file for files in chosen for file in files])

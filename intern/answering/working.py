@@ -1,8 +1,8 @@
-"""One question in work: the bounded question and history, the inputs and trace of its steps, and the cache of replies.
+"""The work on one question: bounded question and history, the inputs and trace of its steps, and the reply cache.
 
-The cache is exact: the same request gets the same reply without a call. The request holds all that decides about a
-reply: prompt, examples and settings, the question, every passage, model and temperature. A change of any of these makes
-another request. Questions with a history or with images are always asked.
+The cache is exact: the same request gets the same reply without a call. The request contains everything that determines
+a reply: prompt, examples and settings, the question, every passage, model and temperature. A change of any of these
+makes another request. Questions with a history or with images are always sent to the model.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _log = get_logger(__name__)
 ShownT = TypeVar("ShownT", bound=ShownSource)
 FromSourceT = TypeVar("FromSourceT", bound=ShownSource | PassageHit)
 
-# A batch of fifty pasted logs must not fill a prompt. Both are a page or two; a question's point is at its ends.
+# A batch of fifty pasted logs must not fill a prompt. Both bounds are a page or two; the point of a question is at its
+# ends.
 MAX_QUESTION_CHARS = 6000
 MAX_HISTORY_CHARS = 4000
 _MAX_REMARK_CHARS = 1000
@@ -65,24 +66,24 @@ class PreparedQuestion(Struct, frozen=True, kw_only=True):
     images: tuple[Image, ...]
     addressed: bool
     said: str = ""
-    """The question without its files."""
+    """The words of the question without its files."""
     telling: str = ""
-    """The lines of its files that say what went wrong."""
+    """The lines of its files that describe an error."""
     begun: str = ""
-    """What its other files ask, or their first lines."""
+    """The questions in its other files, or their first lines."""
 
     @property
     def looks_like_a_question(self) -> bool:
-        """Worth guessing before any model has said so; a question mark in an address is none."""
+        """Whether it is probably a question, before any model decides; a question mark in an address does not count."""
         return self.addressed or bool(_QUESTION_MARK.search(_URL.sub(" ", self.said or self.begun)))
 
     def build_query(self, query: str = "") -> str:
-        """Return what to search for: what a file says went wrong comes before the words about it."""
+        """Return the search text: the error lines of files come before the words about them."""
         return "\n".join(filter(None, (self.telling, query or self.said, self.begun)))
 
 
 def prepare_question(conversation: Conversation, *, addressed: bool) -> PreparedQuestion:
-    """Take the last `user` messages of one author in a row as the question; all others are its history."""
+    """Take the last consecutive `user` messages of one author as the question, and all others as its history."""
     messages, place = conversation.messages, conversation.asked
     question = messages[place]
     asker = question[-1].author_id if question else None
@@ -111,7 +112,7 @@ def _format_message(message: Message) -> str:
 
 
 def _format_history(messages: list[Message], asker: str | None) -> str:
-    """Join the newest messages that fit, oldest first. Further lines are indented: none can forge a speaker."""
+    """Join the newest messages that fit, oldest first. Further lines are indented, so none can forge a speaker."""
     kept: list[str] = []
     room = MAX_HISTORY_CHARS
     for message in reversed(messages):
@@ -130,7 +131,7 @@ def _format_history(messages: list[Message], asker: str | None) -> str:
 
 
 def _shorten_middle(text: str, max_chars: int) -> str:
-    """Head and tail, a gap between: what went wrong stands at the end of a log, what was tried at its head."""
+    """Keep head and tail, with a gap between: a log has the attempt at its head and the error at its end."""
     if len(text) <= max_chars:
         return text
     room = max_chars - len(_CUT)
@@ -139,7 +140,7 @@ def _shorten_middle(text: str, max_chars: int) -> str:
 
 
 class Trace:
-    """Filled while a question is worked on; what stands in it is true whenever it is read."""
+    """The fields of the steps of a question. It is filled during the work, and can be read at any time."""
 
     def __init__(self, log: Logger) -> None:
         self.steps: dict[str, dict[str, Any]] = {}
@@ -149,14 +150,15 @@ class Trace:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the beginning."""
         return _seconds_since(self._began)
 
     @contextmanager
     def step(self, name: str, prompt: Prompt[Any, Any] | None = None) -> Generator[dict[str, Any]]:
-        """Take the step's fields; add `seconds`, and `tokens`, `cached_tokens`, `cost` and `prompt` if one was asked.
+        """Yield a dict for the step's fields, and add `seconds` to it.
 
-        Add `error` if it failed, and `unfinished` if it was given up.
+        Add `tokens`, `cached_tokens`, `cost` and `prompt` if a model was asked, `error` if the step failed, and
+        `unfinished` if it was cancelled.
         """
         began = anyio.current_time()
         fields = self.steps[name] = {"unfinished": True}
@@ -181,9 +183,9 @@ class Trace:
                     self._log.debug("ai_step", step=name, **prefix_fields(name, fields))
 
     def record_texts(self, step: str, **texts: str | Sequence[str]) -> None:
-        """Keep what a model said at a step, for `debug`: a text, or the first few of several, cut and without secrets.
+        """Keep a model's words at a step, for `debug`: a text, or the first few of several, cut and without secrets.
 
-        The log has none of it: models may repeat what people wrote.
+        The log does not contain them, because models may repeat people's words.
         """
         self._said.setdefault(step, {}).update(
             (name, shorten_reply(said) if isinstance(said, str) else tuple(map(shorten_reply, said[:5])))
@@ -191,21 +193,21 @@ class Trace:
         )
 
     def debug(self) -> dict[str, dict[str, Any]]:
-        """Return the steps' fields, with what was said at each."""
+        """Return the steps' fields, with the model's words at each step."""
         return {step: {**fields, **self._said.get(step, {})} for step, fields in self.steps.items()}
 
     def fields(self) -> dict[str, Any]:
-        """All steps' fields for one log line: `gate.kind` and so on."""
+        """Return all steps' fields for one log line: `gate.kind` and so on."""
         return {key: value for name, fields in self.steps.items() for key, value in prefix_fields(name, fields).items()}
 
 
 def list_steps(debug: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the fields of the steps of one question, from its `AIResult.debug`, in their order."""
+    """Return the fields of the steps of one question, from its `AnswerResult.debug`, in their order."""
     return [cast("dict[str, Any]", step) for step in debug.values() if isinstance(step, dict)]
 
 
 def tokens_by_prompt(debug: Mapping[str, Any]) -> dict[str, int]:
-    """Return the tokens of the prompts of one question, from its `AIResult.debug`, in the order of the steps."""
+    """Return the tokens of the prompts of one question, from its `AnswerResult.debug`, in the order of the steps."""
     return {step["prompt"]: int(step["tokens"]) for step in list_steps(debug) if "prompt" in step}
 
 
@@ -218,18 +220,18 @@ def _seconds_since(began: float) -> float:
     return round(anyio.current_time() - began, 6)
 
 
-_MOST_CHARS = 300  # of what a model says, in `debug`; of that, the log has the gate's reason alone
+_MOST_CHARS = 300  # of a model's words, in `debug`; the log has only the gate's reason
 
 
 class KnowledgeLookup(Protocol):
-    """What can be looked up. Each raises the `KnowledgeError` family."""
+    """The knowledge that steps look up. Each method raises the `KnowledgeError` family."""
 
     async def entries(self) -> Sequence[IndexEntry]:
         """Return the index, in its own order."""
         ...
 
     async def load_each(self, source_ids: Sequence[SourceId], /) -> Sequence[SourceText | KnowledgeError]:
-        """Return whole sources of the index, or why they could not be read; one for each id, in their order."""
+        """Return whole sources of the index, or the errors of reading them; one for each id, in their order."""
         ...
 
     async def find_hits(self, query: str, limit: int, /) -> Sequence[PassageHit] | None:
@@ -246,55 +248,55 @@ class KnowledgeLookup(Protocol):
 
 
 def shorten_reply(text: str) -> str:
-    """As much of what a model said as is kept, without secrets."""
+    """Shorten a model's reply for the trace, and mask secrets."""
     return mask_start(text, _MOST_CHARS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweringContext:
-    """One question, and all that its steps need."""
+    """One question, and everything that its steps need."""
 
     model: Model
     knowledge: KnowledgeLookup
     options: AnsweringOptions
     asked: PreparedQuestion
     nearest: LineRanker | None
-    """Points a model at lines of the passages; None where rules answer, which do so by themselves."""
+    """Finds the lines to point a model at; None where rules answer, which need no pointer."""
     trace: Trace
     calibration: Calibration | None = None
-    """The score that an answer must reach; None where nothing is calibrated."""
+    """The score that an answer must reach; None without a calibration."""
     setup: str = ""
-    """What a score belongs to: scores of other models or steps cannot be compared."""
+    """The setup that a score belongs to: scores of other models or steps cannot be compared."""
 
 
 class CheckedDraft(Struct, frozen=True, kw_only=True):
-    """An answer, compared with what it cites. With a `reason` it must not be posted."""
+    """An answer, checked against its cited sources. With a `reason`, it must not be posted."""
 
     reason: SilenceReason
     text: str = ""
     cited: tuple[ShownSource, ...] = ()
     urls: tuple[str, ...] = ()
-    """Addresses that are in nothing that it cites."""
+    """Addresses that no cited source contains."""
     strange: tuple[str, ...] = ()
-    """Commands and versions that are in nothing that it cites."""
+    """Commands and versions that no cited source contains."""
     suspicions: tuple[str, ...] = ()
-    """These, and numbers and other code, for the verifying model."""
+    """These commands and versions, and numbers and other code, for the verifying model."""
     quotes: tuple[tuple[ShownPassage, str], ...] = ()
-    """Lines that it stands on, each with its passage. Of `fused`, as what follows."""
+    """The quoted lines behind it, each with its passage. Of `fused` only, as are the next fields."""
     quoted: float = 1.0
     """The share of the quotes that the passages hold."""
     unnamed: tuple[str, ...] = ()
-    """What the question names and no passage does, for the second look."""
+    """Names in the question that no passage contains, for the second call."""
     is_near: bool = True
-    """What it quotes comes so near to the question that rules would answer with it, as far as that can be told."""
+    """Whether its quotes are so near to the question that rules would answer with them, as far as is known."""
 
 
 def check_draft(
     work: AnsweringContext, text: str, cited: Sequence[ShownSource], vouching: Sequence[ShownSource], *, is_cited: bool
 ) -> CheckedDraft:
-    """Check an answer as far as code can; may take a while, as answers and sources are text from strangers.
+    """Check an answer as far as code can. It may take a while, because answers and sources are untrusted text.
 
-    `vouching` are those sources that a found quote is from: an answer takes links, commands and numbers from these.
+    `vouching` are the sources of the found quotes: an answer may take links, commands and numbers from these.
     """
     texts = [remove_headings(source.trusted_text) for source in vouching]
     conversation = (work.asked.question, work.asked.history)
@@ -330,7 +332,7 @@ def first_per_source(items: Iterable[FromSourceT]) -> list[FromSourceT]:
 
 
 def has_strange_parts(text: str, texts: Sequence[str]) -> bool:
-    """Return whether a text holds an address, a command or a version that none of these texts does."""
+    """Return whether a text contains an address, a command or a version that none of these texts contains."""
     return bool(find_strange_urls(text, texts, ()) or check_grounding(text, texts, ()).strange)
 
 
@@ -344,7 +346,7 @@ async def read_sources(knowledge: KnowledgeLookup, source_ids: Sequence[SourceId
 
 
 def drop_orders(shown: Sequence[ShownT]) -> list[ShownT]:
-    """Return the passages without what gives orders to a model; log the sources that do."""
+    """Return the passages that give no orders to a model; log the sources of the others."""
     kept = [
         structs.replace(
             each, text=remove_prompt_injection(each.text), said=each.said and remove_prompt_injection(each.said)
@@ -360,9 +362,9 @@ def drop_orders(shown: Sequence[ShownT]) -> list[ShownT]:
 async def make_citation(
     work: AnsweringContext, source_id: SourceId, source: ShownSource, quote: str | None
 ) -> Citation:
-    """Cite a source, or one team answer of it. A link that cannot be found is logged, and harms no answer."""
+    """Cite a source, or one team answer of it. A link that cannot be found is logged, and does not fail the answer."""
     url = source.address
-    if is_team_source(source_id) and "#" in source_id:  # the address of a page may hold one, too
+    if is_team_source(source_id) and "#" in source_id:  # the address of a page may contain one, too
         try:
             url = await work.knowledge.citation_link(source_id)
         except KnowledgeError as error:
@@ -377,20 +379,20 @@ REFUSALS: Mapping[str, SilenceReason] = {
     "unclear": "not_answerable",
     "not_covered": "no_answer",
 }
-"""What a model takes a message for, and why there is no answer then."""
+"""The reasons for silence by a model's kind of a message."""
 
 
 def make_silence(reason: SilenceReason) -> AnswerResult:
-    """No reply, and why."""
+    """Make a result without an answer, with the reason."""
     return AnswerResult(should_reply=False, reason=reason)
 
 
 KeyOf = Callable[[Prompt[Any, Any], Struct], str]
-"""A digest of the request that a prompt makes."""
+"""Returns a digest of a prompt's request."""
 
 
 class ReplyCachingModel:
-    """Serves `Model` for the prompts of one question, those with a `question` and a `history`; others pass through."""
+    """A `Model` that caches the prompts of one question, those with `question` and `history`; others pass through."""
 
     def __init__(self, model: Model, store: ReplyStore, key_of: KeyOf) -> None:
         self._model = model
@@ -398,7 +400,7 @@ class ReplyCachingModel:
         self._key_of = key_of
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
-        """Return the kept reply to the same request, or ask the model and keep its reply."""
+        """Return the cached reply to the same request, or ask the model and cache its reply."""
         asked = _normalise_input(given)
         if asked is None or images:
             return await self._model.ask(prompt, given, images=images)
@@ -421,7 +423,7 @@ class ReplyCachingModel:
 
 
 def make_key_function(options: LlmOptions, templates: PromptTemplates) -> KeyOf:
-    """Digest the request as an endpoint would get it, with its address."""
+    """Make a function that digests the request as an endpoint would get it, with its address."""
 
     def digest_request(prompt: Prompt[Any, Any], given: Struct) -> str:
         request = build_chat_request(prompt, given, templates.render(prompt, given), (), options)
@@ -434,7 +436,7 @@ def make_key_function(options: LlmOptions, templates: PromptTemplates) -> KeyOf:
 def normalise_question(question: str) -> str:
     """Normalise a question: collapse white space, lower a capital at its start, drop marks at its end.
 
-    A question mark stays: without one, the message may not be a question.
+    A question mark is kept: without one, the message may not be a question.
     """
     line = " ".join(question.split())
     line = re.sub(r"\?[?!\s]*\Z", "?", line) if line.rstrip("! ").endswith("?") else line.rstrip(".!… ")

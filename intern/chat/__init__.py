@@ -1,1 +1,1 @@
-"""What people say, on any platform: batching, routing, context, outbox."""
+"""Conversations on any platform: batching, routing, context, outbox."""

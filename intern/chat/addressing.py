@@ -1,4 +1,4 @@
-"""The addressee of a message that is no reply: the account that it mentions, or the one its author spoke with before.
+"""Find the addressee of a message that is no reply: the mentioned account, or the one its author spoke with before.
 
 Pure. Only earlier messages count, so that live reading and history give the same result.
 """
@@ -19,13 +19,13 @@ from intern.core.messages import ChatMessage
 
 _QUESTION_MARKS = "?？؟"
 _MOST_LINES = 150  # of a channel; a busy one has as many in a quarter of an hour
-_MOST_LINES_IN_ALL = 15_000  # some 10 MB; of channels beyond that, nothing is known, as after a start
+_MOST_LINES_IN_ALL = 15_000  # some 10 MB; channels beyond that are forgotten, as after a start
 
 
 def find_mentioned_account(message: ChatMessage) -> UserId | None:
-    """Return the one account that a message mentions; None where it mentions none or several.
+    """Return the one account that a message mentions; None if it mentions none or several.
 
-    Beside whom a team member answers, they may mention colleagues and bots.
+    Besides the member that they answer, a team member may mention colleagues and bots.
     """
     mentions = message.mentions
     if message.author.type == "team_member" and len(mentions) > 1:
@@ -37,7 +37,7 @@ def split_by_target(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
     """Split one author's consecutive messages where the addressee changes.
 
     A message is addressed to its reply target, or else to the account that it mentions. A reply within a part starts no
-    new one, nor does a message without addressee.
+    new part, nor does a message without addressee.
     """
     parts: list[list[ChatMessage]] = []
     target: MessageId | UserId | None = None
@@ -52,7 +52,7 @@ def split_by_target(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
 
 
 def lines_before(message: ChatMessage, said: Iterable[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
-    """Return what its author wrote right before a message, each line within the window of the next; oldest first."""
+    """Return its author's lines right before a message, each within the window of the next; oldest first."""
     run = [message]
     for earlier in sorted(said, key=lambda line: parse_position(line.id), reverse=True):
         if earlier.author.id == message.author.id and parse_position(earlier.id) < parse_position(message.id):
@@ -63,7 +63,7 @@ def lines_before(message: ChatMessage, said: Iterable[ChatMessage], window: floa
 
 
 def _may_follow_up(message: ChatMessage) -> bool:
-    """Whether it may be for a team member who spoke to its author before: it is neither for the bot nor for several."""
+    """Whether it may follow up a team member's message: it is neither for the bot nor for several accounts."""
     return not message.mentions_bot and len(message.mentions) <= 1
 
 
@@ -77,7 +77,7 @@ def _seconds_between(earlier: ChatMessage, later: ChatMessage) -> float:
 
 
 class ChannelTranscript:
-    """What was said in a channel, as far as it was read."""
+    """The messages of a channel, as far as they were read."""
 
     def __init__(self, messages: Iterable[ChatMessage], bounds: ContextBounds) -> None:
         self._said = sorted(messages, key=lambda message: parse_position(message.id))
@@ -97,26 +97,26 @@ class ChannelTranscript:
         if message.author.type == "bot":
             return None
         named = find_mentioned_account(message)
-        if named is not None and not message.mentions_bot:  # a mention stays valid for longer
+        if named is not None and not message.mentions_bot:  # a mention counts for longer
             return self._find_message_to_author(message, named, self._bounds.mention_seconds)
         return self.find_followed_up(message) or self._find_open_question(message)
 
     def _find_open_question(self, message: ChatMessage) -> ChatMessage | None:
-        """Find the author's last message without addressee, if no answer came since."""
+        """Find the author's last message without addressee, if it has no answer yet."""
         if message.mentions or message.mentions_bot:
             return None
         for earlier in self._iterate_before(message, self._bounds.question_seconds):
             if earlier.author.id == message.author.id:
                 if earlier.reply_to is None and not earlier.mentions and not earlier.mentions_bot:
                     return earlier
-                if _seconds_between(earlier, message) < self._bounds.window_seconds:  # it belongs to that, then
+                if _seconds_between(earlier, message) < self._bounds.window_seconds:  # it belongs to that one
                     return None
             elif earlier.author.type == "team_member" and self._is_addressed_to(earlier, message.author.id):
                 return None
         return None
 
     def find_answered_question(self, message: ChatMessage) -> ChatMessage | None:
-        """Find the question that a team member answers by a mention: the newest of the mentioned member.
+        """Find the question that a team member answers by a mention: the mentioned member's newest one.
 
         It is in their latest batch, which must ask something or follow up the team's answer.
         """
@@ -150,7 +150,7 @@ class ChannelTranscript:
         return self._find_message_to_author(message, named, self._bounds.named_follow_up_seconds)
 
     def _find_message_to_author(self, message: ChatMessage, named: UserId | None, within: float) -> ChatMessage | None:
-        """Find the last message that the team, or the mentioned account, addressed to this author within a time."""
+        """Find the last message that the team, or the mentioned account, addressed to this author within the time."""
         author, since = message.author, message
         for earlier in self._iterate_before(message):
             if _seconds_between(earlier, since) > within:
@@ -162,12 +162,12 @@ class ChannelTranscript:
             elif named in {None, earlier.author.id} and self._is_addressed_to(earlier, author.id):
                 return earlier
             elif named is None and earlier.author.type != "bot":
-                # Once others write, a message without addressee soon has another subject.
+                # Once others write, a message without addressee is soon about something else.
                 within = self._bounds.follow_up_seconds
         return None
 
     def _is_addressed_to(self, message: ChatMessage, user_id: UserId) -> bool:
-        """Return whether the team wrote this to a user, in answer to them."""
+        """Return whether this is a team answer to a user."""
         seen: set[MessageId] = set()
         here: ChatMessage | None = message
         while here is not None and here.author.type == "team_member" and here.id not in seen:
@@ -180,7 +180,7 @@ class ChannelTranscript:
         return next((earlier for earlier in before if earlier.author.id == message.author.id), None)
 
     def _is_asking(self, message: ChatMessage) -> bool:
-        """Whether it asks, by the routing table, or goes on with the team."""
+        """Whether it asks, by the routing table, or follows up the team's answer."""
         if message.reply_to is None:
             return True
         target = self._by_id.get(message.reply_to)
@@ -189,7 +189,7 @@ class ChannelTranscript:
         return target.author.id == message.author.id or target.author.is_self or target.author.type == "team_member"
 
     def _iterate_before(self, message: ChatMessage, within: float = inf) -> Iterator[ChatMessage]:
-        """Older messages, the newest first."""
+        """Yield the older messages, the newest first."""
         for at in range(bisect_left(self._ages, parse_position(message.id)) - 1, -1, -1):
             earlier = self._said[at]
             if _seconds_between(earlier, message) > within:
@@ -198,10 +198,10 @@ class ChannelTranscript:
 
 
 class RecentLines:
-    """The last lines of each channel, without their words: they tell whether a member may go on with the team.
+    """The last lines of each channel, without their words: they show whether a member may follow up the team.
 
-    So most of what members say costs no REST call. After a start, nothing is known of a channel: `may_go_on` is true
-    there until `look_back` gets the earlier messages.
+    So most messages of members cost no REST call. After a start, a channel's earlier messages are unknown, so
+    `may_follow_up` is true there until `remember_history` gets them.
     """
 
     def __init__(self, bounds: ContextBounds) -> None:
@@ -211,10 +211,10 @@ class RecentLines:
         self._lines = 0
 
     def may_follow_up(self, batch: Batch) -> bool:
-        """Hear a batch. Whether its author may go on with what the team said there.
+        """Remember a batch. Return whether its author may follow up the team's messages there.
 
-        A team member goes on with their own lines: a batch can end between two, for it ends where the gateway went away
-        and where the process stopped.
+        A team member may continue their own lines: a batch can end between two of these, because it ends when the
+        gateway goes away or the process stops.
         """
         place, first = batch.channel_id, batch.messages[0]
         self.remember(place, batch.messages)
@@ -236,7 +236,7 @@ class RecentLines:
         talk = ChannelTranscript(said.values(), self._bounds)
         if any(talk.find_followed_up(message) for message in batch.messages):
             return True
-        # What the team replied to may be too old to be known here.
+        # The target of the team's reply may be too old to be known here.
         return not all(map(_is_new_question, batch.messages)) and any(
             line.reply_to not in said and line.reply_to_author == batch.author.id
             for line in lately
@@ -244,12 +244,12 @@ class RecentLines:
         )
 
     def remember_history(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
-        """Remember what was said before a batch, and that nothing else can be read."""
+        """Remember the messages before a batch, and that no others can be read."""
         self._looked_back.add(place)
         self.remember(place, messages)
 
     def remember(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
-        """Remember what was said in a channel, in short."""
+        """Remember messages of a channel, without their words."""
         said = self._places.setdefault(place, {})
         self._places.move_to_end(place)
         before = len(said)

@@ -1,4 +1,4 @@
-"""One author's messages in one channel, held together until the author pauses.
+"""Batches of one author's messages in one channel, held until the author pauses.
 
 Pure: the caller brings the time and asks when to come back. One heap serves every channel and author, with one live
 entry per open batch however many messages restart its wait.
@@ -19,19 +19,19 @@ from intern.core.messages import ChatMessage
 
 _Key = tuple[ChannelId, UserId]
 
-DEFAULT_MAX_AGE = 300.0  # who writes without a pause for five minutes should not wait longer for an answer
+DEFAULT_MAX_AGE = 300.0  # an author who writes for five minutes without a pause should not wait longer for an answer
 DEFAULT_MAX_OPEN = 4000  # messages, mostly under 1 KB each; within the usual minute that is 66 a second
 
 
 class OpenBatches:
     """The open batches.
 
-    Every message comes out exactly once, in order for each channel and author, and not before its author was silent
-    for `wait` seconds, unless the batch holds `max_messages` or is `max_age` seconds old by then. Bots' messages form
-    batches like all others: so all messages are settled in the same way, and the router alone decides about authors.
+    Every message comes out exactly once, in order for each channel and author. It waits until its author was silent
+    for `wait` seconds, or the batch has `max_messages` or is `max_age` seconds old. Bots' messages form batches, too,
+    so all messages are settled in the same way, and the router alone decides about authors.
 
-    Messages that were read from history part as they would have done when they were written. Their batch is due once
-    the channel was read past its window, or to its end; should neither be heard of, `wait` seconds after the last one.
+    Messages from history are divided as if they were read live. Their batch is due once the channel was read past its
+    window, or to its end; if neither is reported, `wait` seconds after the last message.
     """
 
     def __init__(
@@ -42,22 +42,22 @@ class OpenBatches:
         self._max_open = max_open
         self._open: dict[_Key, _OpenBatch] = {}
         self._home: dict[MessageId, _OpenBatch] = {}
-        # Batches of channels that are being read, whose windows may have ended unnoticed.
+        # Batches of channels that are being read; their windows may have ended unnoticed.
         self._past: dict[ChannelId, dict[_OpenBatch, None]] = {}
-        # Entries may be older than their batch's deadline (a message restarted the wait) or left behind by a batch
-        # that is gone; both are put right when they come up.
+        # Entries may be older than their batch's deadline (a message restarted the wait), or left over from a batch
+        # that is gone; both are corrected when they come up.
         self._heap: list[tuple[float, int, _OpenBatch]] = []
         self._serial = count()
 
     @property
     def is_full(self) -> bool:
-        """So many messages are held that no more should be added before some batches are due."""
+        """Whether so many messages are held that no more should be added before some batches are due."""
         return len(self._home) >= self._max_open
 
     def add(self, event: flow.Heard, now: float, age: float = 0.0) -> flow.LateChange | None:
-        """Take an event at `now` (seconds of a clock that never goes back); `age`: seconds since a read message.
+        """Take an event at `now` (seconds of a clock that never goes back); `age`: seconds since a historic message.
 
-        Gives back what concerns messages that are not here any more: an edit, or the deletions that found nothing.
+        Return the changes of messages that are no longer here: an edit, or the unmatched deletions.
         """
         match event:
             case flow.MessageCreated(message=message):
@@ -86,7 +86,7 @@ class OpenBatches:
         return settled
 
     def next_deadline(self) -> float:
-        """When `due` will have something, if nothing is added before; infinity while nothing is open."""
+        """Return the time of the next batch for `take_due`, if none is added before; infinity without open batches."""
         while self._heap:
             deadline, serial, batch = self._heap[0]
             if not batch.messages or batch.deadline < deadline:
@@ -102,11 +102,11 @@ class OpenBatches:
         return self.take_due(math.inf)
 
     def _add_message(self, message: ChatMessage, now: float, *, written: float) -> None:
-        if self._apply_edit(message):  # a resumed session may tell a thing twice
+        if self._apply_edit(message):  # a resumed session may report a message twice
             return
         key = (message.channel_id, message.author.id)
         batch = self._open.get(key)
-        # Messages that arrive together may have been written far apart: after an outage.
+        # After an outage, messages that arrive together may have been written far apart.
         if batch and (batch.ends <= written or (message.at - batch.newest.at).total_seconds() > self._wait):
             self._close(batch, now)
             batch = None
@@ -123,7 +123,7 @@ class OpenBatches:
             self._close(batch, now)
 
     def _end_history_windows(self, channel_id: ChannelId) -> None:
-        """Let the clock end the windows: nothing older than now follows."""
+        """Let the clock end the windows: no older messages follow."""
         for batch in self._past.pop(channel_id, ()):
             self._set_deadline(batch, batch.ends)
 
@@ -131,7 +131,7 @@ class OpenBatches:
         batch = self._home.get(message.id)
         if batch is None:
             return False
-        # A message keeps its author; an edit's payload may lack the roles that tell who that is.
+        # A message keeps its author, because an edit's payload may lack the author's roles.
         batch.messages[message.id] = structs.replace(message, author=batch.messages[message.id].author)
         return True
 
@@ -145,18 +145,18 @@ class OpenBatches:
         return True
 
     def _close(self, batch: _OpenBatch, now: float) -> None:
-        """Nothing joins the batch any more; edits and deletions still reach it until it is handed out."""
+        """Let no more messages join the batch; edits and deletions still reach it until it is handed out."""
         self._forget_batch(batch)
         self._set_deadline(batch, min(batch.deadline, batch.ends, now))
 
     def _set_deadline(self, batch: _OpenBatch, deadline: float) -> None:
-        if deadline < batch.deadline:  # a later one is found when the entry in the heap comes up
+        if deadline < batch.deadline:  # a later deadline is noticed when the entry in the heap comes up
             heappush(self._heap, (deadline, batch.serial, batch))
         batch.deadline = deadline
 
     def _take_out(self, batch: _OpenBatch) -> flow.Batch:
         self._forget_batch(batch)
-        # Discord may tell of two messages in the wrong order.
+        # Discord may report two messages in the wrong order.
         messages = tuple(sorted(batch.messages.values(), key=lambda message: parse_position(message.id)))
         for message in messages:
             del self._home[message.id]
@@ -165,7 +165,7 @@ class OpenBatches:
         return flow.Batch(channel_id=batch.key[0], author=author, messages=messages, from_history=read)
 
     def _forget_batch(self, batch: _OpenBatch) -> None:
-        """Take a batch from the open ones."""
+        """Remove a batch from the open ones."""
         if self._open.get(batch.key) is batch:
             del self._open[batch.key]
         past = self._past.get(batch.key[0])
@@ -180,8 +180,8 @@ class _OpenBatch:
     key: _Key
     opened: float
     serial: int  # of two batches with one deadline, the older comes first
-    ends: float = math.inf  # when the author has paused for the window
-    deadline: float = math.inf  # when the batch is handed out
+    ends: float = math.inf  # the time at which the author has paused for the window
+    deadline: float = math.inf  # the time at which the batch is handed out
     from_history: bool = False
     messages: dict[MessageId, ChatMessage] = field(default_factory=dict[MessageId, ChatMessage])  # in order of arrival
 

@@ -1,16 +1,16 @@
-"""What is settled, and how far each channel is read: the history is our inbox, and nothing in it is skipped.
+"""Checkpoints: the settled messages, and how far each channel is read. No message of the history is skipped.
 
-Pure, for one event loop: callers report messages between two awaits, so nothing falls between them.
+Pure, for one event loop: callers report messages without an await in between, so none gets lost.
 
-- A message is *begun* when it is put into the stream, and *settled* once nothing is left to do for it. A channel's
-  *mark* passes settled messages only; reading takes up at the marks after a restart.
-- A channel is *live* (the gateway tells what is written there) or *behind* (it is read over REST, and what the gateway
-  tells only says how far). It goes live again in one step, once a page that was asked for after the last word of the
-  gateway reached the channel's end.
-- Within a process a message is begun at most once, provided that Discord tells it at most DISORDER late.
+- A message is *begun* when it is put into the stream, and *settled* once all work on it is done. A channel's *mark*
+  passes settled messages only; after a restart, reading continues at the marks.
+- A channel is *live* (the gateway reports its messages) or *behind* (it is read over REST, up to the newest message
+  that the gateway reported). It goes live again in one step: once a page reached the channel's end that was requested
+  after the gateway's last report.
+- Within a process, a message is begun at most once, if Discord reports it at most DISORDER late.
 
-What is remembered: the unsettled messages, those of each channel's newest seconds, and a few numbers for each channel
-with recent messages. A server's quiet channels stand where the server does.
+It remembers the unsettled messages, those of each channel's newest seconds, and a few numbers for each channel with
+recent messages. A server's quiet channels share the server's mark.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from intern.core.messages import Channel, ChatMessage, Page
 from intern.stores.sqlite.chat import Checkpoint, StoredCheckpoints
 
 DISORDER = timedelta(seconds=5)
-"""How much older than the newest message of its channel a message may be when it is first heard of.
+"""The most by which a message may be older than the newest of its channel when it is first reported.
 
-Discord makes ids on many machines and promises no order; what was seen are milliseconds.
+Discord makes ids on many machines and promises no order; in practice, it was milliseconds.
 """
 LAG = timedelta(seconds=600)
-"""How much longer than the liveliest channel of a server another one may be silent, and still not be passed over."""
+"""The delay of a server's mark behind its newest message, so that no message of a slower channel is skipped."""
 PLENTY = timedelta(seconds=60)
-"""How much older than its server's newest message one must be, to be sure that the gateway has told all up to it.
+"""The age, relative to its server's newest message, at which the gateway has surely reported all up to a message.
 
-By DISORDER, a twelfth of that would do; what was seen are milliseconds.
+By DISORDER, a twelfth of that would do; in practice, it was milliseconds.
 """
 
 
@@ -45,34 +45,34 @@ def admit_every_channel(_: Channel) -> bool:
 
 
 class BackfillPage:
-    """One page of a channel that is behind: from the asking to the last message that is taken from it."""
+    """One page of a channel that is behind, from the request to the last message taken from it."""
 
     def __init__(self, channel: _ChannelProgress) -> None:
         self.channel = channel
-        self.told = channel.target  # the newest message that we knew of when we asked
+        self.told = channel.target  # the newest message known at the request
         self.read_to = channel.cursor if channel.late is None else min(channel.cursor, channel.late.previous)
         self.ended = False
-        self.overtaken = False  # a message was heard of that should be on the page, and is not
+        self.overtaken = False  # a message was reported that should be on the page, and is not
         self.after = self.read_to.id
-        """The page begins behind this."""
+        """The message before the page."""
         self._held: set[Position] | None = None
         self._heard: set[Position] = set()
         self._changed: set[Position] = set()
 
     def accept_page(self, page: Page) -> None:
-        """Take in the page."""
+        """Take the messages of the page."""
         self._held = {parse_position(message.id) for message in page.messages}
         before, self.read_to = self.read_to, max(self.read_to, parse_position(page.read_to))
-        self.ended = not page.more or self.read_to == before  # a page that leads nowhere is the last
+        self.ended = not page.more or self.read_to == before  # a page without progress is the last
         if self.ended:
-            # What we knew of before we asked, and did not get, is deleted.
+            # Messages that were known before the request, and are not on the page, are deleted.
             self.read_to = max(self.read_to, self.told)
         for position in self._heard:
             self.receive(position)
         self._heard.clear()
 
     def receive(self, position: Position) -> None:
-        """Note a message of the gateway's. The page may be older than it."""
+        """Note a message from the gateway. The page may be older than it."""
         if self._held is None:
             self._heard.add(position)
         elif position <= self.read_to and position not in self._held:
@@ -89,19 +89,19 @@ class BackfillPage:
             self._changed.add(position)
 
     def is_stale(self, message: ChatMessage) -> bool:
-        """Whether the message may differ from what the page says: then read the page again."""
+        """Whether the message may have changed since the page: then read the page again."""
         return parse_position(message.id) in self._changed or not self.channel.is_behind
 
 
 class UnfinishedWork(NamedTuple):
-    """What was heard of and is not settled, or may still be unread."""
+    """The counts of messages in work and of unread channels."""
 
     messages: int
-    """In work."""
+    """The number of messages in work."""
     oldest: MessageId | None
-    """Of the messages in work."""
+    """The oldest of the messages in work."""
     channels: int
-    """Behind, or with archived threads that are not listed yet."""
+    """The channels that are behind, or have archived threads that are not listed yet."""
 
 
 class PendingThreadListing(NamedTuple):
@@ -110,14 +110,14 @@ class PendingThreadListing(NamedTuple):
     channel_id: ChannelId
     guild: _GuildProgress
     after: MessageId
-    """Threads without a message newer than this have nothing for us."""
+    """Threads without a message newer than this are irrelevant."""
 
 
 class Checkpoints:
-    """Where every channel stands. See the module for its promises."""
+    """The marks and states of all channels. See the module for the guarantees."""
 
     def __init__(self, marks: StoredCheckpoints, *, baseline: MessageId) -> None:
-        """`baseline` is where a server stands that `marks` does not know, and where private messages do."""
+        """`baseline` is the mark of private messages, and of servers that `marks` does not know."""
         self._baseline = parse_position(baseline)
         self._guilds: dict[GuildId | None, _GuildProgress] = {None: _GuildProgress(None, self._baseline)}
         self._channels: dict[ChannelId, _ChannelProgress] = {}
@@ -134,13 +134,13 @@ class Checkpoints:
     # Messages.
 
     def knows(self, message: ChatMessage) -> bool:
-        """Whether a message was begun before: it is in work, or settled."""
+        """Whether a message was begun before: it is in work or settled."""
         channel = self._channels.get(message.channel_id)
         position = parse_position(message.id)
         return channel.knows(position) if channel else position <= self._open_guild(message.guild_id).until
 
     def begin(self, message: ChatMessage) -> bool:
-        """Take a message into work until it is settled. Return False where it was begun before: then ignore it.
+        """Take a message into work until it is settled. Return False if it was begun before: then ignore it.
 
         Called in the same step as the message is put into the stream, so that a mark never passes it.
         """
@@ -149,13 +149,13 @@ class Checkpoints:
         channel, position = self._open_channel(message.channel_id, message.guild_id), parse_position(message.id)
         channel.begin(position)
         if not channel.is_behind:
-            # REST may be ahead of the gateway, so what it shows tells nothing of other channels.
+            # REST may be ahead of the gateway, so its messages prove nothing about other channels.
             channel.guild.receive(position)
         self._stirred.add(channel.guild)
         return True
 
     def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
-        """Nothing is left to do for these messages: they are archived, answered, silent, shed, or gone."""
+        """Mark these messages as done: they are archived, answered, silent, shed, or gone."""
         channel = self._channels.get(channel_id)
         if channel:
             for message_id in message_ids:
@@ -163,7 +163,7 @@ class Checkpoints:
             self._stirred.add(channel.guild)
 
     def count_unfinished(self) -> UnfinishedWork:
-        """Count the unfinished work. Checkpoints do not tell it: those of quiet channels do not move."""
+        """Count the unfinished work. The marks do not show it, because those of quiet channels do not move."""
         busy = [channel.work for channel in self._channels.values() if channel.work]
         unlisted = {listing.channel_id for listing in self.find_unlisted()}
         oldest = min(map(min, busy)).id if busy else None
@@ -179,13 +179,13 @@ class Checkpoints:
             if guild.advance():
                 for channel_id in guild.forget_idle():
                     del self._channels[channel_id]
-            if guild.id is None:  # private messages are not caught up with
+            if guild.id is None:  # private messages are not read over REST
                 continue
             if guild.kept != guild.until:
                 guild.kept = guild.until
                 attended[guild.id] = guild.until.id
             for channel in guild.channels.values():
-                # Also where it went back to where the server stands: what is written down says more.
+                # Also a mark that went back to the server's mark: the saved one is too far ahead.
                 if channel.kept != channel.mark and max(channel.kept, channel.mark) > guild.until:
                     channel.kept = channel.mark
                     channels[channel.id] = Checkpoint(guild_id=guild.id, settled_to=channel.mark.id)
@@ -195,13 +195,13 @@ class Checkpoints:
     # Live or behind.
 
     def is_live(self, message: ChatMessage) -> bool:
-        """Whether the message may be begun as the gateway tells it: there is nothing older to be read before it."""
+        """Whether the message may be begun as the gateway reports it: no older message has to be read first."""
         return message.channel_id not in self._behind and self._open_guild(message.guild_id).is_complete(
             message.channel_id
         )
 
     def fall_behind(self, message: ChatMessage) -> bool:
-        """Have a message of the gateway's read over REST. Return whether its channel was live until now."""
+        """Let a message from the gateway be read over REST. Return whether its channel was live until now."""
         if self.knows(message):
             return False
         channel = self._open_channel(message.channel_id, message.guild_id)
@@ -213,11 +213,11 @@ class Checkpoints:
         return tuple(self._behind)
 
     def is_behind(self, channel_id: ChannelId) -> bool:
-        """Whether the channel is to be read over REST."""
+        """Whether the channel has to be read over REST."""
         return channel_id in self._behind
 
     def note_change(self, channel_id: ChannelId, message_id: MessageId) -> bool:
-        """Hear that a message was edited or deleted. True where it is still to be read: as it is now, then."""
+        """Note an edit or deletion of a message. Return True if it is still unread, so its new version will be read."""
         channel, position = self._behind.get(channel_id), parse_position(message_id)
         if channel is None or channel.knows(position):
             return False
@@ -227,7 +227,7 @@ class Checkpoints:
 
     @contextmanager
     def open_page(self, channel_id: ChannelId) -> Generator[BackfillPage]:
-        """Ask for a page of a channel that is behind; begin what is on it, oldest first; then say `caught_up`."""
+        """Open a page of a channel that is behind. Begin its messages, oldest first, then call `finish_page`."""
         channel = self._behind[channel_id]
         channel.reading = BackfillPage(channel)
         try:
@@ -236,7 +236,7 @@ class Checkpoints:
             channel.reading = None
 
     def finish_page(self, reading: BackfillPage) -> bool:
-        """Everything on the page was begun. Whether that was the last one: the channel is live from now on."""
+        """Note that all of the page was begun. Return whether it was the last: the channel is live from now on."""
         channel = reading.channel
         if channel.is_behind and not reading.overtaken:
             channel.mark_read(reading.read_to)
@@ -246,7 +246,7 @@ class Checkpoints:
         return not channel.is_behind
 
     def give_up(self, channel_id: ChannelId) -> None:
-        """Discord does not let us read the channel: what was missed there is shed."""
+        """Give up a channel that Discord does not let us read: its missed messages are shed."""
         channel = self._behind[channel_id]
         channel.mark_read(channel.target)
         self._go_live(channel)
@@ -255,9 +255,9 @@ class Checkpoints:
     # Sessions.
 
     def begin_session(self, started: SessionStarted, admits: Callable[[Channel], bool] = admit_every_channel) -> None:
-        """Begin a session: channels with messages that were not told fall behind; archived threads are to be listed.
+        """Begin a session: channels with unreported messages fall behind; archived threads have to be listed.
 
-        What was missed in a channel that `admits` refuses is passed over, unread.
+        Missed messages in a channel that `admits` refuses are skipped, unread.
         """
         guild = self._open_guild(started.guild_id)
         guild.begin(started.channels)
@@ -272,29 +272,29 @@ class Checkpoints:
         self._stirred.add(guild)
 
     def find_unlisted(self) -> tuple[PendingThreadListing, ...]:
-        """Return the channels whose archived threads are to be listed."""
+        """Return the channels whose archived threads have to be listed."""
         return tuple(listing for guild in self._guilds.values() for listing in guild.unlisted.values())
 
     def record_threads(self, listing: PendingThreadListing, threads: Sequence[ChannelSnapshot]) -> None:
-        """Take in the archived threads with messages newer than `listing.after`; none also where listing is refused."""
+        """Take the archived threads with messages newer than `listing.after`; none also if listing is refused."""
         guild = listing.guild
         for seen in threads:
             guild.told.add(seen.channel.id)
-            # Where Discord does not tell the newest message, only reading does.
+            # If Discord does not report the newest message, only reading shows it.
             self._note_newest(
                 guild, seen.channel.id, parse_position(seen.last_message_id) if seen.last_message_id else None
             )
-        if guild.unlisted.get(listing.channel_id) is listing:  # else a newer session wants it listed again
+        if guild.unlisted.get(listing.channel_id) is listing:  # else a newer session has to list it again
             del guild.unlisted[listing.channel_id]
         self._stirred.add(guild)
 
     def _note_newest(self, guild: _GuildProgress, channel_id: ChannelId, newest: Position | None) -> None:
         channel = self._open_channel(channel_id, guild.id)
-        # Above the floor there may be older messages than we were told, though the newest of all is known.
+        # Above the floor there may be unreported older messages, although the newest of all is known.
         if newest is None or (newest > channel.floor and not guild.was_complete(channel, newest)):
             self._fall_behind(channel, newest if newest and newest > channel.read_to else FIRST)
         elif channel.is_untouched:
-            # Nothing is newer than that. A server's very first mark is made by our clock, which may run fast.
+            # No message is newer than that. A server's very first mark is made by our clock, which may run fast.
             channel.set_position(newest)
 
     def _skip_channel(self, guild: _GuildProgress, seen: ChannelSnapshot) -> None:
@@ -336,12 +336,12 @@ class _GuildProgress:
         self.until = self.kept = until
         self.channels: dict[ChannelId, _ChannelProgress] = {}
         self.unlisted: dict[ChannelId, PendingThreadListing] = {}
-        self.told: set[ChannelId] = set()  # channels that we know everything of since this session began
-        # All that is newer than this was made in this session; sessions do not tell of private messages.
+        self.told: set[ChannelId] = set()  # channels whose messages are all known since this session began
+        # Channels newer than this were made in this session; sessions do not report private messages.
         self.begun_at: Position | None = FIRST if guild_id is None else None
-        self.newest = FIRST  # that the gateway told
-        self.told_before = FIRST  # the newest that it told in earlier sessions whose threads are all listed
-        self.steady: Position | None = None  # what the gateway told first, once all archived threads were listed
+        self.newest = FIRST  # the newest message that the gateway reported
+        self.told_before = FIRST  # the newest that it reported in earlier sessions whose threads are all listed
+        self.steady: Position | None = None  # the first one that it reported after all archived threads were listed
 
     def begin(self, channels: Sequence[ChannelSnapshot]) -> None:
         """Begin a session."""
@@ -353,28 +353,28 @@ class _GuildProgress:
         self.steady = None
 
     def is_complete(self, channel_id: ChannelId) -> bool:
-        """Whether nothing was missed in the channel, so far as it is not behind.
+        """Whether no message was missed in the channel, unless it is behind.
 
-        Of a thread that was archived when the session began, older messages may be unread. It may have woken up before
-        it was listed.
+        A thread that was archived when the session began may have unread older messages. It may have been unarchived
+        before it was listed.
         """
         return self.begun_at is not None and (channel_id in self.told or parse_position(channel_id) > self.begun_at)
 
     def was_complete(self, channel: _ChannelProgress, newest: Position) -> bool:
-        """Whether an earlier session told of everything in a channel where nothing is newer than that."""
+        """Whether an earlier session reported all messages of a channel, up to its `newest`."""
         return newest <= channel.read_to and newest <= self.told_before.before(PLENTY)
 
     def receive(self, position: Position) -> None:
-        """Note a message of the gateway's."""
+        """Note a message from the gateway."""
         self.newest = max(self.newest, position)
         if self.steady is None and not self.unlisted:
             self.steady = position
 
     def advance(self) -> bool:
-        """Move on, as far as nothing holds it back. Whether it did."""
+        """Move the mark as far as unsettled work allows. Return whether it moved."""
         if self.begun_at is None or self.steady is None or self.newest <= self.steady.after(PLENTY):
             return False
-        # Who woke up a thread before the listing, which then left it out, was told of by now.
+        # By now, messages that unarchived a thread before the listing, which left it out, were reported.
         held = [channel.mark for channel in self.channels.values() if not channel.is_idle]
         until = min((self.newest.before(LAG), *held))
         moves = until > self.until
@@ -382,7 +382,7 @@ class _GuildProgress:
         return moves
 
     def forget_idle(self) -> list[ChannelId]:
-        """Let go of the channels that stand no further than the server; they are given back."""
+        """Forget the idle channels whose marks are not ahead of the server's, and return them."""
         idle = [each.id for each in self.channels.values() if each.mark <= self.until and each.is_idle]
         for channel_id in idle:
             del self.channels[channel_id]
@@ -393,16 +393,16 @@ class _ChannelProgress:
     def __init__(self, channel_id: ChannelId, guild: _GuildProgress) -> None:
         self.id = channel_id
         self.guild = guild
-        self.floor = guild.until  # nothing up to here is begun any more
-        self.read_to = guild.until  # everything up to here was begun, is gone, or is not ours
-        self.kept = guild.until  # the mark as it was last given away
+        self.floor = guild.until  # messages up to here are not begun any more
+        self.read_to = guild.until  # all messages up to here were begun, are gone, or do not concern us
+        self.kept = guild.until  # the mark as it was last returned
         self.work: set[Position] = set()
-        # Settled, above the floor; in the order of settling, which is nearly theirs.
+        # Settled messages above the floor, in the order of settling, which is nearly their own order.
         self.done: dict[Position, None] = {}
-        self.is_untouched = True  # nothing was begun here
+        self.is_untouched = True  # no message was begun here
         self.is_behind = False
-        self.target = FIRST  # while behind: the newest message that we know of
-        self.cursor = FIRST  # while behind: where the next page begins
+        self.target = FIRST  # while behind: the newest known message
+        self.cursor = FIRST  # while behind: the start of the next page
         self.late: Position | None = None  # while behind: the oldest message that was missed on a page
         self.reading: BackfillPage | None = None
 
@@ -445,11 +445,11 @@ class _ChannelProgress:
             self.done = {each: None for each in self.done if each > self.floor}
 
     def fall_behind(self, target: Position) -> None:
-        """`target` is FIRST where it is unknown whether, and up to where, there is something new."""
+        """`target` is FIRST if it is unknown whether there are new messages, and up to which one."""
         if not self.is_behind:
             self.is_behind = True
             self.target = FIRST
-            self.cursor = self.floor  # a little back, should messages have come out of order
+            self.cursor = self.floor  # a little back, in case messages came out of order
         if target == FIRST:
             if self.reading:
                 self.reading.overtaken = True
@@ -466,7 +466,7 @@ class _ChannelProgress:
         self.read_to = max(self.read_to, position)
         if not self.is_untouched:
             floor = self.read_to.before(DISORDER)
-            # A page that was overtaken may go far beyond what is missed on it, and that is still to be begun.
+            # An overtaken page may go far beyond the messages that it lacks, and these still have to be begun.
             self.floor = max(self.floor, floor if self.late is None else min(floor, self.late.previous))
             self._forget_done()
 

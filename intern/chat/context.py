@@ -1,7 +1,7 @@
 """The surroundings of a batch: its thread, and the chains that its replies point to.
 
-Bounded in depth, messages and REST calls. One request reads through one memory: a page of history serves every hop
-that falls into it, so a long chain costs few calls.
+Bounded in depth, messages and REST calls. One request uses one cache: a page of history serves every hop that falls
+into it, so a long chain costs few calls.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from intern.core.messages import Author, Channel, ChatMessage, RoleLookupBudget
 
 _log = get_logger(__name__)
 
-_PAGES = 3  # of what was said before a batch, where that was much
-_CALLS_PER_REPLY = 3  # a batch of many replies to targets far apart: finding one takes two pages at most
+_PAGES = 3  # at most, of the messages before a batch
+_CALLS_PER_REPLY = 3  # for a batch of many replies to targets far apart: finding one takes two pages at most
 
 
 class BatchContext(Struct, frozen=True, kw_only=True):
     """The surroundings of a batch, bots' messages included."""
 
     thread: tuple[ChatMessage, ...] = ()
-    """In a thread: what it hangs on, and its messages, oldest first; for a question, those up to it. Else empty."""
+    """In a thread: its opening message, and its messages, oldest first; for a question, those up to it. Else empty."""
     chains: Mapping[MessageId, tuple[ChatMessage, ...]] = {}
     """For each reply of the batch, by its id, the messages that it points to: each hop with its author's neighbours,
     oldest first; maybe none. In a thread also for its other messages' replies that point out of it. Under a team
     member's reply in a channel also what else passed between those members and others by replies."""
     reply_authors: Mapping[MessageId, Author | None] = {}
-    """Who wrote what the batch replies to; None where that cannot be resolved."""
+    """The authors of the batch's reply targets; None for one that cannot be resolved."""
     answered: Mapping[MessageId, Author | None] = {}
-    """Of the batch's replies to its author's own earlier words: whom those answered, by the replied message's id."""
+    """For the batch's replies to its author's own messages: the members whom those answered, by the target's id."""
     named: Mapping[MessageId, Author] = {}
-    """Of a team member's messages that reply to nothing: whom they answer by naming them; by their own ids."""
+    """For a team member's messages that are no replies: the member whom they answer by a mention, by their own ids."""
     goes_on: frozenset[MessageId] = frozenset()
-    """Of an asker's messages in a channel: those that go on with what the team answered them."""
+    """The asker's messages in a channel that follow up the team's answer to them."""
     read: tuple[ChatMessage, ...] = ()
-    """All that was read in the batch's channel; nothing in a thread."""
+    """All messages that were read in the batch's channel; none in a thread."""
     cut: bool = False
-    """A bound was reached, so there is more."""
+    """Whether a bound was reached, so there is more."""
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
-        """Everything once, oldest first."""
+        """All messages, each once, oldest first."""
         return merge_messages(self.thread, *self.chains.values())
 
     def is_teaching(self, message: ChatMessage) -> bool:
         """Return whether a team member's message answers a user, or corrects the bot.
 
-        It answers the author of the message that it replies to, or else the one whom it mentions. A reply to the
-        author's own answer teaches the same user as that.
+        It answers the author of its reply target, or else the member whom it mentions. A reply to the author's own
+        answer teaches the same user as that answer.
         """
         if message.reply_to is None:
             return message.id in self.named
@@ -68,7 +68,7 @@ class BatchContext(Struct, frozen=True, kw_only=True):
 
 
 def merge_messages(*groups: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """Join the groups by message id, oldest first; of two versions the later argument's wins."""
+    """Join the groups by message id, oldest first; of two versions, the later argument's wins."""
     known = {message.id: message for group in groups for message in group}
     return tuple(sorted(known.values(), key=lambda message: parse_position(message.id)))
 
@@ -78,16 +78,16 @@ async def gather_context(
 ) -> BatchContext:
     """Read the surroundings of a batch, within bounds.
 
-    A reference that cannot be resolved (deleted, in a foreign channel) is no error and leads nowhere. Raises
-    ChatUnavailableError where Discord could not be asked: that is not the same as finding nothing. What it refuses
-    to show is left out of a question; of what the team teaches it would be missed for ever, so ChatRefusedError is
-    raised there.
+    A reference that cannot be resolved (deleted, in a foreign channel) is no error, and is ignored. Raises
+    ChatUnavailableError if Discord is away, because that does not mean that there is nothing. Messages that Discord
+    refuses to show are left out of a question. In a team answer they would be missing for ever, so this raises
+    ChatRefusedError there.
     """
     reader = _ContextReader(history, bounds, batch, channel)
     said = await reader.read_thread() if channel.is_thread else ()
     if not channel.is_thread:
         await reader.read_recent(follow_ups=follow_ups)
-    # What the batch replies to comes first: routing depends on it, so it must not run out of budget.
+    # The reply targets of the batch come first: routing depends on them, so the budget must suffice.
     await reader.read_targets()
     # A question alone costs no call.
     talk = reader.build_transcript() if reader.teaches or follow_ups else None
@@ -130,7 +130,7 @@ async def gather_context(
 
 
 class _ChannelCache:
-    """What is known of one channel: messages by position, and the ranges within which nothing is missing."""
+    """The known messages of one channel by position, and the ranges that are known completely."""
 
     def __init__(self) -> None:
         self.messages: dict[Position, ChatMessage] = {}
@@ -152,7 +152,7 @@ class _ChannelCache:
         self._ranges = sorted([*apart, (start, end)])
 
     def find_gap_below(self, start: Position, end: Position) -> Position | None:
-        """Return the upper end of the highest unknown range within [start, end); None where all of it is known."""
+        """Return the upper end of the highest unknown range within [start, end); None if all of it is known."""
         for a, b in self._ranges:
             if a < end <= b:
                 end = a
@@ -161,13 +161,13 @@ class _ChannelCache:
 
 
 class _ContextReader:
-    """One request's view of Discord: its memory, and its budget of REST calls."""
+    """One request's view of Discord: its cache, and its budget of REST calls."""
 
     def __init__(self, history: History, bounds: ContextBounds, batch: Batch, channel: Channel) -> None:
         self._history, self._bounds, self._batch, self._channel = history, bounds, batch, channel
         self._shelves: dict[ChannelId, _ChannelCache] = {}
         self._window = timedelta(milliseconds=ceil(bounds.window_seconds * 1000) + 1)
-        # What came after a question was not what it asks. A thread that the team answered in is kept whole.
+        # Messages after a question are not part of it. A thread that the team answered in is kept whole.
         self.teaches = batch.author.type == "team_member"
         self._horizon = LAST if channel.is_thread and self.teaches else parse_position(batch.last.id).next
         self._talk: ChannelTranscript | None = None
@@ -175,12 +175,12 @@ class _ContextReader:
         own_replies = sum(1 for message in batch.messages if message.reply_to)
         self._max_calls = max(bounds.max_calls, _CALLS_PER_REPLY * own_replies)
         if channel.is_thread and (born := parse_position(channel.id)).is_known:
-            self._open_cache(channel.id).add_page((), FIRST, born)  # nothing in a thread is older than the thread
+            self._open_cache(channel.id).add_page((), FIRST, born)  # no message in a thread is older than the thread
         for message in batch.messages:
             self._open_cache(batch.channel_id).messages[parse_position(message.id)] = message
 
     async def read_thread(self) -> tuple[ChatMessage, ...]:
-        """Read the thread up to the batch's last message; of a long one, the newest."""
+        """Read the thread up to the batch's last message; of a long thread, the newest messages."""
         said: list[ChatMessage] = []
         cursor = self._horizon
         while len(said) < self._bounds.max_messages:
@@ -201,13 +201,13 @@ class _ContextReader:
         return tuple(await self._read_neighbours(opening)) if opening else ()
 
     async def read_targets(self) -> None:
-        """Find what the batch's own messages reply to, before anything else is read."""
+        """Find the reply targets of the batch's own messages, before anything else is read."""
         for message in self._batch.messages:
             if message.reply_to and (place := self._target_channel(message)) is not None:
                 await self._read_message(place, message.reply_to)
 
     async def read_recent(self, *, follow_ups: bool) -> None:
-        """Read what was said right before the batch: mostly the question, and what passed from there to the answer."""
+        """Read the messages right before the batch: mostly the question, and those from there to the answer."""
         first = self._batch.messages[0]
         names = any(message.reply_to is None and find_mentioned_account(message) for message in self._batch.messages)
         replies = any(message.reply_to and self._target_channel(message) for message in self._batch.messages)
@@ -231,7 +231,7 @@ class _ContextReader:
         return tuple(each for each in self._open_cache(self._channel.id).messages.values() if each.id not in own)
 
     def build_transcript(self) -> ChannelTranscript | None:
-        """Return the channel's messages as far as they were read; None in a thread."""
+        """Return the transcript of the channel's messages as far as they were read; None in a thread."""
         if self._channel.is_thread:
             return None
         said = self._open_cache(self._channel.id).messages
@@ -268,15 +268,15 @@ class _ContextReader:
         return talk.find_target(message)
 
     def _find_branches(self, chain: Mapping[MessageId, ChatMessage]) -> dict[MessageId, ChatMessage]:
-        """Find what else the chain's members and others said to each other, until the batch.
+        """Find the other messages between the chain's members and others by replies, until the batch.
 
-        Only what was read by then is looked at: such a branch is worth having, but not a call.
+        Only messages that were read already are considered: such a branch is useful, but not worth a call.
         """
         askers = {message.author.id for message in chain.values() if message.author.type == "community_user"}
         own = {message.id for message in self._batch.messages}
         known, branches = dict(chain), dict[MessageId, ChatMessage]()
         talk = self.build_transcript()
-        # Oldest first, for nothing replies to what is not there yet.
+        # Oldest first, because a reply is newer than its target.
         for message in merge_messages(self._open_cache(self._channel.id).messages.values()):
             if message.id in known or message.id in own or parse_position(message.id) >= self._horizon:
                 continue
@@ -293,12 +293,12 @@ class _ContextReader:
         return branches
 
     async def find_answered_author(self, reply: ChatMessage) -> Author | None:
-        """Find whom a reply to its author's own message answers: the one whom that, or its neighbours, replied to."""
+        """Find the user whom a reply to its author's own message answers: the target of that or of its neighbours."""
         target = self.find_read_target(reply)
         for _ in range(self._bounds.max_hops):
             if target is None or not _is_own(target, reply.author):
                 break
-            # The chain was read before, so that this mostly costs no call.
+            # The chain was read before, so this mostly costs no call.
             said = await self._read_neighbours(target)
             inside = {message.id for message in said}
             outward = next((each for each in said if each.reply_to and each.reply_to not in inside), None)
@@ -306,7 +306,7 @@ class _ContextReader:
         return target.author if target else None
 
     def find_read_target(self, reply: ChatMessage) -> ChatMessage | None:
-        """Return a reply's target, if it was found."""
+        """Return a reply's target, if it was read."""
         place = self._target_channel(reply)
         return (
             self._open_cache(place).messages.get(parse_position(reply.reply_to)) if place and reply.reply_to else None
@@ -317,8 +317,8 @@ class _ContextReader:
         return await self._read_message(place, reply.reply_to) if place and reply.reply_to else None
 
     def _target_channel(self, reply: ChatMessage) -> ChannelId | None:
-        """Return the channel of a reply's target; None where we do not follow it."""
-        # A reference to a foreign channel (a forwarded message) may lead to where our audience may not read.
+        """Return the channel of a reply's target; None if we do not follow it."""
+        # A reference to a foreign channel (a forwarded message) may lead to a channel that our audience may not read.
         place = reply.reply_to_channel or reply.channel_id
         return place if place in {reply.channel_id, self._channel.id, self._channel.parent_id} else None
 
@@ -327,15 +327,15 @@ class _ContextReader:
         if not position.is_known or position >= self._horizon:
             return None
         shelf = self._open_cache(place)
-        # The page that ends a window after the target also holds its neighbours and, mostly, the hops above it. Where
-        # a hundred others wrote meanwhile, it does not reach the target, and a second page begins right there.
+        # The page that ends a window after the target also has its neighbours and, mostly, the hops above it. If a
+        # hundred others wrote meanwhile, it does not reach the target, and a second page begins right there.
         for cursor in (min(position.next.after(self._window), self._horizon), position.next):
             if position not in shelf.messages and shelf.find_gap_below(position, position.next) is not None:
                 await self._read_page(place, cursor)
         return shelf.messages.get(position)
 
     async def _read_neighbours(self, message: ChatMessage) -> list[ChatMessage]:
-        """Read the message with its author's messages around it that belong to it; a bot's message alone."""
+        """Read the message with its author's messages around it that belong to it; a bot's message is read alone."""
         if message.author.type == "bot":
             return [message]
         run = [message]
@@ -366,12 +366,12 @@ class _ContextReader:
         return None
 
     async def _read_page(self, place: ChannelId, cursor: Position) -> Sequence[ChatMessage] | None:
-        """Read the page that ends before `cursor`; None where the budget does not allow it."""
+        """Read the page that ends before `cursor`; None if the budget is used up."""
         if self.calls >= self._max_calls:
             self.cut = True
             return None
         self.calls += 1
-        # Half of what is left: the next page may tell more than who wrote this one.
+        # Half of the remaining budget: the next page may be more useful than the authors of this one.
         lookups = RoleLookupBudget((self._max_calls - self.calls) // 2)
         try:
             page = await self._history.before(place, cursor.id, limit=PAGE, lookups=lookups)

@@ -1,4 +1,4 @@
-"""Conversations: of a question to answer, of a team's answer for the archive, and around a message to learn from."""
+"""Build conversations: for a question to answer, a team answer to archive, and a message to learn from."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from intern.core.text.patterns import regex
 def build_capture_requests(batch: Batch, channel: Channel, gathered: BatchContext) -> tuple[CaptureRequest, ...]:
     """Return the conversations that a team member's batch answers, or that an asker's batch follows up.
 
-    In a thread that is the whole thread. In a channel each reply belongs to the conversation that it points to, with
-    the lines that follow it; lines before the first reply go with it. A message that replies to nothing, and names one
-    account, is taken for a reply to what that account said. Parts that lead to one conversation are one.
+    In a thread, that is the whole thread. In a channel, each reply belongs to the conversation that it points to, with
+    the lines that follow it; lines before the first reply go with it. A message that is no reply, and mentions one
+    account, counts as a reply to that account's message. Parts that lead to one conversation are joined.
     Bots' messages are left out: a correction leads through the bot's answer to the question. A conversation is kept
     only if both a user and the team say something in it.
     """
@@ -40,8 +40,8 @@ def build_capture_requests(batch: Batch, channel: Channel, gathered: BatchContex
 def build_capture(request: CaptureRequest, texts: Mapping[tuple[MessageId, str], str] | None = None) -> Capture:
     """Return the archive's form of a request: one turn a message.
 
-    `texts` say what attachments hold, by message and attachment: of an image a model's description, of a file the lines
-    that tell something. They follow the message's text.
+    `texts` has the texts of attachments by message and attachment: a model's description of an image, the informative
+    lines of a file. They follow the message's text.
     """
     said = texts or {}
     return Capture(
@@ -76,7 +76,7 @@ def format_message(message: ChatMessage, texts: Mapping[str, str] | None = None)
 
 
 def _join_conversations(batch: Batch, gathered: BatchContext) -> list[tuple[ChatMessage, ...]]:
-    """Join the batch's parts, each with the chains of its replies, where they share a message."""
+    """Join the batch's parts, each with the chains of its replies, if they share a message."""
     joined: list[tuple[tuple[ChatMessage, ...], bool]] = []
     parts = _split_batch(batch)
     if batch.author.type == "community_user":
@@ -119,7 +119,7 @@ def build_capture_request(
     )
 
 
-_LEADING_MENTION = regex(r"^\s*<@[!&]?\d+>[\s,:]*", re.MULTILINE)  # a title may stand above it
+_LEADING_MENTION = regex(r"^\s*<@[!&]?\d+>[\s,:]*", re.MULTILINE)  # a title may come before it
 
 
 def build_answer_request(
@@ -143,9 +143,9 @@ def build_answer_request(
 
 
 def merge_questions(older: AnswerRequest, newer: AnswerRequest, options: ConversationOptions) -> AnswerRequest:
-    """One question out of two of the same asker in the same place: the older one's messages first, then the newer's.
+    """Merge two questions of the same asker in the same place: the older one's messages first, then the newer's.
 
-    It hangs on the last message. Of a message that is in both, the newer version counts.
+    The reply goes to the last message. If both have a message, the newer version counts.
     """
     messages = merge_messages(older.batch.messages, newer.batch.messages)
     said = {m.id: m for m in (*older.conversation.messages, *newer.conversation.messages)}
@@ -164,7 +164,7 @@ def merge_questions(older: AnswerRequest, newer: AnswerRequest, options: Convers
 def revise_question(
     request: AnswerRequest, versions: Mapping[MessageId, ChatMessage | None], options: ConversationOptions
 ) -> AnswerRequest | None:
-    """Put newer versions of its messages into a question, and take deleted ones (None) out; None where none is left."""
+    """Put newer versions of its messages into a question, and remove deleted ones (None); None if none is left."""
     before = request.batch.messages
     now = ((each, versions.get(each.id, each)) for each in before)
     # An edit's payload may lack the roles that identify a team member.
@@ -178,10 +178,10 @@ def revise_question(
 
 
 def build_conversation(batch: Batch, gathered: BatchContext, options: ConversationOptions) -> Conversation:
-    """Return the context, oldest first, then the asker's batch, which is to be answered.
+    """Return the context, oldest first, then the asker's batch, which is the question.
 
     Bounded by `max_history_messages` of context and `max_history_chars` in all. The batch has precedence, then the
-    question that opened the conversation, then the newest. Other bots' messages are left out.
+    question that opened the conversation, then the newest messages. Other bots' messages are left out.
     """
     asked = {message.id for message in batch.messages}
     context = [_convert_message(m) for m in gathered.messages if m.id not in asked and _is_context(m)]
@@ -216,9 +216,9 @@ def _is_context(message: ChatMessage) -> bool:
 
 
 def _convert_message(message: ChatMessage) -> Message:
-    text = message.text  # what is attached goes beside it
+    text = message.text  # attachments are separate
     if message.mentions_bot:
-        text = _LEADING_MENTION.sub("", text, 1)  # the address on the letter is not part of it
+        text = _LEADING_MENTION.sub("", text, 1)  # the mention of the addressee is not part of the question
     role: Role = "assistant" if message.author.is_self else "user"
     return Message(
         role=role, text=text, at=message.at, author_id=message.author.id, attachments=message.attachments, id=message.id
@@ -226,7 +226,7 @@ def _convert_message(message: ChatMessage) -> Message:
 
 
 def _keep_newest(messages: Iterable[Message], room: int) -> list[Message]:
-    """As many of the newest as fit in `room` characters, oldest first."""
+    """Return as many of the newest as fit in `room` characters, oldest first."""
     kept: list[Message] = []
     for message in reversed(list(messages)):
         if len(message.text) > room:
@@ -240,17 +240,17 @@ def _count_characters(messages: Iterable[Message]) -> int:
     return sum(len(message.text) for message in messages)
 
 
-_SHORTLY_BEFORE = 3600.0  # seconds: an answer that replies to nothing answers what was asked within the hour
+_SHORTLY_BEFORE = 3600.0  # seconds: an answer that is no reply answers a question of the last hour
 
 
 async def read_conversation_around(
     on: ChatMessage, teacher: Author, history: History, bounds: ContextBounds
 ) -> CaptureRequest | None:
-    """Read the conversation that a message belongs to; None unless a member and the team speak in it.
+    """Read the conversation of a message; None unless a member and the team speak in it.
 
-    In a thread, or under a message that one hangs on, that is the whole thread. In a channel it is what the message
-    replies to, what replies to any of that, and the lines around each. A team member's message that replies to nothing
-    goes with what a member said last before it. Raises the ChatError family.
+    In a thread, or at the message that opens one, that is the whole thread. In a channel, it is the chain of the
+    message's replies, the replies to any of these, and the lines around each. A team member's message that is no reply
+    goes with a member's last message before it. Raises the ChatError family.
     """
     place = await history.channel(on.channel_id)
     if place.is_thread:
@@ -261,7 +261,7 @@ async def read_conversation_around(
 async def _read_thread(
     on: ChatMessage, thread: Channel, teacher: Author, history: History, bounds: ContextBounds
 ) -> CaptureRequest | None:
-    # With a team member as its author, the batch stands for an answer: then the thread is read to its end.
+    # With a team member as its author, the batch counts as an answer, so the thread is read to its end.
     batch = Batch(channel_id=thread.id, author=teacher, messages=(on,))
     return next(iter(build_capture_requests(batch, thread, await gather_context(batch, thread, history, bounds))), None)
 
@@ -307,7 +307,7 @@ def _collect_run(message: ChatMessage, near: Sequence[ChatMessage], window: floa
 def _add_replies(whole: Sequence[ChatMessage], near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
     """Add the replies to any of the messages, and the replies to those; oldest first."""
     known = {message.id: message for message in whole}
-    for message in near:  # oldest first, and nothing replies to what is not there yet
+    for message in near:  # oldest first, because a reply is newer than its target
         if message.reply_to in known:
             known |= {line.id: line for line in _collect_run(message, near, window)}
     return merge_messages(known.values())

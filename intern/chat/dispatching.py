@@ -1,7 +1,7 @@
-"""Routing: a batch is answered, captured or ignored. It is read around only as far as that takes.
+"""Routing: a batch is answered, captured or ignored. Its context is read only as far as that decision needs.
 
-The bot listens only where everyone can read, as the channel's mode says, and within a member's limit of questions.
-Elsewhere it says nothing and keeps nothing; a question that it declines for another reason gets that reason.
+The bot listens only where everyone can read, if the channel's mode allows it, and within a member's limit of questions.
+Elsewhere it says nothing and keeps nothing. If it declines a question for another reason, the asker gets the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 
 def is_worth_gathering(batch: Batch, place: Channel, *, answered_in_thread: bool = False) -> bool:
-    """Whether reading may find that a batch concerns the bot: most of a busy server costs no REST call.
+    """Whether a batch may concern the bot, so its context must be read: most messages cost no REST call.
 
     `answered_in_thread`, here and below: the bot posted an answer in this thread.
     """
@@ -53,8 +53,8 @@ def find_question_messages(
 ) -> tuple[ChatMessage, ...]:
     """Return the messages of a member's batch that are a question to the bot.
 
-    All of them, where one addresses it. Else, in a channel, all but the replies to others; a reply to a message that
-    is gone or unreadable may be one, so the bot keeps out of it.
+    All of them, if one addresses the bot. Else, in a channel, all but the replies to others; a reply to a message that
+    is gone or unreadable may be such a reply, so it is left out, too.
     """
     if is_addressed_to_bot(batch, place, gathered, answered_in_thread=answered_in_thread):
         return batch.messages
@@ -91,15 +91,15 @@ def _opens_post(batch: Batch, place: Channel) -> bool:
 Requests = Sequence[AnswerRequest | CaptureRequest | QuestionDeclined]
 
 PassedOver = Literal["not public", "mode", "voice"]
-"""Why a batch is ignored without a word."""
+"""The reasons for ignoring a batch without a notice."""
 
 _HOUR = timedelta(hours=1)
 
 
 class QuestionQuota:
-    """How much may be asked: `per_hour` by one member within any hour, and `per_day` by all on a UTC day; 0: no limit.
+    """Limits of questions: `per_hour` for one member within any hour, `per_day` for all on a UTC day; 0: no limit.
 
-    Calling it counts; what was refused does not count. Holds the members who asked within the hour, and no others.
+    Each call counts a question, unless it is refused. Only members who asked within the hour are remembered.
     """
 
     def __init__(self, per_hour: int, *, clock: Clock, per_day: int = 0, asked_today: int = 0) -> None:
@@ -109,11 +109,11 @@ class QuestionQuota:
         self._within_hour: Counter[UserId] = Counter()
 
     def __call__(self, user_id: UserId) -> DeclineReason | None:
-        """Return why this member may not ask one more question now; None where they may."""
+        """Return the reason why this member may not ask one more question now; None if they may."""
         now = self._clock.now()
         if now.date() != self._day:
             self._day, self._asked_today = now.date(), 0
-        # Also of a time ahead, but not for ever: the clock may have been put back by a year.
+        # A time in the future counts, too, but not for ever: the clock may have been put back by a year.
         while self._asked and abs(now - self._asked[0][0]) >= _HOUR:
             _, gone = self._asked.popleft()
             self._within_hour[gone] -= 1
@@ -131,14 +131,14 @@ class QuestionQuota:
 
 @dataclass(frozen=True)
 class PrivateNotices:
-    """The notice that tells each member who writes in private where to ask. Each gets it once."""
+    """Sends the notice of where to ask to members who write in private. Each gets it once."""
 
     outlet: Outlet
     greeted: GreetedMembers
 
     async def answer(self, batch: Batch) -> None:
-        """Post the notice, unless its author got it before. Raises ChatUnavailableError and KnowledgeError."""
-        # Before the first wait on the platform: two messages get one note.
+        """Post the notice, unless the author got it before. Raises ChatUnavailableError and KnowledgeError."""
+        # Before the first wait on the platform, so that two messages get one notice.
         if not await self.greeted.add(batch.author.id):
             return
         try:
@@ -153,7 +153,7 @@ class PrivateNotices:
 
 @dataclass
 class BatchRouter:
-    """The routing of one batch at a time; several may be under way at once."""
+    """Routes batches; several may be in work at once."""
 
     history: History
     posts: Outbox
@@ -163,7 +163,7 @@ class BatchRouter:
     admits: Callable[[Channel], bool]
     clock: Clock
     refuses: Callable[[UserId], DeclineReason | None] = lambda _: None
-    """Counts a question of a member, and returns the limit that it is beyond, if any."""
+    """Counts a question of a member, and returns the limit that it exceeds, if any."""
     private: PrivateNotices | None = None
     """Without it, private messages are ignored."""
 
@@ -173,7 +173,7 @@ class BatchRouter:
     async def route(self, batch: Batch) -> Requests:
         """Return the captures that follow from a batch, and the question, declined or not.
 
-        Raises ChatUnavailableError where Discord could not be asked.
+        Raises ChatUnavailableError if Discord is away.
         """
         if batch.author.type == "bot":
             return ()
@@ -181,7 +181,7 @@ class BatchRouter:
             if batch.last.guild_id is None and self.private:
                 await self.private.answer(batch)
             return ()
-        may_go_on = self._recent.may_follow_up(batch)  # before the first await, so that batches are noted in order
+        may_go_on = self._recent.may_follow_up(batch)  # before the first await, so that batches are remembered in order
         channel = await self.history.channel(batch.channel_id)
         may_go_on = may_go_on and not channel.is_thread
         answered = channel.is_thread and await self.posts.has_answer_in(channel.id)
@@ -202,7 +202,7 @@ class BatchRouter:
             lines = tuple(structs.replace(line, author=first.author) for line in lines)
             batch = structs.replace(batch, messages=(*lines, *batch.messages))
         gathered = await gather_context(batch, channel, self.history, self.options.bounds)
-        # Reading takes a while, and a channel that turned private meanwhile is closed at once.
+        # Reading takes a while, and the channel may have turned private meanwhile.
         if not self.admits(channel):
             return self._ignore_batch(batch, "not public")
         return build_capture_requests(batch, channel, gathered) if is_teaching(batch, channel, gathered) else ()
@@ -210,7 +210,7 @@ class BatchRouter:
     async def _route_member_batch(
         self, batch: Batch, channel: Channel, *, answered_in_thread: bool, may_go_on: bool
     ) -> Requests:
-        """Route a member's batch: it follows up a capture, or asks something, or both."""
+        """Route a member's batch: it follows up a capture, asks something, or both."""
         listens = self._listens(batch, channel)
         late = self._age(batch) > timedelta(seconds=self.options.max_question_age)
         gathered = BatchContext()
@@ -241,7 +241,7 @@ class BatchRouter:
         if all(message.is_voice and not message.text for message in asked):
             declined = QuestionDeclined(request=structs.replace(request, called=True), reason="voice")
             return (declined,) if to_bot else self._ignore_batch(batch, "voice")
-        # Last of all, so that what is passed over, or asked for again, does not count.
+        # Last of all, so that ignored and repeated batches do not count.
         if reason := self.refuses(batch.author.id):
             return (QuestionDeclined(request=request, reason=reason),)
         return (request,)
@@ -264,13 +264,13 @@ class BatchRouter:
         return self.clock.now() - batch.last.at
 
     def _find_ignore_reason(self, channel: Channel) -> PassedOver | None:
-        """Why nothing needs to be read there; None where something does."""
+        """Return the reason for not reading the context; None if it must be read."""
         if not self.admits(channel):
             return "not public"
         return "mode" if self.options.channel_mode(channel) == "off" else None
 
     def _listens(self, batch: Batch, channel: Channel) -> bool:
-        """Whether the channel's mode lets a member ask there."""
+        """Whether the channel's mode allows a member's questions."""
         mode = self.options.channel_mode(channel)
         return mode == "answer" or (mode == "mention_only" and _may_call(batch))
 

@@ -1,4 +1,4 @@
-"""The outbox: how each message of a reply gets to Discord exactly once."""
+"""The outbox: it posts each message of a reply to Discord exactly once."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class _OutgoingReply:
 
 
 class RecallableReplies:
-    """The replies that may still be taken back. Posting or taking back, the first wins: no reply gets both.
+    """The replies that may still be recalled. Of posting and recalling, the first wins: no reply gets both.
 
-    For one event loop: only `hold`, `resumed` and `make_way` wait, so nothing comes between a look and what follows.
+    For one event loop: only the methods `wait_…` wait, so nothing changes between a check and the next step.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class RecallableReplies:
 
     @contextmanager
     def resuming(self) -> Generator[None]:
-        """Meanwhile, what an earlier process left half posted is finished; that cannot be taken back."""
+        """Make `wait_until_resumed` wait within the block, which finishes replies of an earlier process."""
         over = self._resuming = Event()
         try:
             yield
@@ -62,16 +62,16 @@ class RecallableReplies:
             over.set()
 
     async def wait_until_resumed(self) -> None:
-        """Until nothing more is finished of what an earlier process left."""
+        """Wait until the replies of an earlier process are finished."""
         if self._resuming is not None:
             await self._resuming.wait()
 
     def add_reply(self, request: AnswerRequest) -> None:
-        """Note that the reply to this question is on its way. The caller ends it with `done`."""
+        """Note that the reply to this question is on its way. The caller ends it with `remove_reply`."""
         self._entries[request.batch.last.id] = _OutgoingReply(request)
 
     def recall(self, reason: TakenBack, wanted: Callable[[AnswerRequest], bool]) -> tuple[AnswerRequest, ...]:
-        """Take back the replies to `wanted` questions that have not left; return the questions."""
+        """Recall the replies to `wanted` questions that have not left; return the questions."""
         taken = [e for e in self._entries.values() if not e.gone and e.taken is None and wanted(e.request)]
         for entry in taken:
             entry.taken = reason
@@ -79,19 +79,19 @@ class RecallableReplies:
         return tuple(entry.request for entry in taken)
 
     def find_recall_reason(self, question_id: MessageId) -> TakenBack | None:
-        """Why a reply must not leave any more; None where it may."""
+        """Return the reason why a reply must not leave any more; None if it may."""
         entry = self._entries.get(question_id)
         return entry.taken if entry else None
 
     def begin_posting(self, question_id: MessageId) -> bool:
-        """Call right before posting. Return whether the reply may leave; if so, it cannot be taken back any more."""
+        """Begin posting. Return whether the reply may leave; if so, it cannot be recalled any more."""
         entry = self._entries.get(question_id)
         if entry and entry.taken is None:
             entry.gone = True
         return entry is None or entry.gone
 
     async def wait_for_recall(self, question_id: MessageId) -> None:
-        """Wait until the reply is taken back, or `close`."""
+        """Wait until the reply is recalled, or until `close`."""
         entry = self._entries.get(question_id)
         if entry and not self._closed:
             await entry.told.wait()
@@ -102,42 +102,42 @@ class RecallableReplies:
             entry.over.set()
 
     async def wait_for_recalled_parts(self, request: AnswerRequest) -> None:
-        """Wait until the replies to parts of a question that were taken back are out of the way of the one to all."""
+        """Wait until the recalled replies to parts of a question are done, so that the reply to all of it may leave."""
         asked = {message.id for message in request.batch.messages}
         for entry in tuple(self._entries.values()):
             if entry.taken and any(message.id in asked for message in entry.request.batch.messages):
                 await entry.over.wait()
 
     def close(self) -> None:
-        """Stop holding replies: nothing is taken back from now on."""
+        """Stop holding replies: none is recalled from now on."""
         self._closed = True
         for entry in self._entries.values():
             entry.told.set()
 
 
-_PAGES = 5  # how far we look: for a message of ours that may have been posted, from a question's beginning to its end
+_PAGES = 5  # at most: to search for a message of ours that may have been posted, or to read a question to its end
 
 NO_LONGER = LAST.id
 """The position after all messages: further messages of the asker are not waited for."""
 
 
 class PostOutcome(Struct, frozen=True, kw_only=True):
-    """What became of a reply."""
+    """The outcome of posting a reply."""
 
     status: Literal["posted", "already_posted", "dropped", "recalled", "held"]
-    """`held`: not now, its asker is adding something. `recalled`: the question is asked anew, or was withdrawn."""
+    """`held`: not now, its asker is adding something. `recalled`: the question is asked again, or was withdrawn."""
     reason: str = ""
-    """Why it was dropped (`question_deleted`, `team_answered`, `not_public`, `refused`, `too_old`, `empty`)
-    or recalled, or why a word was posted in place of the answer (`refused`, `too_old`)."""
+    """The reason why it was dropped (`question_deleted`, `team_answered`, `not_public`, `refused`, `too_old`, `empty`)
+    or recalled, or why a notice was posted instead of the answer (`refused`, `too_old`)."""
     notice: bool = False
-    """What was posted says why there is no answer."""
+    """Whether the posted text is a notice of why there is no answer."""
     thread_id: ChannelId | None = None
     newest: MessageId | None = None
-    """Where it is held: the asker's newest message."""
+    """If it is held: the asker's newest message."""
 
 
 Ended = Callable[[Post, PostOutcome], Awaitable[None]]
-"""Told what became of a reply."""
+"""Called with the outcome of a reply."""
 
 
 def _empty_notices() -> Mapping[str, str]:
@@ -151,7 +151,7 @@ async def admit_every_channel(_: ChannelId) -> bool:
 
 @dataclass(frozen=True)
 class OutboxDelivery:
-    """Posts replies by way of the outbox in the database: doing it again is harmless."""
+    """Posts replies through the outbox in the database; repeating it is harmless."""
 
     outlet: Outlet
     outbox: Outbox
@@ -161,22 +161,22 @@ class OutboxDelivery:
     clock: Clock
     capabilities: Capabilities = field(default_factory=Capabilities)
     admits: Callable[[ChannelId], Awaitable[bool]] = admit_every_channel
-    """Whether we may still speak in a channel: it may have turned private since the question."""
+    """Whether we may still post in a channel: it may have turned private since the question."""
     max_age: timedelta | None = None
-    """A reply that was begun longer ago, and without a posted part, is dropped."""
+    """A reply that was begun longer ago, and has no posted part, is dropped."""
     late: Mapping[str, str] = field(default_factory=_empty_notices)
-    """Its notice for a member who called the bot, by language."""
+    """The notice for such a reply to a member who called the bot, by language."""
     unposted: Mapping[str, str] = field(default_factory=_empty_notices)
-    """The same, in place, where the platform refuses the reply or its thread."""
+    """The notice, in the question's channel, if the platform refuses the reply or its thread, by language."""
     retracted: Mapping[str, str] = field(default_factory=_empty_notices)
-    """In place of an answer that does not stand any more, by language."""
+    """The note that replaces an outdated answer, by language."""
 
     async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
         """Post a reply, or finish posting it. One question gets at most one reply, however often this is called.
 
-        A reply whose asker has written something newer than `waited_for` is held: that may be part of the question.
-        Raises ChatUnavailableError or ChatUnknownOutcomeError where calling again later is worthwhile,
-        KnowledgeError where the ledger cannot be used.
+        A reply is held if its asker has written something newer than `waited_for`, which may be part of the question.
+        Raises ChatUnavailableError or ChatUnknownOutcomeError if calling again later is worthwhile,
+        KnowledgeError if the ledger cannot be used.
         """
         question = reply.question
         known = await self.outbox.get(question.id)
@@ -185,9 +185,9 @@ class OutboxDelivery:
         return await _DeliveryAttempt(self, begun, reply.language, fresh=known is None).run(reply, waited_for)
 
     async def resume(self, ended: Ended) -> int:
-        """Finish all replies that the ledger holds half posted, tell what became of each, and say how many there were.
+        """Finish all half-posted replies of the ledger, report the outcome of each, and return their number.
 
-        One that fails holds up no other. Raises as `post` does, when all were tried.
+        One that fails holds up no other. Raises as `post` does, after all were tried.
         """
         begun = await self.outbox.list_unfinished()
         failure: errors.ChatError | errors.KnowledgeError | None = None
@@ -206,10 +206,10 @@ class OutboxDelivery:
         return len(begun)
 
     async def retract(self, question_id: MessageId) -> bool:
-        """Edit each message of a posted answer to a note in its language; false where nothing could be edited.
+        """Edit each message of a posted answer to a note in its language; false if none could be edited.
 
-        A message that says so already is left alone, so calling it again edits nothing twice. Raises
-        ChatUnavailableError where calling again later is worthwhile, and KnowledgeError.
+        A message that is the note already is left alone, so a repeated call edits no message twice. Raises
+        ChatUnavailableError if calling again later is worthwhile, and KnowledgeError.
         """
         post = await self.outbox.get(question_id)
         if post is None or post.state != "finished" or post.notice or post.thread_id is None:
@@ -234,7 +234,7 @@ class OutboxDelivery:
         """Return whether the answer comes too late."""
         if self.max_age is None:
             return False
-        if entry.reason:  # a notice of that has longer
+        if entry.reason:  # a notice of being late has more time
             return self.is_very_late(entry)
         return self.clock.now() - entry.changed_at > self.max_age
 
@@ -245,50 +245,50 @@ class OutboxDelivery:
 
 @dataclass
 class _DeliveryAttempt:
-    """One try to bring one reply to Discord."""
+    """One attempt to post one reply to Discord."""
 
     to: OutboxDelivery
     begun: Post
     language: str
     _: KW_ONLY
     fresh: bool = False
-    """No part of it can have been posted before."""
+    """Whether no part of it can have been posted before."""
     sent: set[MessageId] = field(default_factory=set[MessageId])
 
     async def run(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome:
-        """Post what is not posted yet. Without the reply itself, what else it takes is read on Discord."""
+        """Post the missing parts. Without the reply itself, read the other facts from Discord."""
         begun = self.begun
         if begun.state != "open":
             return PostOutcome(status="already_posted", reason=begun.reason, thread_id=begun.thread_id)
         try:
-            # Of half an answer, the rest always follows: half an answer is of no use.
+            # If a part is posted, the rest always follows, because half an answer is of no use.
             against = None if await self.is_partly_posted() else await self._check_before_posting(reply, waited_for)
             return against or await self._deliver(reply)
-        except errors.ChatRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
+        except errors.ChatRefusedError as error:  # gone, or closed to us: the question need not be deleted
             _log.warning("reply_refused", message_id=begun.question_id, error=str(error))
             return await self._handle_refusal(error)
 
     async def _handle_refusal(self, refusal: errors.ChatRefusedError) -> PostOutcome:
-        """Tell who called the bot, in place, that the platform refused the reply; else drop it."""
+        """Tell a member who called the bot, in place, that the platform refused the reply; else drop the reply."""
         self.fresh, hopeless = False, isinstance(refusal, errors.ChatNotFoundError) or bool(self.sent)
-        with suppress(errors.ChatRefusedError):  # not even to be read
+        with suppress(errors.ChatRefusedError):  # reading may be refused, too
             if not hopeless and await self._replace_by_notice(self.to.unposted, "refused", in_place=True):
                 return await self.run(None, NO_LONGER)
         return await self.drop(self.begun.reason or "refused")
 
     async def is_partly_posted(self) -> bool:
-        """Whether a part of it stands on Discord already."""
+        """Whether a part of it is on Discord already."""
         begun = self.begun
         if any(part.message_id for part in begun.parts):
             return True
-        # An earlier try may have posted the beginning and got no confirmation; then it cannot be taken back.
+        # An earlier try may have posted the beginning without a confirmation; then it cannot be recalled.
         place = begun.channel_id if begun.target == "in_place" else begun.thread_id
         if self.fresh or not begun.parts or place is None:
             return False
         return await self._find_posted_part(begun.parts[0], place) is not None
 
     async def _check_before_posting(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
-        """Find what forbids posting it now; if nothing does, it cannot be taken back from then on."""
+        """Find the reason against posting it now; if there is none, it cannot be recalled from then on."""
         question_id = self.begun.question_id
         if self.to.outgoing.find_recall_reason(question_id):
             return await self.recall(question_id)
@@ -320,7 +320,7 @@ class _DeliveryAttempt:
         return PostOutcome(status="dropped", reason=reason)
 
     async def _remove_thread(self) -> None:
-        """Remove the thread that was opened for the reply, before the ledger forgets that there may be one."""
+        """Remove the thread that was opened for the reply, before the ledger forgets it."""
         try:
             await self.to.outlet.remove_thread(ChannelId(self.begun.question_id))
         except errors.ChatNotFoundError:
@@ -328,10 +328,10 @@ class _DeliveryAttempt:
         except errors.ChatError as error:
             _log.warning("thread_not_removed", message_id=self.begun.question_id, error=str(error))
             if self.begun.thread_id and not isinstance(error, errors.ChatRefusedError):
-                raise  # it is there for sure
+                raise  # the thread surely exists
 
     async def _replace_by_notice(self, words: Mapping[str, str], reason: str, *, in_place: bool = False) -> bool:
-        """From now on, this is what is to be posted to who called the bot; false where nothing is."""
+        """Replace the unsent reply to a member who called the bot by a notice; return false if there is no notice."""
         begun, word = self.begun, select_language(words, self.language)
         if not (begun.called and word) or begun.reason or self.to.is_very_late(begun):
             return False
@@ -340,7 +340,7 @@ class _DeliveryAttempt:
             return True
         if self.to.outgoing.find_recall_reason(
             begun.question_id
-        ):  # as in `drop`; who asks us looks again before it leaves
+        ):  # as in `drop`; the caller checks again before it leaves
             return True
         self.begun = await self.to.outbox.replace_with_notice(
             begun.question_id, [word], reason=reason, in_place=in_place
@@ -348,12 +348,12 @@ class _DeliveryAttempt:
         return True
 
     async def recall(self, question_id: MessageId) -> PostOutcome:
-        """Note that it was taken back: its question is asked anew, or gone."""
+        """Note that it was recalled: its question is asked again, or gone."""
         await self.to.outbox.delete_unsent(question_id)
         return PostOutcome(status="recalled", reason=self.to.outgoing.find_recall_reason(question_id) or "")
 
     async def _check_channel(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
-        """Look at the question's channel for what forbids posting it now."""
+        """Find a reason in the question's channel against posting it now."""
         question_id = self.begun.question_id
         asked = {question_id, *self.begun.covers, *(reply.settles if reply else ())}
         if not self.begun.parts:
@@ -390,7 +390,7 @@ class _DeliveryAttempt:
     async def _is_answered_by_team(
         self, asker: UserId, said: Sequence[ChatMessage], asked: Collection[MessageId]
     ) -> bool:
-        """Whether the team speaks: in the thread, by reply or mention, or in a thread that hangs on what was asked."""
+        """Whether the team has answered: in the thread, by reply or mention, or in a thread on the question."""
         in_place = self.begun.target == "in_place"
         for message in said:
             if message.id in asked:
@@ -402,7 +402,7 @@ class _DeliveryAttempt:
 
     async def _team_speaks_in(self, thread: ChannelId, asker: UserId) -> bool:
         try:
-            # It hangs on a message, whose id it has: nothing in it is older.
+            # It has the id of the message that opened it, so no message in it is older.
             said = await self.to.history.after(thread, MessageId(thread), limit=PAGE)
         except errors.ChatRefusedError:  # it is gone, or closed to us
             return False
@@ -426,9 +426,9 @@ class _DeliveryAttempt:
         return thread
 
     async def _send_all(self, thread: ChannelId) -> bool:
-        """Post the parts that are missing. Return False where the channel turned private before the last."""
+        """Post the missing parts. Return False if the channel turned private before the last."""
         self.sent = {part.message_id for part in self.begun.parts if part.message_id}
-        # An earlier try may have posted the next part without hearing of it, longer ago than a nonce protects.
+        # An earlier try may have posted the next part without a confirmation, longer ago than a nonce protects.
         unsure = not self.fresh
         for part in self.begun.parts:
             if part.message_id:
@@ -455,14 +455,14 @@ class _DeliveryAttempt:
         return await send(thread, part.text, part.nonce, buttons=begun.buttons, mention_role=begun.mention_role)
 
     async def _find_posted_part(self, part: PostPart, thread: ChannelId) -> MessageId | None:
-        """Find a message after the question that holds this part already."""
+        """Find a message after the question that has this part already."""
         cursor = self.begun.question_id
         for _ in range(_PAGES):
             page = await self.to.history.after(thread, cursor, limit=PAGE)
             for message in page:
                 if not message.author.is_self or message.text.strip() != part.text.strip():
                     continue
-                # Other replies in the thread may say the same: that there is no answer.
+                # Other replies in the thread may have the same text: that there is no answer.
                 if message.id not in self.sent and not await self.to.outbox.holds(message.id):
                     return message.id
             if not page:

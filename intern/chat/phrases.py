@@ -1,6 +1,6 @@
-"""What members read beside answers and the messages of `prompts/messages`: labels, footers, replies to commands.
+"""The texts for members besides answers and `prompts/messages`: labels, footers, replies to commands.
 
-Each language of `language_of` has all of them, in `phrases.toml`; all else that is asked gets English.
+Each language of `detect_language` has all of them, in `phrases.toml`; all other languages get English.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENGLISH: Final = "en"
 
 
 class Phrases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The phrases in one language; in braces stands what each is filled with."""
+    """The phrases in one language, with the names of their values in braces."""
 
     # Commands, as Discord lists them.
     ask_command: str
@@ -35,7 +35,7 @@ class Phrases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     share: str
     sources: str
 
-    # "Why?": what an answer was made from, and how it was checked.
+    # "Why?": the sources of an answer, and the checks of it.
     made_from: str
     made_and_checked: str
     comma: str
@@ -85,7 +85,7 @@ _TextT = TypeVar("_TextT")
 
 
 def select_language(texts: Mapping[str, _TextT], language: str | None) -> _TextT:
-    """Return what there is in a language, or in English."""
+    """Return the text in a language, or in English."""
     return texts.get(language or ENGLISH) or texts[ENGLISH]
 
 
@@ -101,7 +101,7 @@ def _load_phrases() -> Mapping[str, Phrases]:
 
 
 def detect_reply_language(request: AnswerRequest) -> str:
-    """Return the language to reply in: the question's, else that of its asker's earlier messages, else the server's."""
+    """Return the reply's language: the question's, else that of its asker's earlier messages, else the server's."""
     asker = request.batch.author.id
     earlier = (said.text for said in request.conversation.messages if said.author_id == asker)
     return detect_language(request.batch.text) or detect_language("\n".join(earlier)) or request.language

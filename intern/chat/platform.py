@@ -1,8 +1,8 @@
 """The port to a chat platform; `intern.platforms` holds one adapter for each.
 
-`tests/contracts/chat_platform.py` says what a `ChatPlatform` promises, `tests/platforms` what `Interactions` do. All
-calls raise the ChatError family. `Gateway`, `History`, `Pages` and `Outlet` are views of `ChatPlatform` for callers
-that need no more; an export of a chat, for one, is a `History`.
+`tests/contracts/chat_platform.py` is the contract of a `ChatPlatform`, `tests/platforms` that of `Interactions`. All
+calls raise the ChatError family. `Gateway`, `History`, `PagedHistory` and `Outlet` are views of `ChatPlatform` for
+callers that need no more; an export of a chat, for one, is a `History`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ PAGE: Final = 100
 
 
 Requested = Callable[[type[ChatError] | None], object]
-"""Takes what a request raised; None where it went well."""
+"""Takes the error of a request; None if it succeeded."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """How much a platform takes."""
+    """The limits of a platform."""
 
     message_limit: int = 2000
-    """Characters of one message."""
+    """The most characters of one message."""
     thread_name_limit: int = 100
-    """UTF-16 units."""
+    """The most UTF-16 units of a thread's name."""
 
 
 Deliver = Callable[[GatewayEvent], None]
@@ -44,19 +44,19 @@ class Gateway(Protocol):
     async def listen(self, deliver: Deliver, /) -> None:
         """Connect, and call `deliver` for each event, in order, until cancelled.
 
-        Raises ConfigError where the platform refuses us for good, ChatError where the connection fails.
+        Raises ConfigError if the platform refuses us for good, ChatError if the connection fails.
         """
 
 
 class History(Protocol):
-    """Reading messages. While the gateway has lost its session, they wait, for it is unknown who may read them."""
+    """Reads messages. Calls wait while the gateway has no session, because it is unknown then who may read them."""
 
     async def channel(self, channel_id: ChannelId, /) -> Channel:
         """Return a channel or thread."""
         ...
 
     async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
-        """Read a message; None where it is deleted or may not be read."""
+        """Read a message; None if it is deleted or may not be read."""
 
     async def before(
         self,
@@ -69,7 +69,7 @@ class History(Protocol):
     ) -> Sequence[ChatMessage]:
         """Read the newest messages older than `message_id` (which need not exist; None: of all), oldest first.
 
-        `lookups` bounds the further calls that finding out about the authors may cost; None: as many as it takes.
+        `lookups` is the most further calls to identify the authors; None: no bound.
         """
         ...
 
@@ -79,10 +79,10 @@ class History(Protocol):
 
 
 class PagedHistory(Protocol):
-    """History in pages that say how far they reach."""
+    """A history in pages that tell how far they reach."""
 
     async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
-        """Read the oldest messages newer than `after`. The page holds all that the gateway told of before the call."""
+        """Read the oldest messages newer than `after`. The page has all that the gateway reported before the call."""
         ...
 
     async def list_archived_threads(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSnapshot]:
@@ -91,14 +91,14 @@ class PagedHistory(Protocol):
 
 
 class Outlet(Protocol):
-    """Writing messages."""
+    """Writes messages."""
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
-        """Start the thread on a message, unless there is one; return it. It has the message's id."""
+        """Start the thread on a message, if it has none; return it. It has the message's id."""
         ...
 
     async def remove_thread(self, thread_id: ChannelId, /) -> None:
-        """Remove a thread that we started, unless there is a message in it; where we may not, archive it."""
+        """Remove a thread that we started, unless there is a message in it; archive it if we may not remove it."""
 
     async def send(
         self,
@@ -110,7 +110,7 @@ class Outlet(Protocol):
         buttons: Sequence[Button] = (),
         mention_role: RoleId | None = None,
     ) -> MessageId:
-        """Post a message that shows no previews and pings only `mention_role`, where the text mentions it.
+        """Post a message that shows no previews and pings only `mention_role`, if the text mentions it.
 
         For some minutes, a nonce posts only once.
         """
@@ -128,12 +128,12 @@ class ChatPlatform(Gateway, History, PagedHistory, Outlet, Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """How much the platform takes."""
+        """The limits of the platform."""
         ...
 
     @property
     def guild_ids(self) -> Sequence[GuildId]:
-        """The servers that are served. Events come from these, and from private messages."""
+        """The ids of the servers that events come from; others come from private messages."""
         ...
 
     @property
@@ -143,44 +143,44 @@ class ChatPlatform(Gateway, History, PagedHistory, Outlet, Protocol):
 
     @property
     def advice(self) -> str:
-        """What the operator should change about the connection; empty where nothing."""
+        """Changes that the operator should make to the connection; empty if none."""
         ...
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
-        """Read a message; None only where the platform says that the channel has none of that id."""
+        """Read a message; None only if the platform says that the channel has none with this id."""
 
     def admits(self, channel: Channel, /) -> bool:
         """Whether everybody on the server may read the channel, or the operator listed it."""
         ...
 
     async def wait_for_permissions(self, guild_id: GuildId | None, /) -> None:
-        """Wait until an open session has told who may read on a server; before that, `admits` means nothing.
+        """Wait until an open session has reported a server's permissions; before that, `admits` means nothing.
 
         Raises ChatUnavailableError once `listen` has ended, unless a session is open.
         """
 
     def take_new_roles(self) -> Collection[MemberRoles]:
-        """Take the members' roles that were learned since the last call."""
+        """Return the members' roles that were learned since the last call."""
         ...
 
     def restore_roles(self, known: Collection[MemberRoles], /) -> None:
-        """Take what an earlier start had learned of members' roles for true, until the platform tells otherwise."""
+        """Reuse the member roles cached by the previous run, until the platform reports others."""
 
     def report_requests(self, requested: Requested, reconnected: Callable[[], object], /) -> None:
-        """Tell each request that ended, with what it raises, and each connection after the first."""
+        """Report each finished request, with its error, and each connection after the first."""
 
 
 class Interactions(Protocol):
-    """Commands and buttons. Only who used one sees what is said."""
+    """Commands and buttons. Only the member who used one sees the reply."""
 
     async def defer(self, ticket: InteractionTicket, /, *, update: bool = False) -> None:
-        """Say that an answer will come. With `update` (buttons) only `follow_up` gives one."""
+        """Announce that an answer will follow. With `update` (buttons), only `follow_up` gives one."""
 
     async def reply(self, ticket: InteractionTicket, text: str, /, *, buttons: Sequence[Button] = ()) -> None:
-        """Answer where the member sees us waiting. Doing it again replaces the answer."""
+        """Answer in place of the announcement. A repeated call replaces the answer."""
 
     async def follow_up(self, ticket: InteractionTicket, text: str, /, *, buttons: Sequence[Button] = ()) -> None:
-        """Say more."""
+        """Post another message."""
 
     async def register(self) -> None:
-        """See to it that the platform knows our commands."""
+        """Register our commands with the platform."""

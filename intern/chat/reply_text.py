@@ -1,4 +1,4 @@
-"""The text of a reply: its messages, what in them can be clicked, and the name of the thread that it opens."""
+"""The text of a reply: its messages, the links in them, and the name of the thread that it opens."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _LIMITS = Capabilities()
 _TITLE_LIMIT = 80
 _SMALLEST_LIMIT = 64  # room for a fence with the longest language that we reopen, and some code in it
 _LONGEST_LANGUAGE = 20
-_MOST_TICKS = 8  # of a span of code that we close and reopen
-# A fence as Discord's clients read it: it opens wherever three ticks stand, and ends at the next three, regardless of
-# the text around them. An empty one counts too, though clients do not agree on it.
+_MOST_TICKS = 8  # of a code span that we close and reopen
+# A fence as Discord's clients read it: it opens at any three ticks, and ends at the next three, regardless of the text
+# around them. An empty one counts too, though clients do not agree on it.
 _FENCE = regex(r"```(?:[\w+#.-]*\n+|(?:(?P<language>[\w+#.-]+)\n)?\n*(?P<code>[^\n][\s\S]*?)\n*)```", re.ASCII)
 _SPAN = regex(r"(?P<ticks>`+)(?P<said>[\s\S]*?[^`])(?P=ticks)(?!`)")
-# In their order of reading: an escaped tick opens nothing, and neither do ticks in a span of code.
+# In the order of reading: an escaped tick opens nothing, nor do ticks in a code span.
 _CODES = regex(rf"\\[^0-9A-Za-z\s]|(?P<fence>{_FENCE.pattern})|(?P<span>{_SPAN.pattern})|(?P<lone>`+)", re.ASCII)
-# A model was cut short before it closed the fence. Clients show the ticks; we close it.
+# The model's reply was cut before it closed the fence. Clients show the ticks; we close the fence.
 _OPENING = regex(r"^[ \t]*```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>[\s\S]*)\Z", re.ASCII | re.MULTILINE)
 _WORD = regex(r"(\s*)(\S+)")
 
 
 class _ReplyBlock(Struct, frozen=True):
-    """What should stay together, and the white space that parts it from what stands before."""
+    """A text that should stay together, and the white space between it and the text before."""
 
     gap: str
     text: str
 
 
 def split_message(text: str, limit: int = _LIMITS.message_limit) -> list[str]:
-    """Parts of at most `limit` characters (code points, as Discord counts), none blank; none at all for a blank text.
+    """Split a text into parts of at most `limit` characters (code points, as Discord counts), none of them blank.
 
     Cuts fall between paragraphs, else between lines, else between words, else anywhere. A code fence stays whole; one
-    that is too long by itself is closed and reopened with its language. A text that fits comes back as it is.
-    Raises ValueError for a limit under 64.
+    that is too long by itself is closed and reopened with its language. A text that fits is returned unchanged, a
+    blank one has no parts. Raises ValueError for a limit under 64.
     """
     if limit < _SMALLEST_LIMIT:
         raise ValueError(f"limit must be at least {_SMALLEST_LIMIT}, got {limit}")
@@ -71,7 +71,7 @@ def _fill_parts(blocks: Iterable[_ReplyBlock], limit: int, cut: Callable[[str, i
 
 
 def _split_blocks(text: str) -> Iterator[_ReplyBlock]:
-    """Paragraphs and code fences, in order."""
+    """Yield the paragraphs and code fences, in order."""
     gap, at = "", 0
     for start, end in _find_whole_code(text):
         gap = yield from _split_paragraphs(text[at:start], gap)
@@ -81,7 +81,7 @@ def _split_blocks(text: str) -> Iterator[_ReplyBlock]:
 
 
 def _find_whole_code(text: str) -> Iterator[tuple[int, int]]:
-    """Where each fence begins and ends, and each span of code with ticks that would open one elsewhere."""
+    """Find the spans of the fences, and of inline code with ticks that would open a fence elsewhere."""
     for token in _CODES.finditer(text):
         if token["lone"] and (opening := _OPENING.match(text, text.rfind("\n", 0, token.start()) + 1)):
             yield opening.span()
@@ -126,7 +126,7 @@ def _split_fence(language: str, code: str, limit: int) -> list[str]:
         language, code = "", f"{language}\n{code}"
     room = limit - len(f"```{language}\n\n```")
     pieces = _fill_parts((_ReplyBlock("\n", line) for line in code.split("\n")), room, _slice_text)
-    # Clients take the ticks that close an empty fence for its content.
+    # Clients read the closing ticks of an empty fence as its content.
     return [f"```{language}\n{piece}\n```" for piece in pieces if piece.strip("\n")]
 
 
@@ -137,9 +137,9 @@ def _slice_text(text: str, limit: int) -> list[str]:
 def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
     """Name a thread after a question: one line of at most `limit` UTF-16 units, without secrets, mentions and markup.
 
-    The name stays where the question is deleted.
+    The name stays even if the question is deleted.
     """
-    # What is invisible goes first: it may part a mention, or a key.
+    # Remove invisible characters first: they may split a mention, or a key.
     text = mask_secrets("".join(filter(_is_visible, question[:4000]))).text[:1000]
     text = re.sub(r"<a?:(\w+):\d+>", r":\1:", text)  # a custom emoji
     text = re.sub(r"<[@#/][^>\n]{1,100}>|<t:-?\d+(?::\w)?>|<id:\w+>", " ", text)
@@ -162,26 +162,26 @@ def reply_parts(reply: Reply, limit: int = _LIMITS.message_limit) -> list[str]:
 def format_parts(
     text: str, citations: Sequence[Citation] = (), limit: int = _LIMITS.message_limit, language: str = ENGLISH
 ) -> list[str]:
-    """Return the messages that hold a text, and then its sources.
+    """Return the messages with a text, and then its sources.
 
-    Only cited links can be clicked, and no id names a member, except in code, where Discord shows the id itself.
+    Only cited links can be clicked, and no id shows a member's name, except in code, where Discord shows the id itself.
     """
     links = {url for citation in citations if (url := _citation_url(citation))}
     whole = "\n\n".join(filter(str.strip, (neutralise_links(text, links), _format_sources(citations, language))))
-    # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
+    # A cut may fall into a code span and so activate its content; so each part is neutralised again.
     return [
         piece for part in split_message(whole, limit) for piece in split_message(neutralise_links(part, links), limit)
     ]
 
 
-# Pages that Discord shows as a card of their own, without any scheme before them.
+# Pages that Discord shows as a card, even without a scheme.
 _CARDS = r"discord(?:app)?\.(?:gg|new|gift|com/(?:invite|template|gifts?))"
-# What Discord's own parser takes for code, an escape, or something to click, in its order of precedence. What it
-# takes for code is left alone (but see `_code_stays`); elsewhere, no link remains that is not among the allowed ones.
+# Code, escapes and clickable parts by Discord's own parser, in its order of precedence. Code is left alone (but see
+# `_is_code_reliable`); elsewhere, only allowed links remain.
 _TOKENS = regex(
     r"(?P<escape>\\[^0-9A-Za-z\s])"
     r"|(?P<code>```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`))"
-    r"|(?P<lone>`+)"  # opens no code: neither does a shorter run of the same ticks
+    r"|(?P<lone>`+)"  # opens no code, nor does a shorter run of the same ticks
     r"|(?P<masked>\[(?P<label>[^\[\]\n]*)\]\(\s*<?(?P<target>[^\s()<>]*:[^\s()<>]*)>?(?:\s+[\"'(][^\n]*?[\"')])?\s*\))"
     r"|(?P<member><@!?\d{1,20}>)"
     r"|(?P<auto><(?P<inner>[^<>\s]+(?::/|@)[^<>\s]*|(?:(?:tel|sms):|\+)[0-9+][^<>\s]*)>)"
@@ -199,7 +199,7 @@ def neutralise_links(text: str, allowed: Collection[str]) -> str:
         if cleaned == text:
             return text
         text = cleaned
-    # Markup so tangled that each pass lays bare something new: no scheme, no link.
+    # Still changing after all passes: without a scheme, there is no link.
     return _make_unclickable(text)
 
 
@@ -228,7 +228,7 @@ def _rewrite_masked_link(token: re.Match[str], allowed: Collection[str]) -> str:
     return f"{label} ({_format_as_code(token['target'])})".lstrip()
 
 
-# What Discord pairs up, in this order, before it looks for code inside.
+# The pairs that Discord matches, in this order, before it looks for code inside.
 _SPANS = regex(
     r"\\[^0-9A-Za-z\s]"
     r"|```[\s\S]+?```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`)"
@@ -243,10 +243,10 @@ _ITEM = regex(r"^[ >*_~|]*(?:[*-]|\d+\.) +[^\n]*(?:\n [^\n]*)*\Z", re.MULTILINE)
 
 
 def _is_code_reliable(text: str) -> bool:
-    """Whether Discord, too, takes for code what we do: nothing that begins before it may end in it.
+    """Whether Discord reads the same parts as code: no markup that begins before code may end in it.
 
-    Emphasis may, and so may the line that a heading, a quote or a list item is. On empty fences clients do not agree.
-    Where one piece of code is none, all that follow may begin where they seem to end.
+    Emphasis may end there, and so may the line of a heading, a quote or a list item. Clients do not agree on empty
+    fences. If one piece of code is none, all later ones may begin where they seem to end.
     """
     codes = [token for token in _TOKENS.finditer(text) if token.lastgroup == "code"]
     return not (
@@ -267,7 +267,7 @@ def _ends_with_its_line(before: str, code: str) -> bool:
 
 
 def _find_spans(text: str, codes: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
-    """Where each pair and each piece of code begins and ends, as far as it may matter to `codes`."""
+    """Yield the spans of the pairs and of the pieces of code that may affect `codes`."""
     waiting = [(0, len(text))] if codes else []
     while waiting:
         at, end = waiting.pop()
@@ -284,7 +284,7 @@ def _is_cutting_code(span: tuple[int, int], codes: Sequence[re.Match[str]]) -> b
 
 
 def _make_unclickable(text: str) -> str:
-    """Change a text so that nothing in it can be clicked."""
+    """Change a text so that no part of it can be clicked."""
     return re.sub(rf"(?i):(?=//)|\](?=\()|<(?=@!?\d|[^\s<>]+@|\w+:/|tel:|sms:|\+)|{_CARDS}(?=/)", r"\g<0> ", text)
 
 
@@ -301,7 +301,7 @@ def _format_sources(citations: Sequence[Citation], language: str) -> str:
 
 
 def _format_source(citation: Citation, words: Phrases) -> str:
-    """Title, id and link of a source; of a web page the id is the link, and ids of nuggets and facts tell nothing."""
+    """Format title, id and link of a source. A web page's id is its link; ids of nuggets and facts are omitted."""
     url = _citation_url(citation)
     title = clean_name(citation.title, "")
     kind, _, named = citation.source_id.partition(":")
@@ -316,26 +316,26 @@ def _citation_url(citation: Citation) -> str | None:
 
 
 def clean_name(text: str, instead: str = "…") -> str:
-    """Return a title or file name as a plain line, or `instead` if it says more than a name.
+    """Return a title or file name as a plain line, or `instead` if it is more than a name.
 
-    Who names a file or a page must not speak through the bot.
+    The author of a file or a page must not speak through the bot.
     """
     return plain_line(text) if is_plain_name(text) else instead
 
 
 def plain_line(text: str) -> str:
-    """Put a title or file name on one line, with nothing in it that Discord reads as markup."""
+    """Put a title or file name on one line, without anything that Discord reads as markup."""
     line = " ".join("".join(filter(_is_visible, re.sub(r"[`*~|\\<>\[\]]", "", text))).split())
     return _shorten_line(re.sub(r"(?i)(?:https?:)?//", "", line), _TITLE_LIMIT)
 
 
 def _is_visible(character: str) -> bool:
-    """Return False for a character without width or that turns the line around; all spaces count as shown."""
+    """Return False for a character without width or one that reverses the line; all spaces count as visible."""
     return character.isspace() or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 
 def _shorten_line(line: str, limit: int) -> str:
-    """At most `limit` UTF-16 units, the narrowest way to count; cut at a word where one ends near."""
+    """Cut to at most `limit` UTF-16 units, the narrowest way to count; after a word if one ends near the cut."""
     if _count_units(line) <= limit:
         return line
     while _count_units(line) > limit - 1:

@@ -95,13 +95,13 @@ QUIET = timedelta(hours=1)
 """A thread without a message for this long is read."""
 
 LOOK_SECONDS = 60.0
-"""Seconds between two looks at the outbox, which does not announce its replies."""
+"""Seconds between two reads of the outbox, which does not announce its replies."""
 
 FOLLOWER = "answers"
 """The name of the position in the log."""
 
 _AGAIN = timedelta(minutes=10)  # if the platform was away, or something changed meanwhile
-_POSTS = 100  # at once
+_POSTS = 100  # read from the outbox at once
 
 
 @dataclass(kw_only=True)
@@ -127,7 +127,7 @@ class AnsweredThreadLearner:
         self._reader = reader
 
     def receive(self, batch: Batch) -> None:
-        """Note new messages: a known thread is read again once it is quiet."""
+        """Note a new message: a known thread is read again once it is quiet."""
         self.threads.note_event(batch.channel_id, batch.last.id, batch.last.at + QUIET)
 
     async def find_due_thread(self) -> tuple[ChannelId | None, float | None]:
@@ -175,7 +175,7 @@ class AnsweredThreadLearner:
         return await self._learn_if_quiet(thread_id, found)
 
     async def park(self, thread_id: ChannelId) -> None:
-        """Do not read a thread again until something happens there."""
+        """Do not read a thread again until it changes."""
         await self.threads.reschedule(thread_id, None)
 
     async def withdraw_archived(self, message_ids: Collection[MessageId]) -> None:
@@ -192,7 +192,7 @@ class AnsweredThreadLearner:
         await self.threads.forget(message_ids)
 
     async def _add_new_threads(self) -> None:
-        """Add the threads that were answered in since the last look."""
+        """Add the threads that were answered in since the last call."""
         position = await self.log.read_position(FOLLOWER)
         while ended := await self.posts.list_finished_after(position, _POSTS):
             quiet = {post.thread_id: post.changed_at + QUIET for post, _ in ended if post.thread_id is not None}
@@ -263,7 +263,7 @@ class AnsweredThreadLearner:
         )
 
     def _make_turn(self, message: ChatMessage) -> Turn:
-        # Messages of intern count as a member's: they are no word of the team.
+        # Messages of intern count as a member's, because they are not the team's.
         return Turn("Team" if message.author.type == "team_member" else "User", self.mask(format_message(message)))
 
     def _is_gone(self, message: ChatMessage) -> bool:

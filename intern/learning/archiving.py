@@ -54,15 +54,15 @@ class Archivist:
     """Whether a member asked to forget this message."""
     mask_emails: bool = False
     masked: Callable[[Mapping[str, int]], object] = lambda _kinds: None
-    """Hears the kinds of masked secrets and their numbers, never the secrets."""
+    """Called with the kinds of masked secrets and their numbers, never with the secrets."""
     writing: Lock = field(default_factory=Lock, init=False)
-    """Hold it to let nothing be archived meanwhile, so that a search of the archive is complete."""
+    """The lock of the archive. Hold it to prevent archiving, so that a search of the archive is complete."""
 
     def choose_conversation(self, capture: Capture) -> ConversationId:
         """Return the conversation that has most of a capture's messages; of equals its own, or else the first.
 
-        How far a chain is read depends on bounds and on deletions, so captures of one talk may name different roots. If
-        each named its home, two conversations would end up with all of the talk.
+        Bounds and deletions limit the reading of a chain, so captures of one conversation may name different roots. If
+        each kept its own root, two conversations would end up with all of the messages.
         """
         known = Counter(chain.from_iterable(map(self.archive.find_conversations, capture.message_ids)))
         own = capture.conversation_id
@@ -78,7 +78,7 @@ class Archivist:
         the format, or turns, ids and authors that do not match.
 
         An export may be older than the archive, so with `imported` the archived text of a message wins. The caller has
-        chosen the conversation before (`home_of`).
+        chosen the conversation before (`choose_conversation`).
         """
         async with self.writing:
             try:
@@ -96,7 +96,7 @@ class Archivist:
             if before is None
             else _merge_captures(before, capture, imported)
         )
-        # Only now: an edited message comes by itself, and may mention the author of another one.
+        # Only after merging: an edited message comes by itself, and may mention the author of another one.
         joined = structs.replace(joined, turns=remove_person_ids(joined.turns, joined.author_ids))
         joined, held = self._strip_removed(joined), before and self._strip_removed(before)
         if not has_user_and_team(joined.turns):
@@ -138,7 +138,7 @@ def _check_capture(capture: Capture) -> Capture:
 
 
 def _map_turns(capture: Capture) -> dict[MessageId, Turn]:
-    """Map its messages to their turns; empty if they do not match, as in archives of other programs."""
+    """Map a capture's messages to their turns; empty if they do not match, as in archives of other programs."""
     ids, turns = capture.message_ids, capture.turns
     return dict(zip(ids, turns, strict=True)) if len(ids) == len(turns) else {}
 
@@ -162,7 +162,7 @@ def _merge_captures(before: CapturedPair, capture: Capture, imported: bool) -> C
 
 
 def _map_authors(capture: Capture) -> dict[MessageId, UserId]:
-    """Map its messages to their known authors."""
+    """Map a capture's messages to their known authors."""
     if not capture.author_ids:
         return {}
     return {each: author for each, author in zip(capture.message_ids, capture.author_ids, strict=True) if author}
@@ -172,11 +172,11 @@ class ImportCounts(Struct, frozen=True, kw_only=True):
     """The results of an import, in conversations."""
 
     archived: int = 0
-    """New to the archive."""
+    """Conversations that are new to the archive."""
     joined: int = 0
-    """Known in part before."""
+    """Conversations that were known in part before."""
     known: int = 0
-    """Known before, or withdrawn."""
+    """Conversations that were known before, or withdrawn."""
 
     def __add__(self, other: ImportCounts) -> ImportCounts:
         return ImportCounts(**{each: getattr(self, each) + getattr(other, each) for each in self.__struct_fields__})
@@ -195,7 +195,7 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
     """The captures to archive, one for each conversation, oldest answer first."""
     would: ImportCounts
     masked: Mapping[str, int] = {}
-    """How many secrets would be masked, by kind."""
+    """The numbers of secrets to mask, by kind."""
 
 
 class RehearsalArchive:
@@ -231,9 +231,9 @@ class RehearsalArchive:
 async def plan_import(
     captures: Sequence[Capture], archive: Archive, rehearsal: RehearsalArchive, keeper: Archivist
 ) -> ImportPlan:
-    """Find out what the captures, in their order, would add to the archive. `keeper` writes into the `rehearsal`.
+    """Plan an import: archive the captures, in their order, in memory. `keeper` writes into the `rehearsal`.
 
-    Raises KnowledgeError where the archive cannot be read.
+    Raises KnowledgeError if the archive cannot be read.
     """
     homes: dict[ConversationId, None] = {}
     for n, capture in enumerate(captures):
@@ -277,7 +277,7 @@ def _find_holder(capture: Capture, archive: Archive) -> ConversationId | None:
 
 
 def iter_author_names(capture: Capture) -> Iterator[tuple[UserId, tuple[str, ...]]]:
-    """Yield its known authors with their names."""
+    """Yield a capture's known authors with their names."""
     return ((author, names) for author, names in zip(capture.author_ids, capture.author_names, strict=False) if author)
 
 
@@ -328,7 +328,7 @@ class AttachmentCaptioner:
     bounds: CaptioningBounds = CaptioningBounds()  # noqa: RUF009 - frozen
 
     async def read_captions(self, request: CaptureRequest) -> AttachmentTexts | None:
-        """Return what its attachments say, "" where that is nothing; None if `look` must run first.
+        """Return the texts of its attachments, "" for one without text; None if `caption_missing` must run first.
 
         Makes no model call. Raises KnowledgeError.
         """
@@ -346,7 +346,7 @@ class AttachmentCaptioner:
         return frozenset(place.message_id for place in await self._list_uncaptioned(request))
 
     async def caption_missing(self, request: CaptureRequest, *, fresh: bool, last_try: bool = False) -> None:
-        """Put the attachments into words that are not yet, and store the texts. `known` returns them afterwards.
+        """Put the remaining attachments into words, and store the texts. `read_captions` returns them afterwards.
 
         Each text is stored at once, even if a later one fails. `fresh`: the links are new, so an expired one means
         that the image is gone. `last_try`: give up images that the model does not describe. Raises LinkExpiredError if
@@ -485,5 +485,5 @@ def conversation_text(request: CaptureRequest, max_chars: int) -> str:
         text = message.text if whole or len(message.text) <= share else message.text[: share - 1] + "…"
         marks = [f"[image {place.index} of message {place.message_id}]" for place in list_images([message])]
         lines.append("\n".join([f"{speaker}: {text}", *marks]))
-    # The marks of many short messages may not fit; the list of images has them, too.
+    # The marks of many short messages may not fit, but the list of images has them, too.
     return "\n".join(lines)[: 2 * max_chars]

@@ -1,4 +1,4 @@
-"""Text files that people attach, or paste on the sites of `discord.paste_hosts`: which are read, and their digests."""
+"""Choose and read text files that people attach, or paste on the sites of `discord.paste_hosts`; digest them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from intern.sources.options import WebOptions
 _log = get_logger(__name__)
 
 MOST_FILES = 4
-"""Files that are read of a message."""
-_DIGESTS_KEPT = 200  # in memory: a question is followed by others, and by a capture
+"""The most files that are read of a message."""
+_DIGESTS_KEPT = 200  # in memory, because other questions and a capture follow a question
 _HOURS_KEPT = 10_000  # of members; each is as long as a few ids
 _LINK = regex(r"https://([^\s/<>\"?#]+)/[^\s<>\"]+(?<![.,;:!?)*_|~`'\]])")
 _PAGES = (b"<!doctype html", b"<html")
@@ -39,12 +39,12 @@ class FileHost(Protocol):
         ...
 
     async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
-        """Fetch a file of at most `most` bytes. Raises as `image` does."""
+        """Fetch a file of at most `most` bytes. Raises as `fetch_image` does."""
         ...
 
 
 def _is_media(file: Attachment) -> bool:
-    """Whether it is no text for sure. Discord knows its name only: to it `relay.ts` is a video, without a width."""
+    """Whether a file is surely no text. Discord judges by the name: `relay.ts` is a video to it, without a width."""
     kind = file.content_type or ""
     return file.is_image or kind.startswith("audio/") or (kind.startswith("video/") and bool(file.width))
 
@@ -59,7 +59,7 @@ async def fetch_paste(url: str) -> bytes:
 class FileReader:
     """Reads the files of messages, `per_hour` of a member in an hour by the clock of their messages; 0: no limit.
 
-    So a message that is read again, or later, costs nothing more, and gives the same.
+    So reading a message again, or later, costs no more of the limit, and gives the same result.
     """
 
     host: FileHost
@@ -69,13 +69,13 @@ class FileReader:
     _: KW_ONLY
     fetch_paste: Callable[[str], Awaitable[bytes]] = fetch_paste
     digests: dict[str, list[FileDigest | None]] = field(default_factory=dict[str, list[FileDigest | None]])
-    """What was read. It is emptied when a message is deleted or forgotten."""
+    """The digests that were read. It is emptied when a message is deleted or forgotten."""
     _sent: dict[tuple[UserId | None, int], set[str]] = field(default_factory=dict[Any, Any], init=False)
 
     def choose(
         self, author_id: UserId | None, at: datetime | None, text: str, attachments: Sequence[Attachment]
     ) -> list[Attachment]:
-        """Return the files of a message that are to be read, those behind its links to paste sites among them."""
+        """Return the files of a message to read, including those behind its links to paste sites."""
         files = [each for each in attachments if not _is_media(each) and each.size <= MOST_FILE_BYTES]
         links = dict.fromkeys(link[0] for link in _LINK.finditer(text) if link[1].lower() in self.paste_hosts)
         files += [Attachment(id=url, filename=url.removeprefix("https://"), url=url, size=0) for url in links]
@@ -92,10 +92,10 @@ class FileReader:
         return chosen
 
     async def read(self, file: Attachment) -> FileDigest | None:
-        """Return the digest of a file; None if it is no text. Raises as `FileHost` does."""
+        """Return the digest of a file; None if it is no text. Raises the errors of `FileHost`."""
         if len(self.digests) > _DIGESTS_KEPT:
             self.digests.clear()
-        known = self.digests.setdefault(file.id, [])  # out of reach if something is forgotten while it is read
+        known = self.digests.setdefault(file.id, [])  # no longer in `digests` if it is cleared during the reading
         if known:
             return known[0]
         try:
@@ -107,7 +107,7 @@ class FileReader:
         return known[0]
 
     async def read_each(self, files: Sequence[Attachment]) -> Mapping[str, Attachment]:
-        """Return the files with their digests, by their ids. What fails is logged, and said there."""
+        """Return the files with their digests, by their ids. A failure is logged, and noted in place of the digest."""
         read: dict[str, Attachment] = {}
 
         async def read_file(file: Attachment) -> None:

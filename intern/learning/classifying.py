@@ -64,7 +64,7 @@ _FAILURES: tuple[tuple[type[errors.ModelError], str], ...] = (
 
 
 class AttemptsExhausted(FailedChoice, frozen=True, kw_only=True):
-    """All attempts at the pair crashed. It is parked without another, even if its conversation has a topic."""
+    """All attempts at the pair crashed. It is parked without another attempt, even if its conversation has a topic."""
 
 
 MOST_ATTEMPTS = 3  # a pair that crashed the process this often will do so again
@@ -297,7 +297,7 @@ RULES: dict[str, Callable[[Any], Any]] = {
     prompts.SUMMARIZE_IMAGES.name: summarize_images,
     EXTRACT.name: extract,
 }
-"""The rules of `OfflineModel`."""
+"""The rules of `OfflineModel`, by prompt."""
 
 
 def _parse_block(material: str) -> TopicBlock:

@@ -37,7 +37,7 @@ class RegenerationRound(_JournalLine, frozen=True, kw_only=True, tag="round"):
     """The pairs of one reading of the archive. A further round takes the pairs that were archived meanwhile."""
 
     pairs: int
-    """With older captures of the same conversations, and those that are held back."""
+    """The number of pairs, with older captures of the same conversations, and those that are held back."""
     order: tuple[QAId, ...]
     """The most complete pair of each conversation, oldest answer first."""
     replaced: tuple[tuple[QAId, QAId], ...]
@@ -81,10 +81,10 @@ _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class RegenerationJournal:
-    """The progress of a regeneration: lines that are only added. Raises KnowledgeError."""
+    """The progress of a regeneration, in append-only lines. Raises KnowledgeError."""
 
     def __init__(self, knowledge: KnowledgeStore) -> None:
-        """Read what is there. Blocks."""
+        """Read the existing lines. Blocks."""
         self._knowledge = knowledge
         self.basis: str | None = None
         """None if no regeneration was started."""

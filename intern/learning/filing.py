@@ -62,13 +62,13 @@ class TopicFiler:
     """Only the newest pair of a conversation is filed; older ones cost no call."""
     listed: Listed = field(default=lambda _change, _topic: None)
     says_nothing: Callable[[str], bool] = lambda _text: False
-    """Whether a message only gives thanks or the like. What adds nothing else to a conversation costs no call."""
+    """Whether a message only gives thanks or the like. A pair that adds nothing else costs no call."""
 
     # Topics that the model could not split, with their lengths.
     _whole: dict[TopicName, int] = field(default_factory=dict[TopicName, int], init=False)
 
     async def choose_topic(self, pair: records.CapturedPair, choose: Choose) -> classifying.Choice:
-        """Return the topic that the conversation is in already or that a reviewer chose; else the result of `choose`.
+        """Return the conversation's present topic, or the one that a reviewer chose; else the result of `choose`.
 
         `choose` gets the pair without withdrawn messages. It is not called if nothing is left of the pair, if the pair
         adds nothing, waits for review or has a final decision. Raises ModelUnavailableError while the model is away.
@@ -232,7 +232,7 @@ class TopicFiler:
         """Return the blocks of a topic that is too long; none for other topics."""
         try:
             length = len(self.knowledge.read_text(topic))
-        except errors.SourceError:  # all of it was withdrawn meanwhile
+        except errors.SourceError:  # all its blocks were withdrawn meanwhile
             return ()
         if length <= self.options.max_topic_chars or length < _GROWTH * self._whole.get(topic, 0):
             return ()
@@ -285,11 +285,11 @@ def _log_decision(change: KnowledgeChange, decision: records.PairDecision) -> re
 
 
 class MessageRemoval(NamedTuple):
-    """What a withdrawal or a request to forget did to the topics."""
+    """The effects of a withdrawal or a request to forget on the topics."""
 
     decision: records.MessagesWithdrawn | records.MessagesForgotten
     topics: tuple[TopicName, ...]
-    """The changed ones."""
+    """The changed topics."""
 
 
 async def withdraw_messages(
@@ -338,7 +338,7 @@ def remove_messages(
             elif block.turns != left.turns:
                 library.file_blocks(name, structs.replace(block, turns=left.turns))
                 if library is change and before and block.turns != before.turns:
-                    # A person's words stand no more; once the message is erased, only this says so.
+                    # The person's words are gone; once the message is erased, only this record shows that.
                     change.decide(records.PairFiled(qa_id=qa_id, topic=name, at=decision.at, reason=_AS_ARCHIVED))
             else:
                 continue
@@ -381,7 +381,7 @@ class DecisionCounts(Struct, frozen=True, kw_only=True):
 async def attempt_filing(
     pair: records.CapturedPair, *, filer: TopicFiler, choose: Choose, attempts: classifying.AttemptCounter
 ) -> records.PairDecision:
-    """Classify and file one pair, as a counted attempt. Raises as `Filer.file` does; that attempt does not count."""
+    """Classify and file one pair, as a counted attempt. Raises as `TopicFiler.file` does, without counting then."""
     try:
         choice = await classifying.count_attempt(attempts, pair.qa_id) or await filer.choose_topic(pair, choose)
         decision = await filer.file(flow.FilingDecision(pair=pair, choice=choice))
@@ -406,9 +406,9 @@ async def file_pairs(
 ) -> DecisionCounts:
     """Classify and file the pairs, in order.
 
-    Each is a counted attempt, and `filed` hears of each. A pair with senseless replies is parked, and the next one
-    follows. Raises ModelUnavailableError while the model is away, and KnowledgeError if the disk fails. Pairs filed
-    before that stay filed.
+    Each is a counted attempt, and `filed` is called with each decision. A pair with senseless replies is parked, and
+    the next one follows. Raises ModelUnavailableError while the model is away, and KnowledgeError if the disk fails.
+    Pairs filed before that stay filed.
     """
     decisions: list[records.PairDecision] = []
     while ahead := await run_sync(lambda: list(islice(pairs, _READ_AHEAD))):

@@ -83,13 +83,13 @@ class ForgetScope(NamedTuple):
 
     message_ids: tuple[MessageId, ...]
     fresh: tuple[MessageId, ...]
-    """Those without a tombstone yet."""
+    """The messages without a tombstone yet."""
     captures: tuple[QAId, ...]
     topics: frozenset[TopicName]
     """The topics in which one of the captures was ever filed; their descriptions may quote it."""
     nameless: tuple[QAId, ...]
     buried: bool
-    """Whether it had a tombstone before."""
+    """Whether an earlier tombstone has some of the messages."""
 
 
 def find_forget_scope(
@@ -137,7 +137,7 @@ def find_filed_topics(captures: Collection[QAId], decisions: Iterable[Decision])
 def collect_identifying_texts(archive: Archive, is_gone: IsWithdrawn) -> tuple[bytes, ...]:
     """Return the ids of pairs with messages that are gone, and lines that only such messages have.
 
-    By these, pieces of text are recognised. Reads the archive; raises KnowledgeError.
+    These identify pieces of text. Reads the archive; raises KnowledgeError.
     """
     pairs = find_affected_pairs(archive, is_gone)
     ids = {each for pair in pairs for each in (pair.qa_id, pair.conversation_id)}
@@ -148,7 +148,7 @@ def collect_identifying_texts(archive: Archive, is_gone: IsWithdrawn) -> tuple[b
 
 
 def make_tombstone(asked: ForgetRequest, found: ForgetScope, now: datetime) -> MessagesForgotten | None:
-    """Return the tombstone to log; None where all has one.
+    """Return the tombstone to log; None if all messages have one.
 
     A member's tombstone covers all their messages until now, so each request logs a new one.
     """
@@ -161,7 +161,7 @@ def make_tombstone(asked: ForgetRequest, found: ForgetScope, now: datetime) -> M
 def build_forget_result(
     found: ForgetScope, *, held: bool, topics: Collection[TopicName], erased: ArchiveErasure | None, owed: str = ""
 ) -> ForgetResult:
-    """Make the result. `held`: another store had something of it."""
+    """Make the result. `held`: another store had one of the messages, or something made from them."""
     return ForgetResult(
         found=bool(held or topics or found.captures or found.buried),
         messages=len(found.message_ids),

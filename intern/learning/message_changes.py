@@ -1,6 +1,6 @@
 """Edits and deletions of messages that were captured or are being answered: capture again, or withdraw.
 
-Most changes concern other messages. They cost a look into memory, and no call.
+Most changes concern other messages. They cost a look-up in memory, and no call.
 
 Discord keeps no record of edits and deletions during an outage. So after one, recently captured messages are read again
 one by one, within a bound on requests. A message counts as deleted only if Discord does not know it in any channel that
@@ -58,7 +58,7 @@ class RelevantDeletions(NamedTuple):
     """The deleted messages that concern us."""
 
     asked: tuple[MessageId, ...]
-    """Questions that may be in work."""
+    """The messages of questions that may be in work."""
     taught: tuple[MessageId, ...]
     """Messages that were captured, are about to be archived, or were read with an answered thread."""
 
@@ -119,7 +119,7 @@ class _CapturePlace(Struct, frozen=True):
 
 @dataclass(eq=False)
 class MessageChanges:
-    """Knows the messages that are being answered or captured, and what a later change of them means.
+    """Tracks the messages that are being answered or captured, and handles their later changes.
 
     For use in one event loop. Its callers hand on messages and note changes without an await in between, so that no
     change is lost.
@@ -130,7 +130,7 @@ class MessageChanges:
     admits: Callable[[ChannelId], Awaitable[bool]]
     """Whether we may still learn in a channel; may raise the ChatError family."""
     pending: PendingCaptures | None = None
-    """Its captures count as captured, also after a restart."""
+    """The captures that wait for their attachments. They count as captured, also after a restart."""
     answered: AnsweredThreads | None = None
     done_with: Callable[[MessageId], Awaitable[bool]] | None = None
     """Whether the reply to a message was posted or dropped before. Raises KnowledgeError."""
@@ -142,7 +142,7 @@ class MessageChanges:
     )
 
     def start_collecting(self) -> BatchChanges:
-        """Collect the changes for a batch from now on, until `end`."""
+        """Collect the changes for a batch from now on, until `stop_collecting`."""
         meanwhile = BatchChanges()
         self._open.add(meanwhile)
         return meanwhile
@@ -158,7 +158,7 @@ class MessageChanges:
             self._in_work.add(message.id)
 
     def mark_settled(self, message_ids: Collection[MessageId]) -> None:
-        """Note that nothing is left to do for these messages."""
+        """Note that these messages are settled."""
         self._in_work.difference_update(message_ids)
 
     def record_capture(self, request: CaptureRequest) -> None:
@@ -167,7 +167,7 @@ class MessageChanges:
             append_bounded(self._taught, message.id, _make_place(request, message), _TAUGHT)
 
     def record_deletion(self, change: MessagesDeleted) -> RelevantDeletions:
-        """Return the deleted messages to withdraw; mostly none."""
+        """Note a deletion, and return the deleted messages that concern us; mostly none."""
         self._note(change)
         ids, place = change.message_ids, change.channel_id
         for each in ids:
@@ -178,11 +178,11 @@ class MessageChanges:
         )
 
     def is_asked(self, message_id: MessageId) -> bool:
-        """Return whether a message is of a question that may be in work."""
+        """Return whether a message belongs to a question that may be in work."""
         return message_id in self._asked
 
     def record_edit(self, change: MessageEdited) -> bool:
-        """Whether an edit changes a question or a captured message."""
+        """Note an edit, and return whether it changes a question or a captured message."""
         self._note(change)
         self._mark_thread_changed(change.message.channel_id, change.message.id)
         return change.message.id in self._asked or self._is_captured(change.message.id)
@@ -203,7 +203,7 @@ class MessageChanges:
     async def capture_again(self, change: MessageEdited) -> tuple[CaptureRequest, ...]:
         """Make a capture of the edited message for each of its conversations; the archive joins it with the others.
 
-        Nothing if the channel is closed to us by now. Raises the ChatError and KnowledgeError families.
+        Return none if the channel is closed to us by now. Raises the ChatError and KnowledgeError families.
         """
         message = change.message
         if not await self.admits(message.channel_id):
@@ -250,7 +250,7 @@ class MessageChanges:
         places: list[_CapturePlace] = []
         for conversation in self.captured.find_conversations(message_id):
             pair = self.captured.latest_capture(conversation)
-            # If ids and turns do not match, the turn to change is unknown.
+            # If ids and turns do not match, it is unknown which turn to change.
             if pair is None or len(pair.turns) != len(pair.message_ids) or message_id not in pair.message_ids:
                 continue
             speaker = pair.turns[pair.message_ids.index(message_id)].speaker
@@ -277,7 +277,7 @@ class MissedChangeFinder:
     admits: Callable[[ChannelId], Awaitable[bool]]
     """Whether we may still read a channel; may raise the ChatError family."""
     mask: Callable[[str], str] = lambda text: text
-    """Does what is done to a text before it is archived."""
+    """Masks a text as archiving does."""
     requests: int = REQUESTS
 
     async def check(self, outage: datetime, tell: Callable[[LateChange], object]) -> int:
@@ -344,7 +344,7 @@ class MissedChangeFinder:
     async def _read_page(
         self, channel_id: ChannelId, newest: Position, asking: _BoundedRequests
     ) -> tuple[Mapping[Position, ChatMessage], Position]:
-        """Read the page that ends with a message; return also from where on it is complete. Raises ChatRefusedError."""
+        """Read the page that ends with a message; return also where it is complete from. Raises ChatRefusedError."""
         if newest <= parse_position(channel_id):
             return {}, FIRST  # a channel has nothing older than itself; the first message of a thread is searched for
         page = await asking.ask(partial(self._fetch_page, channel_id, newest.next.id))
@@ -418,7 +418,7 @@ class _BoundedRequests:
         self._known: set[ChannelId] = set()
 
     async def ask(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Make a request. Raises _SpentError if none is left."""
+        """Make a request. Raises _RequestsSpentError if none is left."""
 
         async def count_and_send() -> T:
             if self.made >= self._most:

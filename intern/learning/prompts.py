@@ -30,7 +30,7 @@ _Name = Annotated[str, Meta(max_length=64)]
 _Id = Annotated[str, Meta(max_length=64)]
 _Ids = tuple[_Id, ...]
 _Reason = Annotated[str, Meta(max_length=300)]
-"""Comes before the verdict, because small models then decide better. For the log only."""
+"""The reason comes before the verdict, because small models then decide better. For the log only."""
 _CONCLUDED = regex(r"\bso (keep|add|skip)\W*\Z", re.IGNORECASE)
 _SHOWN_ID = regex(r"^id:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
 
@@ -55,7 +55,7 @@ class LearningOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ClassifyIn(Struct, frozen=True, kw_only=True):
-    """What the classifier sees."""
+    """The input of the classifier."""
 
     index: str
     """The team index in its file format, or its best entries; empty when there is no topic yet."""
@@ -74,14 +74,14 @@ class ClassifyOut(Struct, frozen=True, kw_only=True):
 
     @property
     def contradiction(self) -> str:
-        """How the reply contradicts itself; empty if it does not."""
+        """The contradiction within the reply; empty without one."""
         if self.skip and self.topic_name.strip():
             return "it skips the pair and names a topic"
         return _find_contradiction(self.reason, skip=self.skip)
 
 
 class IntegrateIn(Struct, frozen=True, kw_only=True):
-    """What the integrator sees."""
+    """The input of the integrator."""
 
     topic: str
     """The topic's name."""
@@ -92,7 +92,7 @@ class IntegrateIn(Struct, frozen=True, kw_only=True):
 
 
 class IntegrateOut(Struct, frozen=True, kw_only=True):
-    """What the pair changes in its topic."""
+    """The changes that the pair makes to its topic."""
 
     reason: Annotated[_Reason, Meta(description="What is new in the pair, then: so add, or: so skip.")] = ""
     skip: Annotated[bool, Meta(description="True if the existing blocks already say all of it.")]
@@ -102,14 +102,14 @@ class IntegrateOut(Struct, frozen=True, kw_only=True):
 
     @property
     def contradiction(self) -> str:
-        """How the reply contradicts itself; empty if it does not."""
+        """The contradiction within the reply; empty without one."""
         if self.skip and self.remove_ids:
             return "it skips the pair and removes blocks for it"
         return _find_contradiction(self.reason, skip=self.skip)
 
 
 class SplitIn(Struct, frozen=True, kw_only=True):
-    """What is seen of a topic that has grown too long."""
+    """The input for splitting a topic that has grown too long."""
 
     topic: str
     """The topic's name."""
@@ -127,18 +127,18 @@ class SplitOut(Struct, frozen=True, kw_only=True):
 
 
 class ImagePlace(Struct, frozen=True, kw_only=True):
-    """Which image it is."""
+    """The place of an image."""
 
     message_id: str
     image_index: int
-    """Among the images of its message, from 0."""
+    """Its number among the images of its message, from 0."""
 
 
 class ImagesIn(Struct, frozen=True, kw_only=True):
     """The text beside the images."""
 
     conversation: str
-    """Oldest message first, each led by who spoke; lines mark where images stand."""
+    """The conversation, oldest message first, each after its speaker; lines mark the places of images."""
     images: tuple[ImagePlace, ...]
     """In the order in which the images are given."""
 
@@ -158,7 +158,7 @@ class ImagesOut(Struct, frozen=True, kw_only=True):
 
 
 def _find_contradiction(reason: str, *, skip: bool) -> str:
-    """Whether a reason ends with the other verdict than the one given; a reason without a verdict agrees."""
+    """Return how a reason's last verdict contradicts the given one; a reason without a verdict agrees."""
     found = _CONCLUDED.search(reason)
     if found is None or (found[1].lower() == "skip") == skip:
         return ""
@@ -183,8 +183,8 @@ SPLIT_TOPIC = Prompt("split_topic", takes=SplitIn, gives=SplitOut, offers=_offer
 SUMMARIZE_IMAGES = Prompt("summarize_images", takes=ImagesIn, gives=ImagesOut, offers=_offer_image_ids)
 
 
-# Similarity of two questions, or of two answers. All but 1 in 100 pairs of unrelated questions of a support channel are
-# below it, and of 77 real updates of an entry none is. Of 70 questions and their duplicates, 57 reach it.
+# Similarity of two questions, or of two answers. In a support channel, 99 in 100 pairs of unrelated questions are below
+# it; of 77 real updates of an entry, none is. Of 70 questions and their duplicates, 57 reach it.
 _ALIKE = 0.05
 # A pair with fewer words ("still?", "yes") may be about anything.
 _TELLING_WORDS = 6
@@ -192,9 +192,9 @@ _TELLING_WORDS = 6
 _LEAST_TURN = 120
 # Characters of an index entry, except the best one: its subject and a line about it.
 _BRIEF_ENTRY = 240
-# Characters of the shortest one, with what stands between two.
+# Characters of the shortest entry, with the separator.
 _LEAST_ENTRY = 9
-# Only so many of the best are tried: a prompt costs the same with ten thousand topics.
+# Only this many of the best are tried, so a prompt costs the same with ten thousand topics.
 _MOST_RANKED = 200
 
 
@@ -222,12 +222,12 @@ def strip_withdrawn(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPa
 
 
 def answer_time(block: TopicBlock) -> datetime:
-    """When the answer was written. Files of other programs do not say; then it is the time of archiving."""
+    """Return the time of the answer. Files of other programs lack it; then it is the time of archiving."""
     return block.answered_at or block.timestamp
 
 
 def join_texts(turns: Iterable[Turn]) -> str:
-    """All texts, without their authors."""
+    """Join all texts, without their authors."""
     return "\n".join(turn.text for turn in turns)
 
 
@@ -262,7 +262,7 @@ def render_index(entries: Sequence[IndexEntry], query: str, max_chars: int) -> s
 
 
 class _EntryWordIndex:
-    """Which entries hold a word. Each capture needs all entries, and few change in between. Threads may share it."""
+    """A map of words to entries. Each capture needs all entries, and few change in between. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -311,7 +311,7 @@ def _entry_size(entry: IndexEntry) -> int:
 def render_blocks(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> str:
     """Render the blocks in the format of a topic file, oldest first, or those most like `query`."""
     in_order = sorted(blocks, key=lambda block: (answer_time(block), block.timestamp))
-    # No block may take all the room: the block that the pair replaces is seldom the only one.
+    # No block may take all the room: the block to replace is seldom the only one.
     texts = [render_block(block, max_chars // 3) for block in in_order]
     if sum(len(text) + 2 for text in texts) > max_chars:
         held = [stem_set(join_texts(block.turns)) for block in in_order]

@@ -120,9 +120,9 @@ class Regeneration:
     basis: str = ""
     """The prompts, and everything else that determines the result."""
     awaits_review: Callable[[QAId], bool] = lambda _: False
-    """Whether a pair without a decision waits for review."""
+    """Returns whether a pair without a decision waits for review."""
     progress: Callable[[RegenerationProgress], None] | None = None
-    """Is called after each step."""
+    """Called after each step."""
 
     async def run(self) -> RegenerationResult:
         """Rebuild the library, and swap it in.
@@ -221,7 +221,7 @@ class Regeneration:
         # Again: more may have been withdrawn or rejected meanwhile.
         drafted = sort_decisions([*taken, *self._remove_held_back(draft)], self._journal.epochs)
         known = (knowledge.last_decision(each.qa_id) for each in drafted)
-        # They must be newer than all decisions about the old library, also those of a clock that was ahead.
+        # They must be newer than all decisions about the old library, even if the clock was ahead then.
         now = max(chain([self.clock.now()], (each.at for each in known if each is not None)))
         said = [replace(each, at=now) for each in drafted if not is_held_back(each.qa_id, knowledge)]
         change.switch_to_draft(said)

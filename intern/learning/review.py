@@ -34,7 +34,7 @@ class Review(Struct, frozen=True, kw_only=True):
     by: str = ""
     """The team member's id; empty for the command line and the page."""
     topic: TopicName | None = None
-    """Where to file what is approved, if its conversation is in no topic yet; None lets the model choose."""
+    """The topic for the approved pair, if its conversation is in no topic yet; None lets the model choose."""
     edited: Mapping[MessageId, str] = {}
     """Messages of the one pair that is approved, in the reviewer's words; one without text is left out."""
 
@@ -85,10 +85,10 @@ def approve_edited(
 
 
 def apply_edits(review: Review, decisions: KnowledgeStore, archive: Archive) -> records.Capture | None:
-    """Return the capture with the reviewer's words; None if these are the words that it has.
+    """Return the capture with the reviewer's words; None if it has these words already.
 
-    Raises ConfigError for a pair that is unknown, does not wait or is not the newest of its conversation, and for an
-    edit without a question or an answer. Reads the disk.
+    Raises ConfigError for a pair that is unknown, does not wait or is not the newest of its conversation. Also raises
+    it for an edit without a question or an answer. Reads the disk.
     """
     [qa_id] = review.qa_ids
     pair = get_pair(qa_id, archive)
@@ -143,7 +143,7 @@ def _iter_older_versions(pair: records.CapturedPair, archive: Archive) -> Iterat
     """Yield the older versions of the pair, newest first."""
     while pair.replaces is not None and (older := archive.get(pair.replaces)) is not None:
         if qa_id_time(older.qa_id) >= qa_id_time(pair.qa_id):
-            return  # another program's archive may say anything
+            return  # another program's archive may have any value
         yield older
         pair = older
 
@@ -175,7 +175,7 @@ def find_due_pairs(
 
 V = TypeVar("V")
 
-HELD_FOR = timedelta(minutes=15)  # by then, a batch is captured, or never will be
+HELD_FOR = timedelta(minutes=15)  # after this, a batch will never be captured
 MOST_HELD = 1000  # the team may use the emoji for anything
 _EDITS_REMEMBERED = 10_000
 
@@ -225,12 +225,12 @@ class ApprovalQueue:
         return tuple(self._held.values())
 
     def discard(self, held: HeldApproval) -> None:
-        """Drop an approval that was used, or that is of no use."""
+        """Discard an approval that was used, or cannot be used."""
         if self._held.get(held.approval.message_id) is held:
             del self._held[held.approval.message_id]
 
     def covers(self, held: HeldApproval, pair: records.CapturedPair) -> bool:
-        """Whether the pair's messages were all there, as they are now, at the time of the approval."""
+        """Whether the pair's messages all existed, as they are now, at the time of the approval."""
         if pair.answered_at > held.at:
             return False
         edits = (self._edited[each] for each in pair.message_ids if each in self._edited)

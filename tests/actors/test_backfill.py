@@ -56,7 +56,7 @@ def at_once() -> Iterator[float]:
 
 
 class Desk:
-    """A sandbox, a listener and backfill; the test is whoever is behind them."""
+    """A sandbox, a listener and backfill; the test plays the actors behind them."""
 
     def __init__(self) -> None:
         self.sandbox = Sandbox(HandClock())
@@ -95,7 +95,7 @@ class Desk:
 
 
 async def taken(heard: MemoryObjectReceiveStream[Heard]) -> list[Heard]:
-    """What is there once everybody waits."""
+    """Return the items that are there once all tasks wait."""
     await wait_all_tasks_blocked()
     return [heard.receive_nowait() for _ in range(heard.statistics().current_buffer_used)]
 
@@ -105,7 +105,7 @@ def texts(events: Sequence[Heard]) -> list[str]:
 
 
 class Gated:
-    """Discord's answers, each held back until the test lets it go."""
+    """Discord's answers, each held back until the test releases it."""
 
     def __init__(self, pages: PagedHistory) -> None:
         self._pages = pages
@@ -131,7 +131,7 @@ class Gated:
 
 
 class Refusing:
-    """Does not give one channel's pages; lists archived threads at the third asking."""
+    """Refuses one channel's pages; lists archived threads at the third request."""
 
     def __init__(self, pages: PagedHistory, refused: ChannelId, *errors: ChatError) -> None:
         self._pages = pages
@@ -277,7 +277,7 @@ async def test_what_is_edited_or_deleted_while_its_page_is_in_flight_is_read_as_
         desk.sandbox.edit(second.channel_id, second.id, "two, but better")
         desk.sandbox.delete(third.channel_id, third.id)
         await gated.let_go()
-        # The deletion is told all the same: what is still to be read may have been archived before a crash.
+        # The deletion is still reported: an unread message may have been archived before a crash.
         change, read = await taken(heard)
         assert getattr(change, "message_ids", ()) == (third.id,)
         assert read == MessageBackfilled(message=first)

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Settled:
-    """Remembers what was settled."""
+    """Remembers the settled messages."""
 
     def __init__(self) -> None:
         self.ids: list[MessageId] = []
@@ -56,7 +56,7 @@ def deleted(*gone: ChatMessage) -> MessagesDeleted:
 async def batched(
     *events: Heard, wait: float = 60, flush: bool = True, settles: Settled | None = None
 ) -> list[Batch | LateChange]:
-    """What comes out once all of it went in."""
+    """Return the batches after all events went in."""
     taken, inbox = create_memory_object_stream[Heard](100)
     batches, sent = create_memory_object_stream[Batch | LateChange](100)
     with fail_after(5), taken, sent:
@@ -134,7 +134,7 @@ async def test_an_edit_changes_what_is_held_and_is_told_for_others_may_have_read
 
 
 async def test_what_was_read_from_history_is_sent_when_its_channel_is_read() -> None:
-    # By the fake clock all of it was written right now, and its window is open.
+    # By the fake clock, all of it was written just now, and its window is open.
     recent = [MessageBackfilled(message=message(f"line {n}", n=-n)) for n in (2, 1)]
     old = [MessageBackfilled(message=message(f"old {n}", n=n - 1000)) for n in (0, 1)]
     sent = await batched(*old, *recent, ChannelCaughtUp(channel_id=CHANNEL), flush=False)
@@ -236,7 +236,7 @@ def test_when_too_many_messages_are_held_those_upstream_wait_until_some_are_due(
             for n in range(3):
                 await events.send(created(message(n=n, by=author(f"user {n}"))))
             assert trio.current_time() == start + 60
-            # Who leaves while it is full is noticed all the same.
+            # It also notices senders that leave while it is full.
             await events.send(created(message(n=4, by=author("user 4"))))
             events.close()
         assert trio.current_time() <= start + 61

@@ -1,4 +1,4 @@
-"""The captioner over the real table of pending captures and the real verb; host, model and Discord are doubles."""
+"""The captioner with the real table of pending captures and the real archivist; host, model and Discord are doubles."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def told(given: ImagesIn) -> ImagesOut:
 
 
 class Shore:
-    """Discord: serves files under links that may have expired, and messages that may be gone."""
+    """Discord: serves files under links that may be expired, and messages that may be gone."""
 
     def __init__(self) -> None:
         self.messages: dict[MessageId, ChatMessage] = {}
@@ -99,7 +99,7 @@ class Shore:
 
 
 class Keeper:
-    """Keeps what it is given."""
+    """Keeps the given captures."""
 
     def __init__(self) -> None:
         self.kept: list[Capture] = []
@@ -141,7 +141,7 @@ class Scene:
             yield pause
 
     async def run(self) -> list[CaptureArchived]:
-        """What is due, once."""
+        """Process the due captures once."""
         waiting, inbox = create_memory_object_stream[CapturePending](1)
         archived, woken = create_memory_object_stream[CaptureArchived](1)
         with fail_after(10), waiting, woken:
@@ -161,8 +161,8 @@ class Scene:
                 tg.cancel_scope.cancel()
 
     async def quiet(self) -> None:
-        """Until the captioner waits for a wakeup, or for a time."""
-        for _ in range(5):  # whoever is due wakes up first
+        """Wait until the captioner waits for a wakeup, or for a time."""
+        for _ in range(5):  # due tasks wake up first
             await checkpoint()
         assert self._inbox is not None
         # Without a rest, this loop would keep the database's thread from its turn for 5 ms each time.
@@ -233,7 +233,7 @@ async def test_an_expired_link_is_replaced_at_once(tmp_path: Path) -> None:
             waiting.send_nowait(CapturePending())
             await at.quiet()
         assert at.shore.fetched == ["stale", "fresh"]
-        # Only its files: an edit that we were not told of may stand in a channel that is closed to us by now.
+        # Only its files: an unreported edit may be in a channel that is closed to us by now.
         assert at.keeper.texts == [["What is this?\n[image: a.png] An error.", "A driver."]]
 
 
@@ -307,7 +307,7 @@ async def test_a_model_that_is_away_is_asked_for_one_capture_at_a_time_and_gives
         async with at.at_work() as waiting:
             await at.quiet()
             assert len(at.model.asked) == 1
-            waiting.send_nowait(CapturePending())  # whoever comes now waits, too
+            waiting.send_nowait(CapturePending())  # later captures wait, too
             await at.quiet()
             assert len(at.model.asked) == 1
             for seconds, asked in ((10, 2), (20, 2), (30, 3)):
@@ -395,7 +395,7 @@ async def test_what_is_forgotten_while_its_image_is_looked_at_is_not_archived(tm
 
 @pytest.mark.parametrize("after", range(1, 12))
 async def test_ended_anywhere_it_loses_nothing_and_pays_no_image_twice(tmp_path: Path, after: int) -> None:
-    """As SIGKILL would: cancelled at one of the steps, then started anew."""
+    """As after SIGKILL: it is cancelled at one of the steps, then started again."""
     async with scene(tmp_path, REQUEST, OTHER) as at:
         at.model.always(SUMMARIZE_IMAGES, told)
         steps = 0

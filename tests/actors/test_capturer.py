@@ -40,7 +40,7 @@ class Keeper:
 
 
 class Settled:
-    """Remembers what was settled."""
+    """Remembers the settled messages."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -50,7 +50,7 @@ class Settled:
 
 
 class Pictures:
-    """Knows what all images show, but for those of some conversations."""
+    """Knows the texts of all images, except those of some conversations."""
 
     def __init__(self, *unseen: str) -> None:
         self._unseen = unseen
@@ -60,7 +60,7 @@ class Pictures:
 
 
 class Pending(PendingCaptures):
-    """What waits, in order."""
+    """The waiting captures, in order."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.held: list[CaptureRequest] = []
@@ -79,7 +79,7 @@ class Pending(PendingCaptures):
 
 
 class Desk:
-    """The capturer at work on its streams, and all that it is given."""
+    """The capturer at work on its streams, with all its parts."""
 
     def __init__(self, keeper: Keeper | None = None, *, unseen: Sequence[str] = (), room: int = 10) -> None:
         self.requests, self._inbox = create_memory_object_stream[CaptureRequest](room)
@@ -101,7 +101,7 @@ class Desk:
         )
 
     async def take(self, *requests: CaptureRequest) -> None:
-        """All of these, to the end."""
+        """Capture all of these, to the end."""
         for each in requests:
             self.requests.send_nowait(each)
         self.requests.close()

@@ -1,4 +1,4 @@
-"""The checker: looks at intervals, and survives what it meets."""
+"""The checker: it checks at intervals, and survives errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 class Posted:
-    """Notes what it is asked for; fails as a test wants it."""
+    """Notes the calls; fails as a test wants it."""
 
     def __init__(self) -> None:
         self.done: list[str] = []

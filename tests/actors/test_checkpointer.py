@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Keeper:
-    """Remembers what it was given; fails as often as it is told to."""
+    """Remembers the given marks; fails as often as a test wants."""
 
     def __init__(self, failures: int = 0) -> None:
         self.kept: list[StoredCheckpoints] = []

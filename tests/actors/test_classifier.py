@@ -36,7 +36,7 @@ class Pairs:
 
 
 class Chooser:
-    """Gives what was laid out, in order; then always the topic gpu."""
+    """Gives the prepared choices, in order; then always the topic gpu."""
 
     def __init__(self, *choices: TopicChoice | SkipChoice | Exception) -> None:
         self._choices = list(choices)
@@ -178,7 +178,7 @@ async def test_an_attempt_is_open_before_the_model_is_asked_and_until_the_decisi
 
     first, second = (each.qa_id for each in archive.held)
     await filings_of(archive, Looking(), attempts=attempts)
-    # The integrator, which would end them, is not there.
+    # There is no integrator to end them.
     assert open_then == [{first: 1}, {first: 1, second: 1}]
 
 

@@ -1,4 +1,4 @@
-"""The explorer looks in from time to time, sooner where files change, and never in a hurry."""
+"""The explorer runs from time to time, sooner after files change, and never too often."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cycles:
 
 
 class Bell:
-    """Word of a change, when a test says so."""
+    """Announces a change when a test wants it."""
 
     def __init__(self) -> None:
         self.rung = Event()
@@ -100,7 +100,7 @@ async def test_a_watched_folder_tells_of_a_change_of_a_file_that_counts(tmp_path
     with fail_after(20):
         async with create_task_group() as tg:
             tg.start_soon(wait)
-            while not told.is_set():  # a change before the watch stands is nobody's
+            while not told.is_set():  # a change before the watch begins is not reported
                 (tmp_path / "data" / "a.md").write_text("x")
                 (tmp_path / "b.md").write_text("x")
                 await leap(0)

@@ -1,4 +1,4 @@
-"""The extractor follows the decisions at its own pace, and nothing that goes wrong ends it."""
+"""The extractor follows the decisions at its own pace, and no failure ends it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 class Decisions:
-    """One conversation a decision; the position is the number of the decision."""
+    """Decisions about one conversation each; the position is the number of the decision."""
 
     def __init__(self, *conversations: str) -> None:
         self.conversations = list(conversations)
@@ -54,7 +54,7 @@ class Decisions:
 
 
 class Reader:
-    """Keeps what it was asked to read."""
+    """Remembers the conversations that it was asked to read."""
 
     def __init__(self) -> None:
         self.read: list[tuple[str, float]] = []

@@ -1,4 +1,4 @@
-"""The fetcher looks after pages from time to time, whatever fails, and tells only of what it did."""
+"""The fetcher refreshes pages from time to time, despite failures, and reports only pages that it fetched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Pages:
 
 
 class Patient(Pages):
-    """Notes whether what rests is left alone."""
+    """Notes whether resting pages are left alone."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ NO_PAUSES = partial(repeat, 0.0)
 
 
 class Indices:
-    """Counts refreshes; the first ones end as laid out."""
+    """Counts refreshes; the first ones have the prepared outcomes."""
 
     def __init__(self, *ends: RefreshReport | Exception) -> None:
         self.refreshed = 0
@@ -75,7 +75,7 @@ async def test_what_stays_pending_is_tried_again_though_nobody_nudges() -> None:
 
 
 class Listing:
-    """The index of a shelf, one of whose documents changes before each refresh."""
+    """The index of a shelf; one of its documents changes before each refresh."""
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf

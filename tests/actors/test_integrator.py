@@ -34,7 +34,7 @@ NO_PAUSES = partial(repeat, 0.0)
 
 
 class Filer:
-    """Files everything; questions in `trouble` fail with what is laid out for them, once each."""
+    """Files everything; questions in `trouble` fail with their error, once each."""
 
     def __init__(self, gate: Event | None = None, **trouble: list[Exception]) -> None:
         self.filed: list[str] = []
@@ -180,7 +180,7 @@ async def test_a_decision_ends_the_attempt_that_the_classifier_began() -> None:
 
 
 class Unsure(Attempts):
-    """Notes an end, and cannot say whether it did."""
+    """Notes an end, but fails to confirm it."""
 
     async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
         await super().end(decision, again=again)

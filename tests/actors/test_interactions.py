@@ -45,7 +45,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Desk:
-    """Echoes what is asked; may wait for a gate; fails, or answers otherwise, as a test lays out."""
+    """Echoes the question; may wait for a gate; fails, or answers otherwise, as a test wants."""
 
     def __init__(self) -> None:
         self.gate: Event | None = None
@@ -65,7 +65,7 @@ class Desk:
 
 
 class Responses:
-    """Writes down all that is said, in order; a call fails as a test lays out."""
+    """Records all replies, in order; a call fails as a test wants."""
 
     def __init__(self, desk: Desk, registry: Registry) -> None:
         self._desk = desk
@@ -113,7 +113,7 @@ def at_once() -> Iterator[float]:
 
 
 class Room:
-    """The actor at work, with its two stream ends in our hands."""
+    """The actor at work; the test has its two stream ends."""
 
     def __init__(self, registry: Registry | None = None) -> None:
         self.desk = Desk()

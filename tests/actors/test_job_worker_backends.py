@@ -1,4 +1,4 @@
-"""The job worker on both backends, with the queue that it has at work."""
+"""The job worker on both backends, with the real queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 class Queue(JobQueue):
-    """The real queue, which says when it was looked into in vain and when a job has ended."""
+    """The real queue, which also signals an empty poll and the end of a job."""
 
     def __init__(self, db: SqliteDatabase) -> None:
         super().__init__(db)
@@ -142,10 +142,10 @@ async def test_a_long_job_holds_up_its_own_kind_and_no_other(tmp_path: Path, *, 
         with fail_after(10):
             async with create_task_group() as tg:
                 tg.start_soon(partial(work, do=take_long))
-                # A second one who wants to be forgotten does not wait for the first.
+                # A second request to forget does not wait for the first.
                 await until_ended(queue, others[0], others[2])
                 assert b"again" not in begun
-                # Nobody has tried it yet, so whoever asks for the same joins.
+                # It was not tried yet, so the same request joins it.
                 assert await queue.submit("regenerate", b"again", key=str(b"again")) == again
                 may_end.set()
                 await until_ended(queue, long, again, *others)

@@ -95,7 +95,7 @@ def ends(size: int = 10, *, interactions: int = 10) -> Ends:
 async def heard_by(
     *events: GatewayEvent, size: int = 10, admits: Callable[[Channel], bool] = lambda _: True
 ) -> tuple[Ends, list[Heard]]:
-    """What a listener does with the events until it is stopped."""
+    """Run a listener on the events until it is stopped; return what it hands on."""
     all_ends = ends(size)
     with fail_after(5):
         async with create_task_group() as tg:
@@ -175,7 +175,7 @@ async def test_what_was_missed_where_intern_is_not_admitted_is_not_read() -> Non
 async def test_edits_of_what_is_still_to_be_read_are_left_to_the_reading_but_deletions_are_told() -> None:
     edit = MessageEdited(message=message("better", n=2))
     _, heard = await heard_by(session(SAID[2].id), edit, deleted(SAID[0]), deleted(SAID[0], message(n=-5)))
-    # What is still to be read may be archived though its mark did not move, and REST shows it no more.
+    # An unread message may be archived although its mark did not move, and REST no longer shows it.
     assert heard == [deleted(SAID[0]), deleted(SAID[0], message(n=-5))]
 
 
@@ -194,7 +194,7 @@ async def test_changes_that_find_no_room_wait_and_keep_their_order() -> None:
                 gateway.deliver(change)
                 await wait_all_tasks_blocked()
             assert [await all_ends.heard.receive() for _ in range(3)] == [*created(SAID[0]), *changes[:2]]
-            # There is room again, but nothing overtakes what waits.
+            # There is room again, but no event overtakes the waiting ones.
             gateway.deliver(deleted(message(n=-2)))
             assert [await all_ends.heard.receive() for _ in range(2)] == [changes[2], deleted(message(n=-2))]
             await wait_all_tasks_blocked()

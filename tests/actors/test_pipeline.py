@@ -1,4 +1,4 @@
-"""The whole pipeline: its wiring, and how it opens and closes. Real verbs, a Discord in memory, rules as a model."""
+"""The whole pipeline: its wiring, start and shutdown, with real parts, a Discord in memory, and rules as a model."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_stream_is_on_the_page_and_bounded() -> None:
 
 
 async def taught(folder: Path, events: Watching) -> None:
-    """A question and the team's reply; then nothing more happens."""
+    """Post a question and the team's reply; then wait for ever."""
     sandbox = Sandbox(HandClock(), team={"mira"})
     async with at_work(folder, sandbox, events):
         asked = sandbox.say("bob", "How do I purge the spool?")
@@ -173,7 +173,7 @@ async def test_what_was_archived_before_a_crash_is_filed_at_the_next_start(tmp_p
 
 
 class Leaving:
-    """A bot that is told to stop as soon as it hangs, and whether it is gone."""
+    """A bot that has to stop as soon as it hangs, and whether it is gone."""
 
     def __init__(self, settings: Settings, sandbox: Sandbox) -> None:
         self._settings = settings
@@ -186,7 +186,7 @@ class Leaving:
         self.gone.set()
 
     async def is_gone_at_the_deadline(self) -> None:
-        """Told to stop, it stays for that long, and no longer."""
+        """Check that it stays until the deadline after the stop, and no longer."""
         self.hangs.set()
         await all_quiet()
         await leap(SHUTDOWN_SECONDS - 5)
@@ -207,7 +207,7 @@ async def test_a_discord_that_never_answers_holds_nobody_up_beyond_the_deadline(
 
     asked, sandbox = Event(), Hanging(HandClock())
     async with at_work(tmp_path, sandbox, Watching()):
-        pass  # there is an index from now on
+        pass  # wait until there is an index
     bot = Leaving(settings_in(tmp_path), sandbox)
     with fail_after(40):
         async with create_task_group() as tg:

@@ -1,4 +1,4 @@
-"""Each reply once, whatever breaks; a thread's in order; held while the asker goes on; settled at the end."""
+"""Each reply is posted once, despite failures; in order within a thread; held while the asker adds; then settled."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DOWN = ChatUnavailableError("502")
 
 
 class Posts:
-    """Posts everything; texts in `trouble` fail, or come to something else, as laid out for them, once each."""
+    """Posts everything; texts in `trouble` fail, or have another outcome, once each."""
 
     def __init__(self, **trouble: Sequence[Exception | PostOutcome]) -> None:
         self.tried: list[str] = []
@@ -71,7 +71,7 @@ class Posts:
 
 
 class Traces(TraceStore):
-    """Remembers what became of questions."""
+    """Remembers the outcomes of questions."""
 
     def __init__(self, ends: dict[str, tuple[str, str]]) -> None:
         self._ends = ends
@@ -85,7 +85,7 @@ class Traces(TraceStore):
 
 
 class Desk:
-    """Everything around the poster, as far as a test looks at it."""
+    """The surroundings of the poster, as far as tests check them."""
 
     def __init__(self, posts: Posts) -> None:
         self.posts = posts
@@ -108,7 +108,7 @@ class Desk:
         )
 
     def counted(self) -> dict[str, float]:
-        """What is told of replies, by outcome."""
+        """Count the reports of replies, by outcome."""
         families = text_string_to_metric_families(self.metrics.text()[0].decode())
         samples = next(family.samples for family in families if family.name == "intern_replies")
         return {each.labels["outcome"]: each.value for each in samples if each.value}
@@ -131,7 +131,7 @@ def reply(text: str, n: int = 0, target: ReplyTarget = "new_thread", *, notice: 
 
 
 def left(question_id: str, *, notice: bool = False) -> Post:
-    """What an earlier run left half posted."""
+    """Make a reply that an earlier run left half posted."""
     return Post(
         question_id=MessageId(question_id),
         channel_id=ChannelId("9"),
@@ -332,7 +332,7 @@ def held(newest: str) -> PostOutcome:
 
 
 def holding(desk: Desk, *replies: Reply, then: list[tuple[float, str]]) -> None:
-    """What was tried and when, on a clock that jumps; the replies stream stays open for 1000 seconds."""
+    """Run the poster on a jumping clock; the replies stream stays open for 1000 seconds."""
 
     async def story() -> None:
         began = trio.current_time()

@@ -38,7 +38,7 @@ TEAM = RoleId("42")
 
 
 class FullDisk(Outbox):
-    """A ledger that takes nothing more at one of its steps, until there is room again after so many tries."""
+    """A ledger that fails at one of its steps, until there is room again after so many tries."""
 
     full_at = ""
     tries = math.inf
@@ -66,7 +66,7 @@ class FullDisk(Outbox):
 
 
 class Bot:
-    """Both actors at work; answers what it was asked, or is silent for `silence`, once `gate` is open."""
+    """Both actors at work; echoes the question, or is silent for the reason `silence`, once `gate` is open."""
 
     def __init__(self, db: SqliteDatabase, clock: HandClock, discord: Sandbox | None = None) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""What was missed is looked for after each new session, not too often, and never told over newer word."""
+"""Missed changes are looked for after each new session, not too often, and never override newer reports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def deleted(n: int) -> MessagesDeleted:
 
 
 class Gateway:
-    """Tells what a test wants it to."""
+    """Reports the events that a test wants."""
 
     def __init__(self) -> None:
         self.deliver: Callable[[GatewayEvent], None] = lambda _: None
@@ -52,7 +52,7 @@ class Gateway:
 
 
 class Missed:
-    """Finds what a test wants it to."""
+    """Finds the changes that a test wants."""
 
     def __init__(self) -> None:
         self.outages: list[datetime] = []

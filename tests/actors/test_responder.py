@@ -1,4 +1,4 @@
-"""Many questions at once, a thread's one after the other; what is added joins in, what is withdrawn gets no reply."""
+"""Many questions at once, a thread's one after the other; additions join, withdrawn questions get no reply."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Answers:
 
 
 class Desk:
-    """Everything around the responder, as far as a test looks at it."""
+    """The surroundings of the responder, as far as tests check them."""
 
     def __init__(self, questions: int = 100, replies: int = 100) -> None:
         self.answers = Answers()
@@ -110,7 +110,7 @@ class Desk:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[None]:
-        """The responder works inside; at the end, what is still in work is given up."""
+        """Run the responder within the block; at the end, questions in work are given up."""
         with fail_after(5), self.posted, self.requests:
             async with create_task_group() as tg:
                 tg.start_soon(self.run)
@@ -135,7 +135,7 @@ class Desk:
 
 
 class Traces(TraceStore):
-    """Remembers what became of questions."""
+    """Remembers the outcomes of questions."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -165,7 +165,7 @@ def request(text: str, n: int = 0, by: str = "alice", *, thread: bool = False) -
 
 
 def missed(asked: AnswerRequest) -> AnswerRequest:
-    """The same, read from history."""
+    """Make the same question, read from history."""
     return structs.replace(asked, batch=structs.replace(asked.batch, from_history=True))
 
 
@@ -425,7 +425,7 @@ class TestWithdrawing:
             assert await desk.replied() == []
         assert reply.settles == (left.id, *ids(more))
 
-    # Finding A11: what is asked again must not be lost on its way.
+    # Finding A11: a question that is asked again must not be lost on its way.
     async def test_what_is_left_of_a_question_can_be_withdrawn_at_once(self) -> None:
         desk, lines = Desk(), (message("what", n=1), message("how", n=2))
         async with desk.at_work():
@@ -467,7 +467,7 @@ class TestWithdrawing:
         async with desk.at_work():
             await desk.ask(asked, MessageRevisions(versions={MessageId("7"): None}))
             assert desk.answers.ended == []
-            # Both at once: what is withdrawn is still being cleared away.
+            # Both at once, while the withdrawn question is still being cancelled.
             desk.requests.send_nowait(withdrawal(asked))
             desk.requests.send_nowait(request("how", 2))
             assert await desk.replied() == ["echo: how"]
@@ -506,7 +506,7 @@ class TestEditing:
 
 
 def on_a_turned_clock(desk: Desk, *asked: AnswerRequest, seconds: float) -> None:
-    """`seconds` pass while the model thinks, in no time."""
+    """Let `seconds` of the fake clock pass during the model call."""
 
     async def story() -> None:
         with trio.fail_after(1000), desk.posted:

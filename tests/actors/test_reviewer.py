@@ -1,4 +1,4 @@
-"""The reviewer: what a team member's ✅ brings about, and when it brings nothing."""
+"""The reviewer: the effects of a team member's ✅, and when it has none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 NOW = HandClock().now()
 OLDER = replace(pair(n=-3), qa_id=QAId("qa_older"), timestamp=NOW)
 NEWER = replace(pair(n=-2), qa_id=QAId("qa_newer"), timestamp=NOW)
-LATER = replace(pair(n=5), qa_id=QAId("qa_later"), timestamp=NOW)  # it holds what was said after the word
+LATER = replace(pair(n=5), qa_id=QAId("qa_later"), timestamp=NOW)  # it has messages from after the approval
 WORD = ApprovalReaction(guild_id=GUILD, channel_id=CHANNEL, message_id=NEWER.message_ids[1], by=UserId("77"))
 
 
@@ -38,7 +38,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 class Reviews:
-    """Holds what waits, newest first, and notes what is said of it; may fail first."""
+    """Has the waiting pairs, newest first, and notes the decisions; may fail first."""
 
     def __init__(self, *waiting: CapturedPair) -> None:
         self.waiting = waiting
@@ -56,7 +56,7 @@ class Reviews:
 
 
 class Door:
-    """Admits channels, or says why it cannot tell."""
+    """Admits channels, or raises an error."""
 
     def __init__(self, *answers: bool | InternError) -> None:
         self.answers = list(answers)

@@ -41,7 +41,7 @@ MIRA = author("mira", "team_member")
 
 
 class Noting(ActivityReporter):
-    """Remembers what was shed and ignored."""
+    """Remembers the shed and ignored batches."""
 
     def __init__(self) -> None:
         self.dropped: list[str] = []
@@ -54,11 +54,11 @@ class Noting(ActivityReporter):
 
 
 class Dispatch:
-    """Sends batches that start with `capture` or `ask` where they say, and declines those that start with `late`.
+    """Routes batches that start with `capture` or `ask` accordingly, and declines those that start with `late`.
 
     Holds back those named in `gates`.
 
-    Those named in `trouble` fail with what is laid out for them, once each.
+    Those named in `trouble` fail with their error, once each.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Dispatch:
 
 
 class Refusing(Decliner):
-    """Has a word for everybody who called the bot, and accounts for all."""
+    """Has a notice for every member who called the bot, and records all declines."""
 
     def __init__(self) -> None:
         self.accounts: list[str] = []
@@ -103,7 +103,7 @@ class Refusing(Decliner):
 
 
 class Captured(Archive):
-    """Messages that the archive holds, each in a conversation of its own."""
+    """The archived messages, each in a conversation of its own."""
 
     def __init__(self) -> None:
         self.ids: set[str] = set()
@@ -117,7 +117,7 @@ class Captured(Archive):
 
 
 class Late(MessageChanges):
-    """Counts the batches that were begun and not ended."""
+    """Counts the batches that are begun and not ended."""
 
     open = 0
 
@@ -148,7 +148,7 @@ class Desk:
         self.closed_channels: set[ChannelId] = set()
 
     def put(self, *texts: str, channel: str = "200", from_history: bool = False) -> list[ChatMessage]:
-        """A batch for each text."""
+        """Send a batch for each text."""
         messages = [message(text, n=n, channel=channel) for n, text in enumerate(texts)]
         for each in messages:
             self.to_route.send_nowait(replace(batch(each), from_history=from_history))
@@ -182,7 +182,7 @@ class Desk:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[None]:
-        """The router works inside, and then until it is done with what was put."""
+        """Run the router within the block, and then until it has handled all events."""
         with fail_after(15), self.to_route, self.asked, self.taught, self.withdrawn, self.said:
             async with create_task_group() as tg:
                 tg.start_soon(self.run)
@@ -195,7 +195,7 @@ class Desk:
         return asked.batch.last.text
 
     async def taken(self) -> tuple[list[str], list[str], list[str]]:
-        """Texts of the questions and captures that came out, and ids that were withdrawn; behind `-` of questions."""
+        """Return the texts of the routed questions and captures, and withdrawn ids; those of questions after `-`."""
         with self.asked, self.taught, self.withdrawn, self.said:
             captures = [request.messages[-1].text async for request in self.taught]
             asked = [
@@ -206,7 +206,7 @@ class Desk:
 
 
 def taught(*messages: ChatMessage) -> CaptureRequest:
-    """What a team member's batch teaches, with the question before it."""
+    """Make the capture of a team member's batch, with the question before it."""
     return capture_request(message("How?", n=-60), *(replace(each, author=MIRA) for each in messages))
 
 
@@ -485,7 +485,7 @@ async def test_a_batch_that_a_store_fails_does_not_hold_up_the_next_and_stays_un
             tg.start_soon(desk.run)
             await wait_all_tasks_blocked()
             slow.set()
-            # The failed one let nobody overtake the one before it.
+            # The failed one did not overtake the one before it.
             assert await desk.taken() == (["ask 1", "ask 3"], [], [])
     assert desk.settled == []
     assert desk.late.open == 0
@@ -616,7 +616,7 @@ async def test_a_batch_that_is_deleted_right_behind_is_not_acted_on() -> None:
     desk.to_route.close()
     with fail_after(5):
         await desk.run()
-        # Whichever comes first: it is not even asked about, or it is taken back.
+        # In either order, it is not routed at all, or it is recalled.
         assert await desk.taken() in (([], [], []), (["ask 1", f"-{line.id}"], [], []))
 
 
@@ -649,12 +649,12 @@ async def test_a_deleted_question_in_work_is_withdrawn_however_full_the_responde
             desk.put("capture 1", channel="3")
             desk.to_route.close()
             await wait_all_tasks_blocked()
-            assert desk.taught.receive_nowait().messages[-1].text == "capture 1"  # nobody waits for the model
+            assert desk.taught.receive_nowait().messages[-1].text == "capture 1"  # without waiting for the model
             assert isinstance(await desk.asked.receive(), AnswerRequest)
             assert await desk.taken() == ([f"-{line.id}"], [], [])
 
 
-# Whoever called the bot is told why there is no answer.
+# A member who called the bot gets the reason for no answer.
 
 
 @pytest.mark.anyio
@@ -668,7 +668,7 @@ async def test_a_shed_question_is_accounted_for_and_its_asker_told_where_they_ca
         assert words == [("ask 2 @intern", "no, shed"), ("late @intern", "no, too old")]
         assert await desk.taken() == (["ask 1"], [], [])
     assert desk.refusing.accounts == ["shed: ask 2 @intern", "shed: ask 3", "too old: late @intern"]
-    assert desk.settled == places(silent)  # the poster settles what it was handed
+    assert desk.settled == places(silent)  # the poster settles the rest
     assert {each.batch.last.id for each in desk.outgoing.recall("withdrawn", lambda _: True)} == {
         shed.id,
         messages[-1].id,
@@ -745,11 +745,11 @@ async def test_a_declined_question_that_is_deleted_is_withdrawn_like_any_other()
             assert await desk.taken() == ([f"-{line.id}"], [], [])
 
 
-# Where time passes: trio's clock jumps.
+# Tests with time: trio's clock jumps.
 
 
 def tenacity(desk: Desk, *then: tuple[float, Callable[[], object]]) -> tuple[list[str], list[str], list[str]]:
-    """What comes out of a router that asks every 1000 s, where these things happen at these times."""
+    """Return the output of a router that asks every 1000 s, if these things happen at these times."""
     taken: list[tuple[list[str], list[str], list[str]]] = []
 
     async def story() -> None:

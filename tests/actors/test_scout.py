@@ -27,7 +27,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 async def woken(stream: MemoryObjectReceiveStream[SourceChanged]) -> bool:
-    """Whether there was a wakeup; it is taken."""
+    """Return whether there was a wakeup, and take it."""
     await wait_all_tasks_blocked()
     try:
         stream.receive_nowait()

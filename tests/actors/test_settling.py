@@ -1,4 +1,4 @@
-"""A message that is asked and captured is settled once, when both came to their end."""
+"""A message that is asked and captured is settled once, when both are done."""
 
 from __future__ import annotations
 

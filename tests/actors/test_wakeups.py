@@ -88,7 +88,7 @@ async def test_a_nudge_never_waits_and_never_fails() -> None:
 
 
 class Older:
-    """Numbers that are due again, and when to look next where there are none."""
+    """Numbers that are due again, or the time of the next check."""
 
     def __init__(self, *due: tuple[str, int], seconds: float | None = None) -> None:
         self.due_now = list(due)

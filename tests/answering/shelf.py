@@ -12,7 +12,7 @@ from intern.core.text.passages import PASSAGE, split_passages
 
 
 def indexed(text: str) -> str:
-    """Return the last passage of a source as a search holds it: of a topic what was said, without who said it."""
+    """Return the last passage of a source as it is indexed: for a topic, the words without the speakers."""
     size = len(text) if text.startswith("--- QA ---") else PASSAGE
     last = next(reversed(split_passages(text, size) if text else []), None)
     if last is None or not last.text.startswith("--- QA ---"):
@@ -35,21 +35,21 @@ class Shelf:
         self.urls = dict(urls or {})
         self.links = dict(links or {})
         self.broken: dict[str, InternError] = {}
-        """What to raise, by source id; `index` for the index, `links` for the links."""
+        """The errors to raise, by source id; `index` for the index, `links` for the links."""
         self.loaded: list[str] = []
         self.order: list[SourceId] | None = None
-        """What a search in the texts gives; None: it cannot look."""
+        """The results of a search in the texts; None: it fails."""
         self.said: dict[str, str] = {}
-        """What of a source the search found, as it was indexed; of others, the last passage."""
+        """The found passages by source, as they were indexed; for other sources, the last passage."""
         self.likeness: float | None = None
-        """Of what the search found; None: by words alone."""
+        """The similarity of the found passages; None: by words alone."""
         self.fit = 1.0
-        """How well the first thing that the search found fits, by words and as a whole."""
+        """The fit of the first found passage, by words and as a whole."""
         self.step = 0.1
-        """By how much each further thing fits less."""
+        """The decrease of the fit for each further passage."""
         self.ranked: list[str] = []
         self.knows = LearnedMatches()
-        """The nuggets and facts that fit, whatever is asked; a nugget is loaded like any other source."""
+        """The nuggets and facts that fit every question; a nugget is loaded like any other source."""
         self.asked: list[str] = []
 
     async def entries(self) -> Sequence[IndexEntry]:
@@ -72,7 +72,7 @@ class Shelf:
         )
 
     async def find_hits(self, query: str, limit: int, /) -> Sequence[PassageHit] | None:
-        """The first lines of the sources in their order, each a little worse than the one before."""
+        """Return the first lines of the sources in their order, each a little worse than the one before."""
         self.ranked.append(query)
         if self.order is None:
             return None

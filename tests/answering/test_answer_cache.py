@@ -1,4 +1,4 @@
-"""A question that is asked again costs no call, as long as nothing speaks against its answer."""
+"""A question that is asked again costs no call, as long as its cached answer is valid."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ANSWERING = ("gate", "select", "answer", "verify", "decide", "confirm")
 
 
 class Oracle:
-    """Replies with what it was asked and when, so that a stale reply is seen."""
+    """Replies with its prompt and the time, so that a test notices a stale reply."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -94,7 +94,7 @@ class World:
         message_id: str = "7",
         limit: int = 100,
     ) -> str:
-        """What the answer says: the number of the call that gave it."""
+        """Ask, and return the number of the call in the answer."""
         source = ShownSource(source_id=SourceId("kb:a.md"), title="A", text=text)
         given = AnswerIn(max_answer_chars=limit, sources=(source,), history=history, question=question, query="")
         model = ReplyCachingModel(self.oracle, self.store, make_key_function(self.options, self.templates))
@@ -215,7 +215,7 @@ async def test_a_reply_that_cannot_be_read_is_asked_for_again(world: World) -> N
 @pytest.mark.rest
 @pytest.mark.parametrize("seed", range(3))
 async def test_whatever_changes_no_reply_is_stale(world: World, seed: int) -> None:
-    """A reply is good where the same request got it, and nothing has spoken against a question that it was used for."""
+    """A reply is valid if the same request got it, and no vote was against a question that it was used for."""
     random = Random(seed)
     good: dict[tuple[object, ...], str] = {}
     used: dict[str, set[tuple[object, ...]]] = {}
@@ -275,7 +275,7 @@ async def test_the_bot_asks_once_and_again_where_the_team_says_otherwise(tmp_pat
         settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, "model": "m", "max_retries": 0})
 
         async def ask(n: int) -> tuple[ChatMessage, int]:
-            """The question, and how many calls it took."""
+            """Ask the question, and return the number of calls."""
             before = sum(len(endpoint.asked(each)) for each in ANSWERING)
             asked = sandbox.say("bob", "@intern which port does the relay listen on?", channel_id=places[n])
             assert not (await seen.one_of(Reply, after=n)).notice

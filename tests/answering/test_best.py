@@ -1,4 +1,4 @@
-"""Where the index is too long, the texts of the sources tell which entries a model sees."""
+"""If the index is too long, the texts of the sources decide which entries a model sees."""
 
 from __future__ import annotations
 

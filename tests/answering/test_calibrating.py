@@ -21,14 +21,14 @@ BOUND = 0.05
 
 
 def history(seed: int, answers: int) -> list[JudgedAnswer]:
-    """Answers with even scores; the chance to be wrong falls from .6 to 0 with the score."""
+    """Return answers with even scores; the chance to be wrong falls from .6 to 0 with the score."""
     random = Random(seed)
     scores = [random.random() for _ in range(answers)]
     return [JudgedAnswer(score, random.random() < 0.6 * (1 - score) ** 2) for score in scores]
 
 
 def wrong_share(score: float) -> float:
-    """Of all answers of such a history at or above a score."""
+    """Return the wrong share of all answers of such a history at or above a score."""
     return 0.2 * (1 - score) ** 2
 
 
@@ -58,7 +58,7 @@ def test_no_answer_is_given_only_once_enough_is_judged_and_no_score_keeps_to_the
     assert is_bound_unreachable(judged(100, 10), BOUND)  # beyond it
     assert is_bound_unreachable(judged(enough, enough // 20), BOUND)
     assert not is_bound_unreachable(judged(enough, enough // 40), BOUND)
-    # Where the score tells nothing, too much is wrong in one of ten histories at most.
+    # Even with a random score, too much is wrong in at most one of ten histories.
     random = Random(7)
     flat = [[JudgedAnswer(random.random(), random.random() < 0.07) for _ in range(600)] for _ in range(40)]
     assert sum(is_bound_unreachable(each, BOUND) for each in flat) >= 0.86 * len(flat)

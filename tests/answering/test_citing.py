@@ -1,4 +1,4 @@
-"""What an answer stands on is held against what was shown."""
+"""The citations, links and quotes of an answer are compared with the shown sources."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_finding_addresses_takes_no_more_than_its_length_in_work(text: str) -> N
     began = process_time()
     list(find_urls(text))
     find_bare_addresses(text)
-    # About 0.1 s; what grows with the square of the length takes minutes.
+    # About 0.1 s; with quadratic time it would take minutes.
     assert process_time() - began < 5
 
 

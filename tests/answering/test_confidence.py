@@ -1,4 +1,4 @@
-"""Below the calibrated score there is silence, or sources to look at; without a calibration, all is as before."""
+"""Below the calibrated score there is silence, or links to sources; without a calibration, answers are unchanged."""
 
 from __future__ import annotations
 

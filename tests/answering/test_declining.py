@@ -1,4 +1,4 @@
-"""Saying no: to who called the bot, with a reason, and not at every turn; accounted for whoever asks later."""
+"""Declining: members who called the bot get a reason, but not every time; each decline is recorded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REASONS: tuple[DeclineReason, ...] = get_args(DeclineReason)
 
 
 class Accounts(TraceStore):
-    """What was kept of questions."""
+    """The recorded outcomes of questions."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[tuple[MessageId, ...], str, str]] = []
@@ -79,7 +79,7 @@ def test_the_words_are_in_the_language_of_the_question() -> None:
 def test_who_did_not_call_the_bot_is_told_nothing(reason: DeclineReason) -> None:
     desk = Desk()
     assert desk.word(reason, called=False) is None
-    assert desk.word(reason)  # and nothing was counted as told
+    assert desk.word(reason)  # and no notice was counted
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def decision(
 
 
 def shelf(*order: str, more: int = 0) -> Shelf:
-    """With `more` sources, the knowledge is too much to be shown whole."""
+    """Return a shelf; with `more` sources, it is too much to be shown whole."""
     filler = {f"kb:filler{n}.md": f"# Filler {n}\n\n" + f"Nothing of {n}. " * 60 for n in range(more)}
     made = Shelf({"kb:keys.md": KEYS, "kb:ports.md": PORTS, "team:keys.txt": TEAM, **filler})
     made.order = [SourceId(each) for each in order or ("kb:keys.md", "team:keys.txt", "kb:ports.md")]

@@ -1,4 +1,4 @@
-"""Commands and versions of an answer stand in what it cites; other inventions are pointed out."""
+"""The cited sources contain the commands and versions of an answer; other inventions are pointed out."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_suspicions_are_bounded() -> None:
     assert max(map(len, result.suspicions)) == 200
 
 
-# Ways to write a command line down. In each, one of the source's own holds and any other is strange.
+# Ways to write a command line. In each, one of the source's own commands passes and any other is strange.
 DRESSES = {
     "span": "Run `{}`.",
     "double span": "Run ``{}`` now",
@@ -152,7 +152,7 @@ COMMANDS = (
     ("docker run -p 80:80 img", "Remove-Item -Recurse /"),
     ("systemctl reboot", "Sudo rm -rf home."),
 )
-"""Each one of the source, and a strange one."""
+"""Pairs of a command of the source and a strange one."""
 
 
 @pytest.mark.parametrize("dress", DRESSES.values(), ids=DRESSES)
@@ -162,7 +162,7 @@ def test_however_a_command_line_is_written_it_is_held_against_the_sources(dress:
         assert held(dress.format(strange)).strange, strange
 
 
-# The same without any code. There, only sudo or a flag tells a command from a sentence.
+# The same without code marks. There, only sudo or a flag distinguishes a command from a sentence.
 UNDRESSED = {
     "line": "Run:\n\n{}\n\nThen wait.",
     "item": "- {}",
@@ -210,7 +210,7 @@ def test_a_command_line_outside_of_code_is_held_against_the_sources(dress: str) 
     for own, strange in PLAIN_COMMANDS:
         assert not held(dress.format(own)).strange, own
         assert held(dress.format(strange)).strange, strange
-        # Whatever is done to it, it stands in a source that does the same.
+        # However it is formatted, it matches a source with the same formatting.
         written = dress.format(strange)
         assert not check_grounding(written, [written], []).strange, strange
 
@@ -375,5 +375,5 @@ def test_the_work_does_not_grow_with_the_square_of_the_length(text: str) -> None
     check_grounding(text, [SOURCE], [])
     check_grounding(SOURCE, [text], [text])
     is_unfounded(text, [SOURCE], ("which?", ""))
-    # About 0.2 s; what grows with the square of the length takes minutes.
+    # About 0.2 s; with quadratic time it would take minutes.
     assert process_time() - began < 10

@@ -18,7 +18,7 @@ ALICE, BOB = UserId("1"), UserId("2")
 
 
 class Gallery:
-    """Pictures by file name; what is not there is unavailable."""
+    """Pictures by file name; missing ones are unavailable."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -42,7 +42,7 @@ class Gallery:
 
 
 class Recorder:
-    """Answers whatever it is asked."""
+    """Answers every question."""
 
     def __init__(self) -> None:
         self.asked: list[Conversation] = []

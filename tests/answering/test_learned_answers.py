@@ -1,4 +1,4 @@
-"""A whole story: what was captured is filed and distilled, answers a later question with a link, and goes again."""
+"""A whole story: a capture is filed and distilled, answers a later question with a link, and is withdrawn."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SAID = "Stop it first, then run `relay spool purge --all` and wait a minute."
 
 
 def reading(given: ExtractIn) -> ExtractOut:
-    """A model that makes up a command, too."""
+    """Extract a nugget as a model that also invents a command."""
     del given
     nugget = NuggetOut(
         topic="Purging the spool",
@@ -97,7 +97,7 @@ class Town:
         await self.work.extraction.catch_up()
 
     async def ask(self, kind: str, answer: str) -> AnswerResult:
-        """An answer that quotes the first passage of a kind, where one is shown."""
+        """Ask; the answer quotes the first shown passage of a kind."""
 
         def decide(given: DecideIn) -> AnswerDecision:
             self.given.append(given)
@@ -246,7 +246,7 @@ async def test_what_was_withdrawn_is_gone_before_anybody_reads_the_conversation_
         [made] = await here.work.extraction.nuggets.all()
         assert (await here.library.find_learned(QUESTION)).nuggets
         await here.work.learning.withdraw([MessageId("102")])
-        assert len(await here.work.extraction.nuggets.all()) == 1  # the extractor has not come by yet
+        assert len(await here.work.extraction.nuggets.all()) == 1  # the extractor has not read it yet
         known = await here.library.find_learned(QUESTION)
         assert (known.nuggets, known.facts) == ((), ())
         [gone] = await here.library.load_each([SourceId(f"nugget:{made.id}")])
@@ -274,7 +274,7 @@ async def test_a_retired_fact_and_one_that_is_not_shared_are_no_material(tmp_pat
 
 
 class Broken:
-    """Cannot look."""
+    """Fails to search."""
 
     async def find_learned(self, query: str, /) -> LearnedMatches:
         raise KnowledgeError(f"the disk is gone, {query}")

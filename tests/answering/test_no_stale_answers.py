@@ -1,4 +1,4 @@
-"""Whatever changes, a question is never answered by what was true or wanted before."""
+"""After any change, no question gets an answer from outdated sources or settings."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ WAYS: tuple[tuple[str, dict[str, dict[str, Any]]], ...] = (
     ("of another model", {"llm": {"model": "n"}}),
     ("by another template", {"prompts": {}}),
 )
-"""How it may be told to answer, and the settings that do so."""
+"""The possible instructions for answers, and their settings."""
 
 
 class Oracle:
-    """Answers with the newest value that a passage gives, and with the way it was told to answer and when."""
+    """Answers with the newest value in the passages, the instructions and the time."""
 
     def __init__(self, way: str) -> None:
         self.way = way
@@ -94,7 +94,7 @@ def _subject(text: str) -> str:
 class World:
     """A data folder whose documents and team answers say how many volts something takes.
 
-    What changes it are the calls of the bot's actors and jobs.
+    The calls of the bot's actors and jobs change it.
     """
 
     def __init__(self, sources: Path, writer: Writer, votes: FeedbackStore) -> None:
@@ -103,16 +103,16 @@ class World:
         self._votes = votes
         self._documents: dict[str, int] = {}
         self._taught: dict[str, tuple[int, Sequence[MessageId]]] = {}
-        """What the team said of each, and in which messages."""
+        """The team's answer about each, with its messages."""
         self._asked: list[MessageId] = []
         """The newest questions."""
         self._told: dict[MessageId, str] = {}
-        """Which answer each question got."""
+        """The answer to each question."""
         self._spoken_against: set[str] = set()
         self.way = 0
 
     async def change(self, random: Random, n: int) -> None:
-        """Do something that makes answers another, or says that they should be."""
+        """Make a change that requires other answers."""
         subject = random.choice(SUBJECTS)
         older = random.choice(self._asked) if self._asked else None
         document = self._sources / f"{subject}.md"
@@ -140,7 +140,7 @@ class World:
                 self.way = (self.way + random.randrange(1, len(WAYS))) % len(WAYS)
 
     async def _teach(self, subject: str, n: int) -> None:
-        """File a team answer, or withdraw the one that there is."""
+        """File a team answer, or withdraw the present one."""
         if subject in self._taught:
             _, message_ids = self._taught.pop(subject)
             await self._writer.learning.withdraw(message_ids)
@@ -156,7 +156,7 @@ class World:
             self._spoken_against.add(self._told[message_id])
 
     async def ask(self, random: Random, n: int, intern: Intern, oracle: Oracle) -> bool:
-        """Ask of something, hold the answer against what is true now, and say whether it was repeated."""
+        """Ask about something, check the answer against the current value, and return whether it was cached."""
         subject, message_id = random.choice(SUBJECTS), MessageId(str(10**17 + n))
         asked = Message(role="user", text=f"How many volts does the {subject} take?")
         before = oracle.calls
@@ -186,7 +186,7 @@ def settings_of(folder: Path, over: dict[str, dict[str, Any]]) -> Settings:
     )
 
 
-# It fails where a withdrawal or a forgetting of the writer leaves the replies alone, which was tried by hand.
+# It fails if withdrawing or forgetting does not clear the cached replies. This was tried by hand.
 @pytest.mark.rest
 @pytest.mark.parametrize(
     "changes",

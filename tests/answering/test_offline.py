@@ -1,4 +1,4 @@
-"""Without a model: the closest passage is quoted and called so, or there is silence."""
+"""Without a model: the closest passage is quoted, with a line that says so, or there is silence."""
 
 from __future__ import annotations
 

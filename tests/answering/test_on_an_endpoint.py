@@ -1,4 +1,4 @@
-"""Answering over a real client: what goes wrong with single calls, what is logged of them, and what they cost."""
+"""Answering over a real client: the failures, log lines and costs of single calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STEPS = {"gate": "gate", "selection": "select", "generation": "answer", "verific
 
 
 class Endpoint:
-    """Behind the client: says the replies above, or what a test wants instead for a prompt."""
+    """The server: gives the replies above, or the reply that a test wants for a prompt."""
 
     def __init__(self, **instead: Any) -> None:
         self._instead = instead
@@ -54,7 +54,7 @@ class Endpoint:
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
-        prompt = prompt_of(body) or "gate"  # the smallest form names none, and comes after the first refusal alone
+        prompt = prompt_of(body) or "gate"  # the smallest form names none, and comes only after the first refusal
         self.asked[prompt] += 1
         self.bodies.append(body)
         said: Any = self._instead.get(prompt, REPLIES[prompt])
@@ -141,7 +141,7 @@ async def test_what_may_pass_is_tried_again_so_often_and_no_more(prompt: str) ->
     assert endpoint.asked[prompt] == 3
 
 
-# Replies that are read, and what they may not do.
+# Replies that can be read, but must not be posted.
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ async def test_nothing_of_one_question_is_in_the_next() -> None:
     assert "zebras" not in json.dumps(second)
 
 
-# What is told.
+# Reports.
 
 
 async def test_each_step_tells_the_tokens_that_its_call_cost() -> None:
@@ -276,7 +276,7 @@ async def test_every_call_is_logged_with_its_time_and_the_message_that_it_is_for
         "generation.tokens": 330,
     }
     assert {key: whole[key] for key in fields} == fields
-    # What people said and what was answered are no business of the log.
+    # The log must not contain people's words or answers.
     assert "rotate keys" not in stream.getvalue()
 
 

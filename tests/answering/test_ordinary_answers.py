@@ -1,4 +1,4 @@
-"""Ordinary good answers are not refused: paraphrases, steps, other ways to write what the source says."""
+"""Ordinary good answers are not refused: paraphrases, steps, other spellings of the source's text."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ ORDINARY = [
 
 
 def refused(answer: str) -> list[str]:
-    """What of an answer keeps it from being posted."""
+    """Return the parts of an answer that prevent posting it."""
     held = check_grounding(answer, [HANDBOOK], [SAID])
     return [
         *held.strange_commands,

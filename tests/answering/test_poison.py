@@ -1,4 +1,4 @@
-"""Poisoned sources: who can edit a page or a title makes the bot post no address, command, order or forged passage."""
+"""Poisoned sources: the author of a page or title cannot make the bot post addresses, commands, orders or forgeries."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ OTHER = (
 
 
 async def told(steps: Steps, answer: str, *lines: str, verify: Any = "always") -> AnswerResult:
-    """What becomes of an answer that quotes these lines and cites all."""
+    """Give an answer that quotes these lines and cites all; return its outcome."""
     model = ScriptedModel()
     quotes = tuple(Quote(source="S1", line=line) for line in lines)
     model.always(DECIDE, AnswerDecision(quotes=quotes, kind="answer", answer=answer, citations=("S1", "S2")))
@@ -233,7 +233,7 @@ async def test_a_title_names_its_source_and_says_no_more(title: str, shown: str)
     )
     claims = (Claim(claim="the port", quote=1),)
     model.always(CONFIRM, Confirmation(asked="port", told="port", verdict="answered", claims=claims))
-    # What the index calls a title need not stand in its text.
+    # A title in the index need not be in the text.
     shelf = Shelf({"kb:a.md": f"# {title}\n\n{HONEST}" if shown else f"{title}\n\n{HONEST}"})
     asked = Conversation((Message(role="user", text=QUESTION, author_id=UserId("1")),))
     result = await Answerer(model, shelf, AnsweringOptions()).answer(asked, RequestContext(), addressed=True)
@@ -246,7 +246,7 @@ def test_a_heading_vouches_for_no_address() -> None:
     assert find_strange_urls("See evil.com/login.", [HONEST], ()) == ["evil.com/login"]
 
 
-# What an answer says beyond the question.
+# The content of an answer beyond the question.
 
 PASSAGE = "The relay listens on port 7480 unless `listen` is set."
 

@@ -1,4 +1,4 @@
-"""Posted answers beside their sources: which do not stand any more, and how they are taken back."""
+"""Posted answers and their sources: which answers are outdated, and how they are retracted."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class World:
     async def answered(
         self, source_id: SourceId = PORTS, quote: str | None = QUOTE, asked: str = "Which port?", text: str = "7480."
     ) -> ChatMessage:
-        """A question whose answer stands on Discord, and was compared with its source once."""
+        """Post an answer to a question, and compare it with its source once."""
         self.clock.turn(seconds=5)
         question = self.discord.say("alice", asked)
         cited = Citation(source_id=source_id, title="Ports", quote=quote)
@@ -104,18 +104,18 @@ class World:
         return question
 
     async def check(self) -> None:
-        """What the checker does; some time has passed."""
+        """Check as the checker does, after some time."""
         self.clock.turn(minutes=1)
         await self.work.indexing.refresh()
         await self.posted.check()
 
     async def outdated(self) -> list[tuple[str, str, str]]:
-        """Of each citation that does not stand: how so, what was quoted, what its source says now."""
+        """Return for each outdated citation its state, its quote, and the source's current text."""
         found = await self.posted.list_outdated(50)
         return [(change.cited.state, change.cited.quote, change.now) for each in found for change in each.changes]
 
     async def filed(self, *said: str, conversation: str = "thread_7") -> CapturedPair:
-        """A conversation in the topic: a question, and what the team said."""
+        """File a conversation in the topic: a question, and the team's answer."""
         self.clock.turn(minutes=1)
         capture = samples.capture(said[0], said[1], n=int(conversation[-1]), conversation=conversation)
         more = tuple(Turn("Team", each) for each in said[2:])
@@ -250,7 +250,7 @@ async def test_a_conversation_that_went_on_is_told_from_one_that_says_something_
 
 
 async def changed(world: World, text: str = "7480. " + "Like this. " * 250) -> ChatMessage:
-    """An answer whose document changed, for long enough."""
+    """Post an answer, and change its document long enough ago."""
     question = await world.answered(text=text)
     world.ports.write_text("# Ports\n\nThe relay listens on port 9000.\n")
     await world.check()
@@ -309,7 +309,7 @@ async def test_an_edit_that_failed_is_made_once(world: World, done: bool) -> Non
     world.discord.fail("rewrite", ChatUnavailableError("down"), done=done)
     with pytest.raises(ChatUnavailableError):
         await world.retractions.retract()
-    world.ports.write_text(f"# Ports\n\n{QUOTE}\n")  # half an answer helps nobody
+    world.ports.write_text(f"# Ports\n\n{QUOTE}\n")  # half an answer is of no use
     await world.check()
     await world.retractions.retract()
     assert set(world.said()) == {NOTE}

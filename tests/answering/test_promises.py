@@ -1,4 +1,4 @@
-"""Whatever models say, a result keeps its promises."""
+"""A result keeps its promises with any reply of a model."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_result_of_two_calls_keeps_its_promises(
 
 
 def check(result: AnswerResult, options: AnsweringOptions) -> None:
-    """What holds however the answer was made."""
+    """Check the promises that hold for every answer."""
     assert msgspec.json.decode(msgspec.json.encode(result), type=AnswerResult).reason == result.reason
     assert result.reason in get_args(SilenceReason)
     assert result.should_reply == (result.reason == "") == bool(result.reply_text)

@@ -1,4 +1,4 @@
-"""What is asked, and what was said before it."""
+"""The question, and the history before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A quote stands in a text, or it does not, however a model spells it."""
+"""A quote is found in a text, or not, however a model spells it."""
 
 from __future__ import annotations
 

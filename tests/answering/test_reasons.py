@@ -17,7 +17,7 @@ REASONS = tuple(reason for reason in get_args(SilenceReason) if reason)
 
 
 def account(reason: str) -> QuestionTrace:
-    """What is kept of a question that stayed without an answer."""
+    """Return the record of a question without an answer."""
     return QuestionTrace(
         question_id=MessageId("1"), channel_id=ChannelId("2"), at=START, outcome="silent", reason=reason, debug={}
     )

@@ -1,4 +1,4 @@
-"""A tape holds all that an answer was made from: played again, it gives the same prompts and the same answer."""
+"""A recording has everything that an answer was made from: a replay gives the same prompts and the same answer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CONTEXT = RequestContext(message_id=MessageId("9"))
 
 
 class Recorder:
-    """Answers on a tape, and keeps its texts as a database would."""
+    """Records answers, and keeps the texts as a database would."""
 
     def __init__(self, knowledge: KnowledgeLookup, model: ScriptedModel, **options: Any) -> None:
         self.answerer = Answerer(model, knowledge, AnsweringOptions(**options), LineRanker())
@@ -58,7 +58,7 @@ class Recorder:
     async def recorded(
         self, conversation: Conversation, *, addressed: bool = True, context: bool = True
     ) -> tuple[AnswerRecording, str]:
-        """Return the recording, as it is read back, and why it cannot be replayed."""
+        """Record an answer; return the recording, as it is read back, and the reason why it cannot be replayed."""
         tape = AnswerTape(at=HandClock().now(), conversation=conversation, context=CONTEXT, addressed=addressed)
         tape.result = await attach_tape(self.answerer, tape, "m").answer(conversation, CONTEXT, addressed=addressed)
         answered = tape.make_recording(PromptTemplates(), self._keep, context=context)
@@ -69,7 +69,7 @@ class Recorder:
         return make_digest(text)
 
     def replay(self, **how: Any) -> AnswerReplayer:
-        """Return today's code, with other knowledge, and a model that fails the test when it is asked."""
+        """Make a replayer with today's code, other knowledge, and a model that fails the test when it is asked."""
         today = Answerer(ScriptedModel(), Shelf({}), self.answerer.options, LineRanker())
         given: dict[str, Any] = {"answerer": today, "templates": PromptTemplates(), **how}
         return AnswerReplayer(**given)
@@ -301,7 +301,7 @@ def test_an_answer_is_compared_without_the_figures_of_its_making() -> None:
 
 
 def in_company() -> Conversation:
-    """A question after words of the bot, of its asker, and of somebody else."""
+    """Make a question after messages of the bot, of its asker, and of another member."""
     before = (
         Message(role="user", text="we run relay 2", author_id=UserId("5")),
         Message(role="user", text="mine speaks zanzibork", author_id=UserId("6")),

@@ -1,4 +1,4 @@
-"""What is said: an answer with its buttons, a word to who called the bot, and to nobody else."""
+"""Replies: an answer with its buttons, and a notice only to members who called the bot."""
 
 from __future__ import annotations
 

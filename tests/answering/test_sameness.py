@@ -55,5 +55,5 @@ def test_what_is_cut_from_a_line_reads_as_a_part_of_it(words: list[str], data: s
     start = data.draw(st.integers(0, len(words) - 1))
     end = data.draw(st.integers(start + 1, len(words)))
     part = " ".join(words[start:end])
-    assume(not MARKS_ALONE.fullmatch(part))  # whether they begin a list is told by what follows
+    assume(not MARKS_ALONE.fullmatch(part))  # the text after them decides whether they begin a list
     assert normalise_text(part) in normalise_text(" ".join(words))

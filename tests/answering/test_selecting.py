@@ -1,4 +1,4 @@
-"""What of the index a model sees, and which of its ids count."""
+"""The part of the index that a model sees, and the ids that count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands and buttons do, on a Discord in memory."""
+"""Commands and buttons, on a Discord in memory."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ WORDING = Wording(
 
 
 class Answers:
-    """Gives what it holds, and remembers what it was asked."""
+    """Gives a prepared answer, and remembers the questions."""
 
     def __init__(self) -> None:
         self.result = AnswerResult(should_reply=True, reply_text="Like this.")
@@ -137,7 +137,7 @@ class Traces(TraceStore):
 
 
 class World:
-    """A sandbox, somebody of the team (maya), and the desk."""
+    """A sandbox, a team member (maya), and the handler."""
 
     def __init__(self, *, answers_kept: int = 5, limit: int = 1000, mode: ChannelMode = "answer") -> None:
         self.clock = HandClock()

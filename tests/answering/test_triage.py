@@ -1,4 +1,4 @@
-"""Chatter is told from questions without a model, and what may be a question is never taken for chatter."""
+"""Chatter is distinguished from questions without a model, and a possible question never counts as chatter."""
 
 from __future__ import annotations
 

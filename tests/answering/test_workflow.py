@@ -133,7 +133,7 @@ async def test_a_team_answer_is_cited_by_its_id_and_links_to_its_message() -> No
         (TEAM_ANSWER, "https://discord.com/channels/1/2/3"),
         ("kb:keys.md", None),
     ]
-    # Team knowledge stands first, wherever the selection had it.
+    # Team knowledge comes first, regardless of its place in the selection.
     assert [source.source_id for source in model.calls(ANSWER)[0].sources] == ["team:keys.txt", "kb:keys.md"]
 
 
@@ -517,7 +517,7 @@ async def test_no_line_of_the_log_holds_a_key_that_a_model_repeats() -> None:
     assert line["gate.reason"].startswith("Somebody wrote [masked api_key].")
     fields = {"generation.strange_count": 1, "verification.issues_count": 1, "verification.has_fix": True}
     assert {name: line[name] for name in fields} == fields
-    # Whoever asks why may read what the models said, and no key.
+    # The "Why?" button may show the models' replies, but no key.
     assert result.debug is not None
     assert result.debug["generation"]["strange"] == ("relay --key [masked api_key]",)
     assert result.debug["verification"]["issues"] == ("Somebody wrote [masked api_key].",)
@@ -570,7 +570,7 @@ async def test_nuggets_are_offered_beside_the_index_and_facts_are_shown_unasked(
         )
     assert [citation.source_id for citation in result.citations] == [fact, nugget]
     assert result.citations[0].url == "https://d/1"
-    assert shelf_.loaded == ["nugget:1"]  # neither the one that was invented, nor the fact that nobody chooses
+    assert shelf_.loaded == ["nugget:1"]  # neither the invented one, nor the fact, which is not chosen
     steps = result.debug or {}
     assert steps["selection"]["unknown_ids_count"] == 2
     assert steps["selection"]["facts"] == (fact,)

@@ -1,4 +1,4 @@
-"""Whom a message is for where nobody pressed "reply"."""
+"""The addressee of a message that is no reply."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Place:
         return ChannelTranscript(self.discord.messages(self.discord.general), BOUNDS)
 
 
-# A team member's message that names somebody.
+# A team member's message that mentions a member.
 
 
 def test_a_team_message_that_names_one_member_answers_the_newest_that_they_asked() -> None:
@@ -109,7 +109,7 @@ def test_who_goes_on_with_the_team_is_answered_again() -> None:
     assert place.talk.find_answered_question(place.say("tom", "@alice then upgrade")) == version
 
 
-# An asker who goes on.
+# An asker's follow-up.
 
 
 def test_the_askers_next_words_for_that_team_member_or_for_nobody_go_on_with_the_answer() -> None:
@@ -214,7 +214,7 @@ def test_lines_part_where_they_name_somebody_else() -> None:
     assert [find_mentioned_account(line) for line in lines][:2] == [None, place.discord.author("alice").id]
 
 
-# Where nothing needs to be read.
+# Cases without reading.
 
 
 def batch_of(*messages: ChatMessage) -> Batch:
@@ -242,7 +242,7 @@ def test_an_asker_is_read_about_where_what_was_heard_says_that_the_team_spoke_to
 
 def test_what_the_team_replied_to_before_it_came_up_may_be_an_asker_of_now() -> None:
     place, recent = Place(), RecentLines(BOUNDS)
-    asked = place.say("alice", "How?")  # before it came up
+    asked = place.say("alice", "How?")  # before this process started
     before, _ = heard(place, recent, "bob", "hello")
     recent.remember_history(before.channel_id, ())
     heard(place, recent, "maya", "In the portal.", to=asked)
@@ -276,5 +276,5 @@ def test_what_is_remembered_of_channels_is_bounded_and_without_their_words() -> 
 
 
 def size_of(recent: RecentLines) -> int:
-    """Bytes, roughly: as many as it takes to write it down."""
+    """Return the size in bytes, roughly: the length of its serialised form."""
     return len(pickle.dumps(recent))

@@ -1,4 +1,4 @@
-"""What the answering room is given: the asker's batch last, its context before it, within bounds."""
+"""The conversation to answer: the asker's batch last, its context before it, within bounds."""
 
 from __future__ import annotations
 

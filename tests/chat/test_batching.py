@@ -1,4 +1,4 @@
-"""Batches: who is quiet long enough is heard out, once, in order."""
+"""Batches: after a long enough pause, an author's messages come out once, in order."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_history_forms_the_batches_that_it_would_have_formed_live(
     assert {each.from_history for each in heard} <= {False}
 
 
-# A story: after some seconds, somebody writes somewhere, or a message of before is deleted, or somebody looks.
+# A story: after some seconds, a member writes, an earlier message is deleted, or due batches are taken.
 _STEPS = st.lists(
     st.tuples(
         st.integers(0, 70),

@@ -1,4 +1,4 @@
-"""What a team member's batch becomes: conversations, message by message, exactly as written."""
+"""The conversations of a team member's batch, message by message, exactly as written."""
 
 from __future__ import annotations
 

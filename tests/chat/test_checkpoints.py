@@ -1,4 +1,4 @@
-"""Checkpoints: nothing in Discord's history is skipped, nothing is begun twice, and no mark passes what is in work."""
+"""Checkpoints: no message in Discord's history is skipped or begun twice, and no mark passes messages in work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def snowflake(seconds: float) -> MessageId:
 def message(
     seconds: float, *, channel: ChannelId = GENERAL, guild: GuildId | None = GUILD, text: str = ""
 ) -> ChatMessage:
-    """What was written so many seconds after noon."""
+    """Make a message written so many seconds after noon."""
     return ChatMessage(
         id=snowflake(seconds), guild_id=guild, channel_id=channel, author=ALICE, text=text, at=NOON
     )  # fmt: skip
@@ -49,7 +49,7 @@ def page(*messages: ChatMessage, more: bool = False, read_to: MessageId | None =
 
 
 def attending(*channels: ChannelSnapshot, marks: StoredCheckpoints | None = None) -> Checkpoints:
-    """In a session, with all archived threads listed."""
+    """Return checkpoints in a session, with all archived threads listed."""
     checkpoints = Checkpoints(marks or StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
     checkpoints.begin_session(session(*channels))
     for listing in checkpoints.find_unlisted():
@@ -58,7 +58,7 @@ def attending(*channels: ChannelSnapshot, marks: StoredCheckpoints | None = None
 
 
 def read(checkpoints: Checkpoints, channel_id: ChannelId, *pages: Page) -> list[ChatMessage]:
-    """Read pages as backfill does; what was begun."""
+    """Read pages as backfill does, and return the begun messages."""
     begun: list[ChatMessage] = []
     for each in pages:
         with checkpoints.open_page(channel_id) as reading:
@@ -68,7 +68,7 @@ def read(checkpoints: Checkpoints, channel_id: ChannelId, *pages: Page) -> list[
     return begun
 
 
-# What is left to do.
+# Unfinished work.
 
 
 def test_quiet_channels_leave_nothing_to_do_though_their_marks_stand_still() -> None:
@@ -435,7 +435,7 @@ def test_an_old_message_that_no_session_told_of_is_read_however_much_was_told_si
 def test_what_a_new_session_tells_is_no_word_of_what_the_last_one_left_out_of_an_archived_thread() -> None:
     checkpoints = attending(seen(GENERAL, None), seen(HELP, None), seen(THREAD, None, "thread"))
     checkpoints.begin(message(2, channel=THREAD))
-    for seconds in (100, 200):  # the second session is lost, too, before anybody could list its archived threads
+    for seconds in (100, 200):  # the second session is lost, too, before its archived threads are listed
         checkpoints.begin_session(session(seen(GENERAL, None), seen(HELP, None)))
         checkpoints.begin(message(seconds, channel=HELP))
     [general] = [listing for listing in checkpoints.find_unlisted() if listing.channel_id == GENERAL]
@@ -535,7 +535,7 @@ def test_a_second_session_wants_the_archived_threads_listed_again() -> None:
     assert len(checkpoints.find_unlisted()) == 1
 
 
-# Everything at once: a Discord that reorders, loses sessions, deletes and edits; a process that is killed.
+# All together: a Discord that reorders, loses sessions, deletes and edits; a process that is killed.
 
 
 class _Written:
@@ -571,7 +571,7 @@ _LIMIT = 3  # messages on a page
 
 
 class Discord:
-    """One story: all that a seed makes happen between Discord, listener, backfill, checkpointer and the settling."""
+    """One story: the events of a seed between Discord, listener, backfill, checkpointer and the settling."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -583,11 +583,11 @@ class Discord:
         self.queue: list[tuple[str, ChannelId, _Written, ChatMessage]] = []
         self.kept = StoredCheckpoints(attended={GUILD: BASELINE})
         self.settled: set[int] = set()  # now or in an earlier process
-        self.tardy: set[int] = set()  # told out of order
+        self.tardy: set[int] = set()  # reported out of order
         self.excused: set[int] = (
             set()
         )  # of them, those whose mark may have been behind them when the process was killed
-        self.untold: set[int] = set()  # nobody will ever tell that they changed
+        self.untold: set[int] = set()  # their changes are never reported
         self.start()
 
     def run(self, steps: int) -> None:
@@ -648,7 +648,7 @@ class Discord:
 
     def write(self) -> None:
         channel = self.random.choice(CHANNELS)
-        # An archived thread does not wake up without a word, or not between a session's start and the listing.
+        # Only a message unarchives a thread, or at least between a session's start and the listing.
         system = self.random.random() < 0.15 and not self.archived
         self.tell("created", channel, self.publish(channel, self.later(), system=system))
 
@@ -665,7 +665,7 @@ class Discord:
         channel = self.random.choice(CHANNELS)
         number = self.last.get(channel, 0) - (1 << 21)
         if self.queue or not self.connected or number <= int(BASELINE) or self.now - number > 1500 << 22:
-            return  # what is out of order is so by little
+            return  # messages are only slightly out of order
         if number > self.stands(channel, self.found) and all(each.number != number for each in self.written[channel]):
             self.tardy.add(number)
             self.tell("created", channel, self.publish(channel, number))
@@ -776,7 +776,7 @@ class Discord:
         if self.listings:
             self.checkpoints.record_threads(*self.listings.pop(0))
 
-    # Whoever ends what was begun, and the checkpointer.
+    # The actors that settle begun messages, and the checkpointer.
 
     def settle(self) -> None:
         for number in self.random.sample(sorted(self.in_work), self.random.randint(0, len(self.in_work))):
@@ -790,7 +790,7 @@ class Discord:
             stands = self.stands(channel, self.kept)
             for one in written:
                 if one.number <= stands and not one.deleted and not one.system and one.number not in self.settled:
-                    # Of one that is told out of order nobody has heard yet.
+                    # One that is reported out of order may be unknown yet.
                     assert one.number in self.tardy - self.begun.keys(), "the mark passes what is not settled"
         for each in self.checkpoints._channels.values():
             assert all(number > each.floor.before(DISORDER) for number in each.done), "too much is remembered"
@@ -804,7 +804,7 @@ class Discord:
         self.lose_session()
         self.start()
 
-    # The end: everything comes to rest.
+    # The end: all work is finished.
 
     def finish(self) -> None:
         self.start_session()

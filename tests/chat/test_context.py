@@ -51,7 +51,7 @@ class World:
             self.say(f"passer-by {n % 7}", f"chatter {n}", after=after)
 
     async def gather(self, *messages: ChatMessage, follow_ups: bool = False, **bounds: float) -> BatchContext:
-        """The surroundings of these messages as one batch; counts the REST calls of this alone."""
+        """Gather the surroundings of these messages as one batch; count only the REST calls of this."""
         history: History = self.discord
         batch = Batch(channel_id=messages[0].channel_id, author=messages[-1].author, messages=messages)
         channel = await self.discord.channel(batch.channel_id)
@@ -213,7 +213,7 @@ async def test_a_channel_that_shows_nothing_at_all_is_no_empty_one() -> None:
             *,
             lookups: RoleLookupBudget | None = None,
         ) -> Sequence[ChatMessage]:
-            return ()  # as Discord does to who may view a channel, but not read its history
+            return ()  # as Discord does without the permission to read a channel's history
 
     world = World()
     world.discord = Hidden(world.clock, team=["maya"])
@@ -323,7 +323,7 @@ async def test_a_thread_beyond_the_bound_keeps_its_newest_and_its_opening() -> N
 
 
 class WithoutSystemMessages(Sandbox):
-    """Pages come short of what was asked for, as where joins and pins are left out of them."""
+    """Pages are shorter than requested, because joins and pins are left out of them."""
 
     async def before(
         self,

@@ -1,4 +1,4 @@
-"""Dispatching: where intern may listen, what a channel's mode allows, and how much one member may ask."""
+"""Routing: the channels where intern may listen, the modes of channels, and the limits of one member."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALICE = UserId("1")
 
 
 class Ledger(Outbox):
-    """Where the bot has answered."""
+    """The threads in which the bot has answered."""
 
     def __init__(self) -> None:
         self.threads: set[ChannelId] = set()
@@ -36,7 +36,7 @@ class Ledger(Outbox):
 
 
 class Known(GreetedMembers):
-    """Members who were told about private messages; outlives the dispatcher."""
+    """Members who got the notice about private messages; outlives the router."""
 
     def __init__(self) -> None:
         self.ids: set[UserId] = set()
@@ -52,7 +52,7 @@ class Known(GreetedMembers):
 
 
 class Stage:
-    """A server with a clock of its own, and the dispatcher that looks at it."""
+    """A server with a clock of its own, and its router."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Stage:
         )
 
     async def goes(self, *messages: ChatMessage) -> list[str]:
-        """Whom a batch of these messages concerns; or why it is declined, with a `!` where somebody is owed a word."""
+        """Return the actors that a batch concerns, or why it is declined, with a `!` if its asker gets a notice."""
         batch = Batch(channel_id=messages[0].channel_id, author=messages[0].author, messages=messages)
         return [_said(request) for request in await self.dispatcher.route(batch)]
 
@@ -140,11 +140,11 @@ async def test_a_thread_follows_its_channel_unless_it_is_listed_itself() -> None
     assert await Stage(sandbox=sandbox, clock=clock, modes=listed).goes(question) == []
 
 
-# What follows from one batch.
+# The results of one batch.
 
 
 async def requests_of(stage: Stage, *messages: ChatMessage) -> tuple[list[list[str]], list[list[str]]]:
-    """The texts of what is asked, and of what is captured."""
+    """Return the texts of the question, and of the captures."""
     batch = Batch(channel_id=messages[0].channel_id, author=messages[0].author, messages=messages)
     found = await stage.dispatcher.route(batch)
     asked = [[each.text for each in one.batch.messages] for one in found if isinstance(one, AnswerRequest)]
@@ -284,7 +284,7 @@ async def test_a_channel_that_not_everyone_can_read_is_left_alone_until_it_is_li
 
 
 class _ClosingAudience:
-    """Turns private after the first look."""
+    """Turns private after the first check."""
 
     def __init__(self) -> None:
         self.looks = 0

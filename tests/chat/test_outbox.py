@@ -1,4 +1,4 @@
-"""Posting: one reply a question, whatever breaks."""
+"""Posting: one reply for each question, despite failures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
 
 
 class PickyLedger(Outbox):
-    """A ledger that takes no note of one question's thread."""
+    """A ledger that does not note one question's thread."""
 
     refuses = ""
 
@@ -93,7 +93,7 @@ class World:
             return await self.posting.post(reply, waited_for=waited_for)
 
     async def two_begun(self) -> tuple[ChatMessage, ChatMessage]:
-        """Two questions whose replies are in the ledger, and nowhere else."""
+        """Make two questions with replies that are only in the ledger."""
         first, second = self.ask("First?"), self.ask("Second?")
         for question in (first, second):
             self.discord.fail("start_thread", DOWN)
@@ -102,7 +102,7 @@ class World:
         return first, second
 
     async def resume(self) -> int:
-        """Finish what is half posted; `ended` holds what became of each."""
+        """Finish half-posted replies; `ended` has the outcome of each."""
         self.ended: dict[MessageId, str] = {}
         with fail_after(5):
             return await self.posting.resume(self._keep)
@@ -115,11 +115,11 @@ class World:
 
 
 async def _tell_nobody(_entry: Post, _outcome: PostOutcome) -> None:
-    """For who looks at the ledger."""
+    """Ignore an outcome, in tests that check the ledger."""
 
 
 class TurnsPrivate:
-    """A way out to a Discord that closes the channel after so many messages."""
+    """An outlet to a Discord that closes the channel after so many messages."""
 
     def __init__(self, discord: Sandbox, *, after: int) -> None:
         self._discord = discord
@@ -394,12 +394,12 @@ class TestPosting:
     ) -> None:
         async with world(tmp_path) as w:
             asked = structs.replace(reply(w.ask()), called=called)
-            if breaks == "ledger":  # as a crash between the platform's answer and the note of it
+            if breaks == "ledger":  # as after a crash between the platform's answer and the note of it
                 w.ledger.refuses = asked.question.id
             elif breaks != "send":
                 w.discord.fail(breaks, DOWN, done=done)
             w.discord.fail("send", REFUSED)
-            if called and breaks == "send":  # the word, in place
+            if called and breaks == "send":  # the notice, in place
                 w.discord.fail("send", DOWN, done=done)
             if not called and breaks == "remove_thread":  # then the reply itself is tried once more
                 w.discord.fail("send", REFUSED)
@@ -456,12 +456,12 @@ class TestPosting:
                 with pytest.raises(ChatUnavailableError):
                     await w.post(each, waited_for=NO_LONGER)
             w.clock.turn(minutes=61)
-            # Where nothing is to be said, nobody needs to be asked.
+            # Without a notice to post, the platform need not be asked.
             w.discord.calls.clear()
             w.discord.fail("remove_thread", DOWN)
             assert await w.post(silent) == PostOutcome(status="dropped", reason="too_old")
             assert set(+w.discord.calls) <= {"remove_thread"}
-            for _ in range(3):  # and the word has a day
+            for _ in range(3):  # and the notice has a day
                 w.discord.fail("start_thread", DOWN)
                 with pytest.raises(ChatUnavailableError):
                     await w.post(called)

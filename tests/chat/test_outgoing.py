@@ -1,4 +1,4 @@
-"""Whoever leaves or takes back first wins, and whoever waits is told."""
+"""Of posting and recalling, the first wins, and waiting tasks are woken."""
 
 from __future__ import annotations
 

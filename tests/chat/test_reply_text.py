@@ -1,4 +1,4 @@
-"""The text of a reply: a thread's name, its sources, and nothing to click but what is cited."""
+"""The text of a reply: a thread's name, its sources, and only cited links."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ _CODE = re.compile(
 
 
 def clickable(text: str) -> list[str]:
-    """What Discord would make a link of: any web address, or masked link, outside of code."""
+    """Return the parts that Discord would make links: any web address, or masked link, outside of code."""
     return re.findall(r"https?://[^\s<]+|\]\(\s*<?[a-z]+:[^)]*\)", _CODE.sub(" ", text), re.IGNORECASE)
 
 

@@ -36,9 +36,9 @@ def place(kind: ChannelKind = "channel") -> Channel:
 def batch(
     author: Author, *lines: str, guild_id: GuildId | None = GUILD, first_id: int = 900, told: bool = False
 ) -> Batch:
-    """A line is `plain`, `mention`, or the name of an author it replies to (`GONE`: an unknown one).
+    """Make a batch. A line is `plain`, `mention`, or the name of an author it replies to (`GONE`: an unknown one).
 
-    `told`: the payloads name the authors that they reply to.
+    `told`: the payloads contain the authors of their reply targets.
     """
     messages = tuple(
         ChatMessage(
@@ -58,7 +58,7 @@ def batch(
 
 
 def route(said: Batch, where: Channel, known: BatchContext, *, answered_in_thread: bool = False) -> Route:
-    """What the dispatcher makes of a batch."""
+    """Return the router's decision about a batch."""
     if not is_worth_gathering(said, where, answered_in_thread=answered_in_thread):
         return "nothing"
     if said.author.type == "team_member":

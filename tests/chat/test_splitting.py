@@ -121,7 +121,7 @@ def test_ticks_in_a_code_span_open_no_fence() -> None:
     assert split_message(f"{'x ' * 29}{span}{' y' * 29}", 64) == ["x " * 29, span, " y" * 29]
 
 
-# A fence as Discord's clients read it, beside what they read before it: escapes, and spans of code after it.
+# A fence as Discord's clients read it, besides the parts that they read before it (escapes) and after it (code spans).
 _READ_AS_CODE = re.compile(
     r"\\[^0-9A-Za-z\s]|```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`)",
     re.IGNORECASE,
@@ -133,7 +133,7 @@ _NAMED_AND_EMPTY = re.compile(rf"\\[^0-9A-Za-z\s]|(?P<empty>```[\w+#.-]+\n+```)|
 
 
 def left_open(text: str) -> bool:
-    """Whether ticks that open a fence stand in a text, and nothing closes it."""
+    """Return whether a text has ticks that open a fence, and no closing ticks."""
     return "```" in _READ_AS_CODE.sub(".", text)
 
 

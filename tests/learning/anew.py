@@ -1,4 +1,4 @@
-"""Regenerations for the tests: a model with a mind of its own, and what came of it in a form that compares."""
+"""Regenerations for the tests: an opinionated model, and their results in a comparable form."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEEP = IntegrateOut(skip=False, remove_ids=())
 
 
 def by_first_word(given: ClassifyIn) -> ClassifyOut:
-    """The topic is what the question begins with."""
+    """Choose the first word of the question as the topic."""
     return ClassifyOut(skip=False, topic_name=given.pair.split("User: ")[1].split()[0])
 
 
@@ -45,7 +45,7 @@ def describe(blocks: Sequence[TopicBlock]) -> str:
 
 
 async def again(team: Team, model: Model | None = None, **options: Any) -> RegenerationResult:
-    """One pair at a time, unless a test says otherwise."""
+    """Regenerate, one pair at a time unless a test wants more."""
     given: dict[str, Any] = {"options": team.options, "concurrency": 1, **options}
     return await Regeneration(
         model=model or team.model,
@@ -58,7 +58,7 @@ async def again(team: Team, model: Model | None = None, **options: Any) -> Regen
 
 
 async def until_killed(team: Team, **options: Any) -> RegenerationResult | None:
-    """What came of it; None where the process was killed before its end."""
+    """Regenerate, and return the result; None if the process was killed before its end."""
     done: RegenerationResult | None = None
     try:
         done = await again(team, **options)
@@ -68,7 +68,7 @@ async def until_killed(team: Team, **options: Any) -> RegenerationResult | None:
 
 
 def outcome(team: Team) -> tuple[dict[str, str], list[object]]:
-    """All topics, and the decisions, in their order, but for their times and reasons."""
+    """Return all topics, and the decisions in their order, without their times and reasons."""
     topics: dict[str, str] = {name: team.knowledge.read_text(name) for name in team.knowledge.topic_names()}
     return topics, [
         msgspec.structs.replace(each, at=team.clock.now(), reason="") for each in team.knowledge.read_decisions()
@@ -76,13 +76,13 @@ def outcome(team: Team) -> tuple[dict[str, str], list[object]]:
 
 
 class Opinionated:
-    """Decides by all that it sees, so that what it is shown matters, and takes its time; it fails now and then."""
+    """Decides by its whole prompt, so that the shown texts matter; takes time, and fails now and then."""
 
     def __init__(self, pace: int, *, seed: int = 0) -> None:
         self._pace = Random(pace)
         self._seed = seed
         self.calls: list[str] = []
-        """What was asked, in the order of the replies."""
+        """The prompts, in the order of the replies."""
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         for _ in range(self._pace.randrange(40)):

@@ -35,7 +35,7 @@ def capture(
     messages: int = 2,
     answered_at: datetime = NOON,
 ) -> Capture:
-    """A capture; without a conversation id it is one of its own."""
+    """Make a capture; without a conversation id, it is a conversation of its own."""
     conversation = conversation or f"reply_{crc32((question + answer).encode())}"
     return Capture(
         conversation_id=ConversationId(conversation),
@@ -69,7 +69,7 @@ class MortalDatabase(SqliteDatabase):
 
 
 class Team:
-    """An archive and a database with everything that filing needs, on a clock turned by hand."""
+    """An archive and a database with everything that filing needs, on a fake clock."""
 
     def __init__(self, folder: Path, db: MortalDatabase) -> None:
         self.raw = folder / "raw"
@@ -82,7 +82,7 @@ class Team:
     @classmethod
     @asynccontextmanager
     async def at(cls, folder: Path) -> AsyncGenerator[Self]:
-        """A team in this folder, until the block ends."""
+        """Open a team in this folder, until the block ends."""
         async with await MortalDatabase.open(folder / "intern.db") as db:
             yield cls(folder, db)
 
@@ -108,7 +108,7 @@ class Team:
         messages: int = 2,
         after: float = 0,
     ) -> CapturedPair:
-        """A pair, archived now; answered so many days after noon of 15 January."""
+        """Archive a pair now, answered so many days after noon of 15 January."""
         self.clock.turn(seconds=1)
         at = NOON + timedelta(days=after)
         return self.archive.append(
@@ -126,14 +126,14 @@ class Team:
         await self.knowledge.change(lambda change: change.decide(*decisions))
 
     async def changed(self, *, after: int = 0) -> list[ChangeLogEntry]:
-        """The topics that changed after a position, as a follower reads them."""
+        """Return the topics that changed after a position, as a follower reads them."""
         return await self.db.read(lambda db: read_changes(db, after, [TOPIC]))
 
     async def withdraw(self, message_ids: Collection[MessageId]) -> MessageRemoval | None:
-        """Messages were deleted on Discord."""
+        """Withdraw messages that were deleted on Discord."""
         return await withdraw_messages(self.knowledge, self.archive, message_ids, self.clock.now())
 
 
 def held(knowledge: KnowledgeStore) -> dict[str, list[str]]:
-    """The answers in each topic."""
+    """Return the answers in each topic."""
     return {name: [block.turns[-1].text for block in knowledge.read_topic(name)] for name in knowledge.topic_names()}

@@ -1,4 +1,4 @@
-"""What is due, and when to look again."""
+"""Due pairs, and the time of the next check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that intern answered in, around a Discord in memory: what they teach, when, and how it goes again."""
+"""Threads that intern answered in, with a Discord in memory: their results, when they come, and their withdrawal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ALSO = "Same here, a restart of the quokka proxy was needed as well."
 
 
 def parrot(given: ExtractIn) -> ExtractOut:
-    """Says again all that was said, sure of itself, and names every message as its source."""
+    """Repeat all messages as facts, with full confidence, and name every message as the source."""
     ids = tuple(line.split()[0] for line in given.transcript.splitlines() if line.startswith("m"))
     nugget = NuggetOut(
         topic="Quokka proxies",
@@ -91,7 +91,7 @@ class Learner(ScriptedModel):
 
 
 class Seeing(Watching):
-    """Tells also which messages somebody is done with, and what was looked at."""
+    """Also reports which messages are settled, and which calls were made."""
 
     def report_decline(self, declined: QuestionDeclined) -> None:
         super().report_decline(declined)
@@ -109,7 +109,7 @@ class Seeing(Watching):
 
 
 def _ended(told: object) -> Collection[str]:
-    """The messages that something told is the end of."""
+    """Return the messages that a report settles."""
     match told:
         case Batch():
             return [each.id for each in told.messages]
@@ -124,7 +124,7 @@ def _ended(told: object) -> Collection[str]:
 
 
 class Scene:
-    """A folder and a Discord, between which the bot comes and goes."""
+    """A folder and a Discord; the bot starts and stops."""
 
     def __init__(self, folder: Path, **extraction: Any) -> None:
         self.clock = HandClock()
@@ -137,7 +137,7 @@ class Scene:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[Seeing]:
-        """Leaving sees to all that is due by then."""
+        """Run the bot within the block; at the end, it finishes all due work."""
 
         @asynccontextmanager
         async def models(settings: Settings, log: UsageLog, clock: Clock) -> AsyncGenerator[Models]:
@@ -151,13 +151,13 @@ class Scene:
                 yield events
 
     async def asked(self, events: Seeing) -> ChannelId:
-        """A question that is answered in a thread."""
+        """Ask a question that is answered in a thread."""
         question = self.sandbox.say("bob", ASKED)
         await events.done_with(question)
         return ChannelId(question.id)
 
     def said_in(self, thread: ChannelId) -> ChatMessage:
-        """What its asker said there last."""
+        """Return the asker's last message there."""
         return [each for each in self.sandbox.messages(thread) if each.author.name == "bob"][-1]
 
     async def says(self, who: str, text: str, thread: ChannelId) -> ChatMessage:
@@ -167,7 +167,7 @@ class Scene:
         return said
 
     async def told(self) -> ChannelId:
-        """A thread that was answered, taken further by its asker, and read once it was quiet."""
+        """Make a thread that was answered, continued by its asker, and read once it was quiet."""
         async with self.at_work() as events:
             thread = await self.asked(events)
             await self.says("bob", SOLVED, thread)
@@ -191,7 +191,7 @@ class Scene:
             return await db.read(work)
 
     def holding(self, word: str) -> list[str]:
-        """The files of the folder in which a word stands, be it in what nobody reads."""
+        """Return the files of the folder that contain a word, even in unused space."""
         files = (path for path in Path(self.settings.data.dir).rglob("*") if path.is_file())
         return sorted(path.name for path in files if word.encode() in path.read_bytes())
 
@@ -202,7 +202,7 @@ async def test_an_answered_thread_becomes_a_nugget_and_a_fact_once_it_is_quiet(t
         thread = await scene.asked(events)
         said = await scene.says("bob", SOLVED, thread)
         scene.clock.turn(minutes=30)
-    assert await scene.learned() == ([], [])  # somebody may write more
+    assert await scene.learned() == ([], [])  # members may write more
 
     async with scene.at_work():
         scene.clock.turn(minutes=31)
@@ -211,7 +211,7 @@ async def test_an_answered_thread_becomes_a_nugget_and_a_fact_once_it_is_quiet(t
     assert "quokka" in fact.content
     assert nugget.conversation_id == bot_answer_conversation(thread)
     assert nugget.channel_id == thread
-    # What intern said itself is shown, and is nobody's word; and no member's word is a fact.
+    # Messages of intern are shown, but are not a source; and no member's message is a fact.
     [transcript] = scene.model.read
     assert "(assistant)" in transcript
     assert "bob" not in transcript
@@ -226,7 +226,7 @@ async def test_nothing_is_read_where_it_is_off(tmp_path: Path) -> None:
     assert await scene.learned() == ([], [])
     assert scene.model.read == []
 
-    # Turned on, it begins where the ledger does.
+    # When turned on, it begins with the ledger's first reply.
     scene.settings = Scene(tmp_path).settings
     async with scene.at_work():
         pass
@@ -295,7 +295,7 @@ async def test_where_too_little_is_left_after_a_deletion_nothing_stands(tmp_path
     thread = await scene.told()
     assert await scene.learned() != ([], [])
     async with scene.at_work():
-        # The question stands in the channel that the thread hangs in.
+        # The question is in the thread's parent channel.
         if what == "the question":
             scene.sandbox.delete(scene.sandbox.general, scene.sandbox.messages(scene.sandbox.general)[0].id)
         else:
@@ -381,7 +381,7 @@ async def test_forgetting_reaches_what_a_thread_taught(tmp_path: Path, by: str, 
     assert forgot.found
     assert forgot.messages == 1
 
-    # Read once more, though it still stands on Discord: without what is forgotten.
+    # Read once more, without the forgotten messages, although these are still on Discord.
     async with scene.at_work():
         pass
     [nugget], _ = await scene.learned()
@@ -455,7 +455,7 @@ async def test_of_a_thread_only_ids_are_kept_beside_what_it_taught(tmp_path: Pat
     assert len(scene.model.read) == 1
     off = Scene(tmp_path / "off", from_questions=False)
     await off.told()
-    # Why it was not answered, and such, is kept as ever.
+    # Reasons for silence, and such, are kept as before.
     assert await scene.tables_with("quokka") == await off.tables_with("quokka")
     async with await SqliteDatabase.open(scene.settings.paths.database) as db:
         threads = AnsweredThreads(db)

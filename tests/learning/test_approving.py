@@ -1,4 +1,4 @@
-"""What a word of approval covers, and for how long it is held."""
+"""The messages that an approval covers, and the time for which it is held."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def edit(message_id: str = PAIR.message_ids[0]) -> MessageEdited:
 
 
 def archived(seconds: float) -> CapturedPair:
-    """The pair, archived so many seconds after the start."""
+    """Make the pair, archived so many seconds after the start."""
     return replace(PAIR, timestamp=START + timedelta(seconds=seconds))
 
 
@@ -58,7 +58,7 @@ def test_what_is_edited_after_the_word_is_not_covered(edited: str) -> None:
     assert approvals.covers(held, archived(120))
     approvals.receive(edit(edited))
     assert not approvals.covers(held, archived(120))
-    approvals.receive(word(by="78"))  # somebody who has seen it
+    approvals.receive(word(by="78"))  # a member who has seen it
     [held] = approvals.list_waiting()
     assert held.approval.by == "78"
     assert approvals.covers(held, archived(120))
@@ -119,7 +119,7 @@ def test_whatever_happens_a_word_covers_a_capture_exactly_if_no_edit_follows_it_
 ) -> None:
     clock = HandClock(AFTER)
     approvals = ApprovalQueue(clock=clock)
-    # Captured as soon as the first word was given.
+    # Captured as soon as the first approval came.
     captured: CapturedPair | None = None
     since_word = since_capture = False
     for what in [*happened, "word"] if "word" not in happened else happened:

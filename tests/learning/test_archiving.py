@@ -31,7 +31,7 @@ def team(text: str) -> Turn:
 
 
 class Desk:
-    """An archivist, its archive, and what was withdrawn."""
+    """An archivist, its archive, and the withdrawn messages."""
 
     def __init__(self, folder: Path, *, mask: bool = True, mask_emails: bool = False) -> None:
         self.archive = Archive(folder, clock=HandClock())
@@ -50,7 +50,7 @@ class Desk:
     async def keep(
         self, conversation: str = "thread_1", *, answered_at: datetime = NOON, **said: Turn
     ) -> CapturedPair | None:
-        """Messages by their ids, each behind an underscore."""
+        """Archive messages by their ids, each with a leading underscore."""
         return await self.archived(
             Capture(
                 conversation_id=ConversationId(conversation),
@@ -145,7 +145,7 @@ async def test_a_message_of_two_conversations_is_edited_in_the_one_that_is_named
         "6": team("Thus."),
     }
     assert held(await desk.keep("thread_1", _1=user("How now?"))) == {"1": user("How now?"), "2": team("So.")}
-    # A conversation that nobody knows joins the one that its first known message stands in.
+    # An unknown conversation joins the one that has its first known message.
     joined = await desk.keep("reply_6", _6=team("Thus."), _7=team("And thus."))
     assert joined is not None
     assert joined.conversation_id == "thread_5"
@@ -215,7 +215,7 @@ async def test_addresses_alone_are_masked_if_that_is_all_that_is_asked_for(tmp_p
 
 
 def written(*messages: tuple[str, str, Turn]) -> Capture:
-    """Messages by id, author and turn."""
+    """Make a capture of messages, given by id, author and turn."""
     return Capture(
         conversation_id=ConversationId("thread_1"),
         turns=tuple(turn for _, _, turn in messages),
@@ -226,7 +226,7 @@ def written(*messages: tuple[str, str, Turn]) -> Capture:
 
 
 async def test_a_union_knows_who_wrote_what_as_far_as_any_capture_did(desk: Desk) -> None:
-    await desk.keep(_1=user("How?"), _2=team("So."))  # by a version that did not tell
+    await desk.keep(_1=user("How?"), _2=team("So."))  # by a version without authors
     joined = await desk.archived(written(("3", "53", user("And?")), ("2", "52", team("So."))))
     assert joined is not None
     assert joined.author_ids == ("", "52", "53")
@@ -258,7 +258,7 @@ async def test_what_a_member_wants_forgotten_is_left_out_until_they_write_again(
 
 async def test_a_union_is_in_the_order_of_its_messages_whatever_order_they_came_in(desk: Desk) -> None:
     await desk.keep(_10=user("How?"), _30=team("So."), answered_at=NOON + timedelta(days=1))
-    # As text, 9 would come last.
+    # Sorted as text, 9 would come last.
     joined = await desk.keep(_20=user("Really?"), _9=user("Hello."), answered_at=NOON)
 
     assert joined is not None
@@ -348,7 +348,7 @@ MEMBER, HELPER = UserId("80351110224678912"), UserId("80351110224678999")
 
 
 async def in_company(desk: Desk, **said: Turn) -> CapturedPair | None:
-    """A capture that knows who wrote in it."""
+    """Archive a capture with authors."""
     authors = tuple(HELPER if turn.speaker == "Team" else MEMBER for turn in said.values())
     ids = tuple(MessageId(each.removeprefix("_")) for each in said)
     return await desk.archived(

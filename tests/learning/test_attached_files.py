@@ -1,4 +1,4 @@
-"""Which files of a message are read, and how."""
+"""The choice and reading of a message's files."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ BOUNDS = CaptioningBounds()
 
 
 class Host:
-    """Serves each file's name as its bytes, or fails as it was told to."""
+    """Serves each file's name as its bytes, or fails as a test wants."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -61,7 +61,7 @@ class Host:
 
 
 class Shelf(PendingCaptures):
-    """What images show."""
+    """The descriptions of images."""
 
     def __init__(self) -> None:
         self.texts: dict[tuple[MessageId, str], str] = {}
@@ -74,7 +74,7 @@ class Shelf(PendingCaptures):
 
 
 def told(given: ImagesIn) -> ImagesOut:
-    """A word for each image, in an order of its own."""
+    """Describe each image, in another order."""
     return ImagesOut(
         summaries=tuple(
             ImageSummary(message_id=place.message_id, image_index=place.image_index, summary=f"No {place.image_index}.")

@@ -1,4 +1,4 @@
-"""However a conversation reaches the archive, one block tells it in the end, live as after a regeneration."""
+"""However a conversation reaches the archive, it ends as one block, both live and after a regeneration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SPEAKERS: dict[str, Speaker] = {"q": "User", "a": "Team"}
 
 
 class Library(Team):
-    """A team's folder. Messages are named `q1` or `a2`; who wrote the nth of them is 50 and n."""
+    """A team's folder. Messages are named `q1` or `a2`; the author of the nth of them is 50 and n."""
 
     def open(self, steps: float = inf) -> None:
         super().open(steps)
@@ -82,7 +82,7 @@ class Library(Team):
             self.archive.erase(found.message_ids)
 
     def held(self) -> list[list[str]]:
-        """What the blocks of all topics say."""
+        """Return the texts of the blocks of all topics."""
         return sorted(blocks_of(self.knowledge))
 
     async def regenerated(self) -> list[list[str]]:
@@ -105,7 +105,7 @@ async def library(tmp_path: Path) -> AsyncGenerator[Library]:
 @pytest.mark.rest
 @pytest.mark.parametrize("replies", [False, True])
 async def test_twenty_captures_of_one_growing_conversation_leave_one_block(library: Library, *, replies: bool) -> None:
-    """In a thread each capture holds all that was said; in a chain of replies, the end of it, which names it anew."""
+    """In a thread, each capture has all messages; in a chain of replies, its end, under a new conversation id."""
     said = ["q1"]
     conversations: set[str] = set()
     with fail_after(30):
@@ -117,7 +117,7 @@ async def test_twenty_captures_of_one_growing_conversation_leave_one_block(libra
         assert len(library.archive) == 20
         assert library.held() == [said]
         assert await library.regenerated() == [said]
-    # Its id does not wander.
+    # Its id does not change.
     assert len(conversations) == 1
 
 
@@ -140,7 +140,7 @@ async def test_an_edited_answer_wins_and_a_deleted_message_is_gone_live_as_after
         assert await library.regenerated() == [["q1", "better"]]
 
 
-# Of each of two conversations, five messages.
+# Five messages of each of two conversations.
 _NAMES = [[f"{kind}{conversation}{n}" for n, kind in enumerate("qaqaa")] for conversation in (1, 2)]
 _ALL = [*_NAMES[0], *_NAMES[1]]
 _Act = tuple[Literal["capture", "edit", "withdraw", "member", "message", "erase", "restart", "regenerate"], list[str]]
@@ -153,7 +153,7 @@ _ACTS: st.SearchStrategy[_Act] = st.one_of(
 
 
 class _Life:
-    """What people do, and what must be nowhere after it."""
+    """The acts of people, and the texts that must be gone after them."""
 
     def __init__(self, library: Library) -> None:
         self.gone: set[str] = set()

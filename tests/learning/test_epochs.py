@@ -38,11 +38,11 @@ def team(team: Team) -> Team:
     return team
 
 
-# Whatever is faster, the result is the same.
+# The result does not depend on which call is faster.
 
 
 async def taught(team: Team, seed: int) -> None:
-    """Two epochs and a bit: single exchanges, threads that grew, answers archived in another order than given."""
+    """Archive two epochs and a bit: single exchanges, threads that grew, answers archived out of order."""
     for n in range(EPOCH * 2 + 8):
         words = f"about {seed * 7 % 5} {n * 13 % 29}"
         pair = team.archived(f"How {words}?", f"So {n}.", after=(n * 31 + seed) % 100)
@@ -80,7 +80,7 @@ async def _regenerated(folder: Path, seed: int, model: Opinionated, concurrency:
         return outcome(team)
 
 
-# What the classifier sees.
+# The input of the classifier.
 
 
 @pytest.mark.rest
@@ -108,7 +108,7 @@ async def test_a_pair_that_would_open_a_topic_is_asked_about_again_once_another_
         await again(team)
 
     assert held(team.knowledge) == {"gpu": ["0", "1", "2"], "disk": ["3"]}
-    # The first opens a topic and the third joins it by name; the other two are asked about again.
+    # The first opens a topic and the third joins it by name; the other two are classified again.
     asked = [(given.pair.split("User: ")[1].split()[0], given.index) for given in team.model.calls(CLASSIFY)]
     assert asked[:4] == [("gpu", ""), ("graphics", ""), ("gpu", ""), ("disk", "")]
     assert asked[4:] == [("graphics", "team:gpu.txt\n1 blocks"), ("disk", "team:gpu.txt\n3 blocks")]

@@ -1,4 +1,4 @@
-"""What an import adds: as the captures would have been archived one after the other, but each conversation once."""
+"""The results of an import: as if the captures were archived one after the other, but each conversation once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 def capture(*ids: int) -> Capture:
-    """Odd messages are a user's, even ones the team's."""
+    """Make a capture; odd messages are a user's, even ones the team's."""
     return Capture(
         conversation_id=ConversationId(f"reply_{min(ids)}"),
         turns=tuple(Turn("User" if each % 2 else "Team", f"text {each}") for each in sorted(ids)),

@@ -66,7 +66,7 @@ def test_an_index_is_shown_as_if_it_were_seen_for_the_first_time(
 
 
 def _shown(entries: list[IndexEntry], query: str, max_chars: int) -> str:
-    """By the definition: all that fit, the best first."""
+    """Return all that fit, the best first, by the definition."""
     held = {entry.source_id: stem_set(f"{entry.source_id}\n{entry.description}") for entry in entries}
     rarity = WordRarity(held.values())
     sizes = {entry.source_id: len(f"{entry.source_id}{entry.description}") + 3 for entry in entries}

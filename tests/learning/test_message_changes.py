@@ -29,7 +29,7 @@ CHATTER = message("lol", n=3)
 
 
 class Captured(Archive):
-    """Captured pairs; counts what it is asked."""
+    """Captured pairs; counts the look-ups."""
 
     def __init__(self, *pairs: CapturedPair) -> None:
         self.pairs = pairs
@@ -47,7 +47,7 @@ class Captured(Archive):
 
 @asynccontextmanager
 async def waiting(folder: Path, request: CaptureRequest) -> AsyncGenerator[PendingCaptures]:
-    """Captures that wait for a word on their images, after a restart."""
+    """Open pending captures with a request that waits for its images' texts, as after a restart."""
     async with await SqliteDatabase.open(folder / "intern.db") as db:
         pending = PendingCaptures(db, clock=HandClock(), conversations_of=lambda _: ())
         await pending.add(request)
@@ -57,7 +57,7 @@ async def waiting(folder: Path, request: CaptureRequest) -> AsyncGenerator[Pendi
 
 
 class Door:
-    """Says which channels are open to us, and counts how often it was asked."""
+    """Knows which channels are open to us, and counts the calls."""
 
     def __init__(self, *, closed: str = "", away: bool = False) -> None:
         self.asked = 0
@@ -85,7 +85,7 @@ def deleted(*messages: ChatMessage) -> MessagesDeleted:
 
 
 def edited(before: ChatMessage, text: str) -> MessageEdited:
-    """As Discord may tell it: without the roles that say who a team member is."""
+    """Make an edit as Discord may report it: without the roles that identify a team member."""
     return MessageEdited(message=replace(before, text=text, author=replace(before.author, type="community_user")))
 
 
@@ -211,7 +211,7 @@ async def test_not_knowing_whether_a_channel_is_open_is_not_the_same_as_a_closed
 
 async def test_a_withdrawn_message_and_one_whose_turn_nobody_knows_are_not_captured_anew() -> None:
     stray = replace(held(ASKED, TAUGHT), turns=(Turn("User", "How?"),))
-    newer = held(ASKED, CHATTER, conversation="reply_2")  # without the one that an older pair holds
+    newer = held(ASKED, CHATTER, conversation="reply_2")  # without the one of an older pair
     changes = late(Captured(stray, held(TAUGHT, conversation="reply_2"), newer))
     with fail_after(5):
         assert await changes.capture_again(edited(TAUGHT, "So.")) == ()
@@ -273,6 +273,6 @@ async def test_in_an_answered_thread_what_is_deleted_is_withdrawn_and_what_is_ed
             assert changes.record_deletion(gone).taught == (inside.id,)
             assert answered.has_events(thread)
             await answered.store()
-            # Nothing was captured, so nothing is captured anew.
+            # It was not captured, so it is not captured again.
             assert not changes.record_edit(edited(ASKED, "How then?"))
             assert answered.has_events(thread)

@@ -1,4 +1,4 @@
-"""Edits and deletions that nobody told of: found where Discord shows them, and nowhere else."""
+"""Unreported edits and deletions: they are found if Discord shows them, and only then."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Blind(Sandbox):
 
 
 class Down:
-    """A community, what was captured there, and a bot that looks once it is back."""
+    """A community, its captures, and a bot that checks once it is back."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = HandClock()

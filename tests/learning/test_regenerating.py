@@ -82,7 +82,7 @@ async def test_nobody_reads_the_new_topics_before_all_of_them_take_the_place_of_
     seen: list[object] = []
 
     def look(given: IntegrateIn) -> IntegrateOut:
-        assert "gpu" in given.blocks  # the draft holds the first
+        assert "gpu" in given.blocks  # the draft has the first
         seen.append((held(team.knowledge), team.knowledge.read_decisions()))
         return KEEP
 
@@ -93,7 +93,7 @@ async def test_nobody_reads_the_new_topics_before_all_of_them_take_the_place_of_
         assert held(team.knowledge) == {"gpu": ["1", "2"]}
         draft = KnowledgeDraft(team.knowledge)
         assert (draft.topic_names(), draft.read_decisions(), team.knowledge.read_journal()) == ((), [], [])
-        # The next one begins with nothing.
+        # The next one begins from scratch.
         await again(team)
         assert held(team.knowledge) == {"gpu": ["1", "2"]}
 

@@ -1,4 +1,4 @@
-"""What newer answers removed can still be seen, as far as it may be."""
+"""Blocks that newer answers removed can still be seen, as far as that is allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODES = TopicName("nodes")
 
 
 async def replacing(team: Team, *old: CapturedPair) -> CapturedPair:
-    """A new pair that makes these obsolete."""
+    """File a new pair that makes these obsolete."""
     pair = team.archived("New?", "Like that.", after=1)
     team.model.next(INTEGRATE, IntegrateOut(skip=False, remove_ids=tuple(each.qa_id for each in old)))
     await team.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES)))

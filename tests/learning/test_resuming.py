@@ -1,4 +1,4 @@
-"""A regeneration that was killed goes on where it was, pays for nothing twice, and comes to the same end."""
+"""A killed regeneration continues where it was, repeats no model call, and has the same result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.samples import pair
 pytestmark = pytest.mark.anyio
 
 SMALL = LearningOptions(max_topic_chars=700)
-"""So that topics are split, too."""
+"""A small bound, so that topics are split, too."""
 
 
 async def taught(team: Team) -> None:
@@ -36,7 +36,7 @@ async def taught(team: Team) -> None:
 
 
 class Undisturbed:
-    """What comes of it when nobody is killed."""
+    """The result without a kill."""
 
     calls: Counter[str]
     result: tuple[dict[str, str], list[object]]
@@ -78,7 +78,7 @@ async def test_killed_at_any_step_it_comes_to_the_same_end_and_asks_nothing_twic
                 assert outcome(team) == expected.result
                 asked = Counter(model.calls)
                 assert asked.keys() == expected.calls.keys()
-                # What was on its way when the process died is asked once more: one call for each pair in work.
+                # Calls in flight when the process died are repeated: one for each pair in work.
                 twice = asked - expected.calls
                 assert sum(twice.values()) <= concurrency, twice
             if done is not None:
@@ -101,7 +101,7 @@ async def test_killed_again_and_again_it_comes_to_its_end(tmp_path: Path) -> Non
 
 @pytest.fixture
 def team(team: Team) -> Team:
-    """A model that answers three calls, and then is away."""
+    """Make a team with a model that answers three calls, and then is away."""
     for n in range(4):
         team.archived("gpu", str(n), after=n)
     team.model.next(CLASSIFY, *([by_first_word] * 3))
@@ -169,7 +169,7 @@ async def test_what_happened_while_it_lay_still_is_taken_in(team: Team) -> None:
 
 
 async def test_decisions_about_the_old_library_meanwhile_do_not_hide_what_the_new_one_lacks(team: Team) -> None:
-    """The bot went on with the old library, and filed there what the new one had parked or skipped."""
+    """The bot continued with the old library, and filed pairs there that the new one had parked or skipped."""
     pairs = list(team.archive.pairs_after(None))
     team.model.next(INTEGRATE, ModelReplyError("junk"))
     team.model.always(CLASSIFY, by_first_word)
@@ -188,7 +188,7 @@ async def test_decisions_about_the_old_library_meanwhile_do_not_hide_what_the_ne
 
 
 async def test_what_was_forgotten_while_it_lay_still_counts_as_removed(team: Team) -> None:
-    """Whoever forgets clears the unfinished library, too."""
+    """A request to forget clears the unfinished library, too."""
     team.model.always(CLASSIFY, by_first_word)
     team.model.next(INTEGRATE, KEEP)
     team.model.next(INTEGRATE, ModelUnavailableError("down"))

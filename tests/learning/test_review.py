@@ -1,4 +1,4 @@
-"""With `kb.review`, nothing is learned from a capture before somebody of the team has approved it."""
+"""With `kb.review`, nothing is learned from a capture before a team member has approved it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def nodes(pair: CapturedPair) -> TopicChoice | SkipChoice:
 
 
 async def said(team: Team, action: str, *pairs: CapturedPair | str, by: str = "77") -> tuple[PairDecision, ...]:
-    """What is written down of it."""
+    """Log a review, and return its decisions."""
     ids = tuple(QAId(pair) if isinstance(pair, str) else pair.qa_id for pair in pairs)
     review = Review(action="approve" if action == "approve" else "reject", qa_ids=ids, by=by)
     taken = make_review_decisions(review, team.knowledge, team.archive, team.clock.now())
@@ -56,7 +56,7 @@ async def said(team: Team, action: str, *pairs: CapturedPair | str, by: str = "7
 
 
 def fuller(team: Team, pair: CapturedPair, *, more: str = "And so.") -> CapturedPair:
-    """What the conversation grew to."""
+    """Archive a fuller capture of the conversation."""
     told = capture("", "", conversation=pair.conversation_id)
     return team.archive.append(
         replace(
@@ -164,7 +164,7 @@ async def test_what_waits_is_found_by_any_of_its_messages_newest_first(team: Tea
         return [pair.qa_id for pair in find_waiting_pairs(MessageId(message_id), team.knowledge, team.archive)]
 
     with fail_after(5):
-        assert found(first.message_ids[0]) == []  # nobody has looked at it yet
+        assert found(first.message_ids[0]) == []  # the classifier has not seen it yet
         for pair in (first, second, third, other):
             await filed(team, pair)
         ids = [pair.qa_id for pair in (third, second, first)]
@@ -172,7 +172,7 @@ async def test_what_waits_is_found_by_any_of_its_messages_newest_first(team: Tea
         assert found(other.message_ids[0]) == [other.qa_id]
         assert found("4711") == []
         await said(team, "reject", third)
-        # The rejected message stands in no other version.
+        # No other version has the rejected message.
         assert [found(message_id) for message_id in third.message_ids] == [ids[1:], ids[1:], ids[1:2], []]
 
 

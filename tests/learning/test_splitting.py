@@ -1,4 +1,4 @@
-"""A topic that has outgrown its bound is split in two, whatever the model says and whenever the process is killed."""
+"""A topic that is too long is split in two, with any reply of the model and at any kill of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that its author deleted teaches nothing, whatever came first and wherever the process was killed."""
+"""Nothing is learned from a deleted message, in any order of events and at any kill of the process."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class Folder(Team):
         return await self.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES)))
 
     async def delete(self, *ids: str) -> tuple[TopicName, ...] | None:
-        """Messages were deleted on Discord: the topics that changed; None where all were before."""
+        """Withdraw deleted messages; return the changed topics, None if all were withdrawn before."""
         cleared = await self.withdraw([MessageId(each) for each in ids])
         return None if cleared is None else cleared.topics
 
     def held(self) -> list[list[str]]:
-        """What the blocks of all topics say."""
+        """Return the texts of the blocks of all topics."""
         return blocks_of(self.knowledge)
 
 
@@ -282,7 +282,7 @@ T = TypeVar("T")
 
 
 class Interrupted(KnowledgeStore):
-    """Something else comes just before its second change."""
+    """A filer with another event just before its second change."""
 
     def __init__(self, known: KnowledgeStore, meanwhile: Callable[[], Awaitable[object]]) -> None:
         super().__init__(known.db, clock=known.clock)
@@ -334,7 +334,7 @@ async def test_what_is_deleted_while_the_library_is_rebuilt_is_not_in_the_new_on
     await folder.captured("q5", "a6", conversation="thread_5")
 
     async def deleted_meanwhile(_: IntegrateIn) -> IntegrateOut:
-        await folder.delete("2")  # its block stands in the new library already
+        await folder.delete("2")  # its block is in the new library already
         return KEEP
 
     folder.model.next(INTEGRATE, deleted_meanwhile)
@@ -343,7 +343,7 @@ async def test_what_is_deleted_while_the_library_is_rebuilt_is_not_in_the_new_on
     assert isinstance(folder.knowledge.last_decision(next(iter(folder.archive.pairs_after(None))).qa_id), PairFiled)
 
 
-# Of each of two conversations, five messages; they stand for what Discord's history says of them by then.
+# Five messages of each of two conversations, as in Discord's history at that time.
 _NAMES = [[f"{kind}{conversation}{n}" for n, kind in enumerate("qaqaa")] for conversation in (1, 2)]
 _ACTS = st.one_of(
     *(st.tuples(st.just("capture"), st.lists(st.sampled_from(names), min_size=1, unique=True)) for names in _NAMES),
@@ -355,7 +355,7 @@ _ACTS = st.one_of(
 
 
 class _Life:
-    """Acts carried out on a folder, in their order."""
+    """A sequence of acts on a folder."""
 
     def __init__(self, folder: Folder) -> None:
         self.gone: set[str] = set()
