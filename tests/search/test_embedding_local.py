@@ -153,7 +153,9 @@ def test_naming_the_embedder_imports_neither_numpy_nor_the_runtime() -> None:
 @pytest.mark.skipif(not is_english_installed(), reason="the extra `embeddings` is not installed")
 def test_what_runs_the_model_tells_nobody_and_leaves_nothing_in_the_home_directory(tmp_path: Path) -> None:
     # onnxruntime 1.29 and later send telemetry, and keep an id for it, unless a setting forbids it before their import.
-    code = "from intern.search.embedding_local import load_english_model; load_english_model().encode([[101, 102]], False)"
+    code = (
+        "from intern.search.embedding_local import load_english_model; load_english_model().encode([[101, 102]], False)"
+    )
     environment = {"PATH": os.defpath, "HOME": str(tmp_path)}  # above all no CI, which would silence them, too
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
     assert list(tmp_path.iterdir()) == []
