@@ -21,15 +21,15 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
 from benchmarks.made_up import document, subject
-from intern.answering.working import ReplyCachingModel, make_key_function
+from intern.answering.reply_cache import ReplyCachingModel, make_key_function
 from intern.core.clock import SystemClock
 from intern.core.messages import Conversation, Message
 from intern.search.embedding_local import is_english_installed
-from intern.service.intern import open_intern
 from intern.service.models import Models, load_templates, open_models
+from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.usage import ReplyStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.reply_cache import ReplyStore
 from tests.endpoint_double import Reply, Request, endpoint_double, prompt_of, text_of
 
 QUESTIONS = 20

@@ -14,10 +14,11 @@ from time import process_time
 
 from benchmarks.figures import Figure
 from benchmarks.memory import KILOBYTE
+from intern.core.captures import CapturedPair, Turn
 from intern.core.ids import ConversationId, UserId, position_at
-from intern.core.records import CapturedPair, Turn
 from intern.stores.archive import Archive
-from intern.stores.blocks import format_pair_block, make_qa_id
+from intern.stores.block_format import format_pair_block
+from intern.stores.qa_ids import make_qa_id
 
 PAIRS = 100_000
 _BEGIN = datetime(2026, 2, 2, tzinfo=UTC)

@@ -2,8 +2,9 @@
 
 The lines are what Debian's programs print, written down from memory, without words of the sections; the sources are
 sections of the Debian FAQ and of the Debian Reference (and what else is in that set), where these are at hand. Each
-error is among 50 to 300 unrelated lines. The rule of `intern.documents.digests` was fitted on logs about the sample;
-only its word "illegal" came from these. An earlier form of the lines had such words added to half of them, and found 38
+error is among 50 to 300 unrelated lines. The rule of `intern.documents.file_digests` was fitted on logs about the
+sample; only its word "illegal" came from these.
+An earlier form of the lines had such words added to half of them, and found 38
 (by words alone 32); these find 29 (23).
 """
 
@@ -20,13 +21,15 @@ from typing import NamedTuple
 import anyio
 
 from benchmarks.figures import Figure
-from intern.answering.working import first_per_source, prepare_question
+from intern.answering.context import first_per_source
+from intern.answering.prepared_question import prepare_question
 from intern.core.ids import UserId
 from intern.core.messages import Attachment, Conversation, Message
-from intern.documents.digests import digest_file
+from intern.documents.file_digests import digest_file
+from intern.search.embedder import Embedder
 from intern.search.embedding_local import LocalEmbedder, is_english_installed
-from intern.search.finding import Embedder, HybridSearch
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.search.hybrid_search import HybridSearch
+from intern.stores.engines.sqlite.database import SqliteDatabase
 from tests.eval.chats import EVAL
 from tests.eval.retrieval import CASES, Shelf
 

@@ -20,7 +20,7 @@ from statistics import mean, median
 import anyio
 
 from benchmarks.figures import Figure
-from intern.answering.calibrating import JudgedAnswer, find_threshold, is_bound_unreachable, is_drifting
+from intern.answering.thresholds import JudgedAnswer, find_threshold, is_bound_unreachable, is_drifting
 from tests.eval import backtesting
 from tests.eval.chats import EVAL
 

@@ -23,18 +23,19 @@ import msgspec
 
 from benchmarks.answering import prefixes
 from benchmarks.figures import Figure
+from intern.core.captures import Turn
 from intern.core.clock import SystemClock
 from intern.core.ids import ConversationId, position_at
-from intern.core.records import Turn
 from intern.core.text.words import stem_set
 from intern.facts.prompts import EXTRACT
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateIn
-from intern.service.models import offline_rules, open_models
-from intern.settings.loading import Settings, load_settings
+from intern.service.models import collect_offline_rules, open_models
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.endpoint_double import EndpointDouble, Reply, Request, endpoint_double, prompt_of, text_of
 from tests.eval.chats import EVAL, chat_lines, exchanges
 from tests.kept import Taught
@@ -276,7 +277,11 @@ def by_rules(body: dict[str, Any]) -> Reply:
     prompt, fences = prompt_of(body), _fences(text_of(body, "user"))
     if prompt == EXTRACT.name:
         return Reply(content={"nuggets": [], "facts": []}, delay=LATENCY)
-    said = _subject_of(fences["pair"]) if prompt == CLASSIFY.name else offline_rules()[prompt](_given(prompt, fences))
+    said = (
+        _subject_of(fences["pair"])
+        if prompt == CLASSIFY.name
+        else collect_offline_rules()[prompt](_given(prompt, fences))
+    )
     return Reply(content=msgspec.to_builtins(said), delay=LATENCY)
 
 
@@ -301,7 +306,7 @@ class _Clusters:
             ids = [line.split()[0] for line in fences["questions"].split("\n")]
             return Reply(content={"topic_name": f"more-{fences['topic']}"[:60], "move_ids": ids[len(ids) // 2 :]})
         if prompt != CLASSIFY.name:
-            return Reply(content=msgspec.to_builtins(offline_rules()[prompt](_given(prompt, fences))))
+            return Reply(content=msgspec.to_builtins(collect_offline_rules()[prompt](_given(prompt, fences))))
         said = stem_set(fences["pair"])
         if any(words <= said for words in self._skipped):
             return Reply(content=msgspec.to_builtins(ClassifyOut(reason="It is small talk.", skip=True, topic_name="")))

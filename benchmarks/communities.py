@@ -30,27 +30,31 @@ from anyio.to_thread import run_sync
 
 from benchmarks.figures import Figure
 from benchmarks.memory import resident
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.pipeline import run_pipeline
+from intern.core.captures import Capture, Turn
 from intern.core.clock import SystemClock, Wakeup
+from intern.core.decisions import PairFiled
 from intern.core.flow import ChannelSnapshot, SessionStarted
 from intern.core.ids import ChannelId, ConversationId, GuildId, TopicName, UserId, position_at
 from intern.core.log import configure_logging
 from intern.core.memory import limit_malloc_arenas, release_free_memory
 from intern.core.messages import Channel
-from intern.core.records import Capture, PairFiled, SearchFilter, Turn
+from intern.core.search_documents import SearchFilter
 from intern.learning.prompts import build_block
-from intern.platforms.memory import Sandbox
+from intern.platforms.sandbox import Sandbox
 from intern.runtime.bot import _LocalFiles, _NoCommands
 from intern.runtime.hosting import build_communities
-from intern.runtime.parts import PlatformPorts, ProcessResources, open_community_parts, open_process_resources
+from intern.runtime.parts import open_community_parts
+from intern.runtime.resources import PlatformPorts, ProcessResources, open_process_resources
 from intern.search.embedding_local import ENGLISH
 from intern.service.databases import open_database
-from intern.service.intern import open_intern
+from intern.service.opening import open_intern
 from intern.service.stores import Stores
 from intern.settings.communities import Community, build_community_settings
-from intern.settings.loading import Settings, load_settings
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
+from intern.stores.search_file.search_index import SqliteSearchStore
 from tests.samples import START
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ import msgspec
 from benchmarks.figures import Figure
 from intern.core.ids import UserId, position_at
 from intern.core.progress import send_progress_to
-from intern.service.importing import ImportRequest, ImportResult, import_history
+from intern.service.history_import import ImportRequest, ImportResult, import_history
 from intern.settings.loading import load_settings
 from tests.samples import START
 from tests.soak.traffic import PLACES, RECORDED, Line, lines

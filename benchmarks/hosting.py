@@ -29,13 +29,16 @@ from benchmarks.elsewhere import endpoint_elsewhere
 from benchmarks.engines import _on, _on_loopback
 from benchmarks.figures import Figure
 from benchmarks.made_up import subject
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.pipeline import run_pipeline
 from intern.core.clock import SystemClock, Wakeup
 from intern.core.ids import RoleId, UserId
-from intern.platforms.discord.events import GatewayCache, Team, read_event
+from intern.platforms.discord.events import read_event
+from intern.platforms.discord.gateway_cache import GatewayCache
+from intern.platforms.discord.messages import Team
 from intern.runtime.bot import _LocalFiles, _NoCommands
-from intern.runtime.parts import PlatformPorts, open_community_parts, open_process_resources
+from intern.runtime.parts import open_community_parts
+from intern.runtime.resources import PlatformPorts, open_process_resources
 from intern.search.embedding_local import LocalEmbedder, is_english_installed
 from intern.settings.loading import load_settings
 from intern.stores.database import DEFAULT_COMMUNITY

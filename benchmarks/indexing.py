@@ -30,11 +30,11 @@ from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.service.models import open_models
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SummarizeOut
-from intern.sources.files import SourceFolder
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import RefreshReport, refresh_sources
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.sources.source_folder import SourceFolder
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.endpoint_double import EndpointDouble, Reply, endpoint_double
 
 FILES = 200

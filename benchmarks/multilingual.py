@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from benchmarks.figures import Figure
 from intern.core.ids import SourceId
-from intern.core.records import SearchFilter
+from intern.core.search_documents import SearchFilter
 from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder
-from intern.search.finding import HybridSearch
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.search.hybrid_search import HybridSearch
+from intern.stores.engines.sqlite.database import SqliteDatabase
 from tests.eval.retrieval import Remembering, Shelf
 
 HERE = Path(__file__).parent / "languages"

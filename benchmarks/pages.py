@@ -18,11 +18,12 @@ from anyio.to_thread import run_sync
 
 from benchmarks.figures import Figure
 from benchmarks.made_up import document, subject
+from intern.core.captures import Capture, Turn
+from intern.core.decisions import PairFiled
 from intern.core.ids import ConversationId, GuildId, TopicName, UserId, position_at
-from intern.core.records import Capture, PairFiled, Turn
-from intern.frontends.http.shell import PAGES
+from intern.frontends.http.page_renderer import PAGES
 from intern.learning.prompts import build_block
-from intern.stores.sqlite.knowledge import KnowledgeChange
+from intern.stores.tables.knowledge import KnowledgeChange
 from tests import samples
 from tests.frontends.http.site import Site, site
 from tests.samples import START

@@ -65,8 +65,8 @@ async def _measured(folder: Path) -> dict[str, float]:
     # These belong to the measured checkout.
     from benchmarks.filing import export  # noqa: PLC0415
     from intern.core.messages import Conversation, Message  # noqa: PLC0415
-    from intern.service.importing import import_history  # noqa: PLC0415
-    from intern.service.intern import open_intern  # noqa: PLC0415
+    from intern.service.history_import import import_history  # noqa: PLC0415
+    from intern.service.opening import open_intern  # noqa: PLC0415
     from intern.settings.loading import load_settings  # noqa: PLC0415
 
     (folder / "export").mkdir()

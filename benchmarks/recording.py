@@ -21,12 +21,13 @@ from benchmarks.answering import index
 from benchmarks.elsewhere import endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
 from benchmarks.made_up import document, subject
-from intern.answering.workflow import Answerer
+from intern.answering.answerer import Answerer
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Conversation, Message, RequestContext
 from intern.search.embedding_local import is_english_installed
-from intern.service.intern import Intern, open_intern
-from intern.settings.loading import Settings
+from intern.service.intern import Intern
+from intern.service.opening import open_intern
+from intern.settings.settings import Settings
 
 ANSWERS = 1_000
 SOURCES = 200

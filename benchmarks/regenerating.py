@@ -19,14 +19,15 @@ from msgspec.structs import replace
 
 from benchmarks.capturing import LATENCY, by_rules, invented
 from benchmarks.figures import Figure
+from intern.core.captures import Capture, Turn
 from intern.core.ids import MessageId
-from intern.core.records import Capture, Turn
 from intern.learning.filing import DecisionCounts
-from intern.service.intern import open_intern
-from intern.settings.loading import Settings, load_settings
+from intern.service.opening import open_intern
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.fakes import HandClock
 from tests.samples import START

@@ -16,8 +16,8 @@ import anyio
 
 from benchmarks.figures import Figure
 from intern.search.embedding_local import LocalEmbedder, is_english_installed
-from intern.search.finding import HybridSearch
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.search.hybrid_search import HybridSearch
+from intern.stores.engines.sqlite.database import SqliteDatabase
 from tests.eval import retrieval
 from tests.eval.chats import EVAL
 from tests.eval.retrieval import CASES, LEAST_BY_WORDS, MOST_LOST, Remembering, Shelf

@@ -26,11 +26,11 @@ from anyio import to_thread
 from benchmarks.figures import Figure
 from benchmarks.memory import resident
 from intern.core.ids import SourceId
-from intern.core.records import SearchDocument, SearchFilter, SearchKind
+from intern.core.search_documents import SearchDocument, SearchFilter, SearchKind
 from intern.core.text.words import STOP_WORDS
-from intern.search.finding import HybridSearch
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.search.hybrid_search import HybridSearch
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.search_file.search_index import SqliteSearchStore
 
 SIZES = (10_000, 100_000)
 WORDS = 40

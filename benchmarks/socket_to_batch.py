@@ -35,7 +35,8 @@ from hikari.impl import CacheSettings
 
 from benchmarks.figures import Figure
 from benchmarks.memory import resident
-from intern.actors.listener import GatewayListener, batcher
+from intern.actors.batcher import batcher
+from intern.actors.listener import GatewayListener
 from intern.actors.pipeline import BATCHES, EVENTS
 from intern.chat.batching import OpenBatches
 from intern.chat.checkpoints import Checkpoints
@@ -51,13 +52,13 @@ from intern.core.flow import (
     MessageCreated,
 )
 from intern.core.ids import GuildId, MessageId
-from intern.core.text.masking import Secret
-from intern.learning.review import ApprovalQueue
+from intern.core.text.secret_values import Secret
+from intern.learning.approvals import ApprovalQueue
 from intern.platforms.discord.gateway import INTENTS, HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from intern.service.status import read_status
-from intern.settings.loading import DataSection, Settings
-from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.settings.settings import DataSection, Settings
+from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.double.acts import Acts
 from tests.double.discord import DiscordDouble
 from tests.double.payloads import message_event

@@ -19,22 +19,23 @@ from typing import NamedTuple
 import anyio
 
 from benchmarks.figures import Figure
-from intern.answering.offline import RULES
+from intern.answering.answerer import Answerer
+from intern.answering.offline_rules import RULES
 from intern.answering.prompts import AnsweringOptions, DecideIn
-from intern.answering.workflow import Answerer
 from intern.chat.batching import OpenBatches
 from intern.chat.context import BatchContext
-from intern.chat.dispatching import find_question_messages
 from intern.chat.options import ConversationOptions
+from intern.chat.routing import find_question_messages
 from intern.core.flow import Batch, MessageCreated
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Author, AuthorType, ChatMessage, Conversation, Image, Message, RequestContext
-from intern.core.records import PassageHit
+from intern.core.search_documents import PassageHit
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.search.embedder import Embedder, SimilarityThresholds
 from intern.search.embedding_local import LocalEmbedder, is_english_installed
-from intern.search.finding import Embedder, HybridSearch, SimilarityThresholds
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.search.hybrid_search import HybridSearch
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.search_file.search_index import SqliteSearchStore
 from tests import samples
 from tests.answering.shelf import Shelf as Known
 from tests.eval import retrieval

@@ -21,8 +21,8 @@ from anyio import Event, create_task_group, fail_after
 
 from docs.screenshots import FOLDER, the_same_day
 from intern.actors.pipeline import run_pipeline
-from intern.answering.nearest import CLOSEST
-from intern.core.records import CapturedPair
+from intern.answering.closest_passage import CLOSEST
+from intern.core.captures import CapturedPair
 from intern.runtime.bot import open_discord_parts
 from intern.settings.loading import load_settings
 from intern.sources.refresh import RefreshReport

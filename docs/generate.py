@@ -18,9 +18,9 @@ import click
 import tomli
 from msgspec import Meta, Struct
 
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.frontends.cli import cli
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 
 FOLDER = Path(__file__).parent
 EXAMPLE = FOLDER.parent / "intern.toml.example"

@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 
 from anyio import Event, fail_after
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
+from intern.core.captures import CapturedPair
+from intern.core.decisions import Decision
 from intern.core.flow import AnswerRequest, Batch, FilingDecision, Reply
 from intern.core.messages import AnswerResult
-from intern.core.records import CapturedPair, Decision
 from intern.runtime.bot import open_sandbox
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox

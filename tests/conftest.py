@@ -27,7 +27,7 @@ from hypothesis import is_hypothesis_test
 from jinja2 import Environment
 
 from intern.core.log import PROCESSORS
-from intern.stores.sqlite import database
+from intern.stores.engines.sqlite import database
 from tests import examples
 from tests.engines import engine, postgres, server
 

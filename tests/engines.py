@@ -20,7 +20,7 @@ from urllib.parse import quote
 import pytest
 
 from intern.stores.database import Database
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.engines.sqlite.database import SqliteDatabase
 
 Opening: TypeAlias = Callable[..., Awaitable[Database]]
 """Opens the database of a test, with `schema=` for other tables than ours; each time the same one."""
@@ -52,7 +52,7 @@ class Schemas:
 
     def opening(self, schema: str, role: str = ROLE) -> Opening:
         """Return the way to open a schema."""
-        from intern.stores.postgres.database import PostgresDatabase  # noqa: PLC0415 an extra
+        from intern.stores.engines.postgres.database import PostgresDatabase  # noqa: PLC0415 an extra
 
         return partial(PostgresDatabase.open, self.url(schema, role))
 
@@ -79,7 +79,7 @@ class Schemas:
 
     def make(self, schema: str) -> None:
         """Make the tables of a schema. Blocks."""
-        from intern.stores.postgres.connection import open_connection  # noqa: PLC0415 an extra
+        from intern.stores.engines.postgres.connection import open_connection  # noqa: PLC0415 an extra
 
         open_connection(self.url(schema)).close()
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from intern.chat.checkpoints import Checkpoints
+from intern.core.decisions import PairDecision
 from intern.core.errors import ModelRefusedError
 from intern.core.ids import ChannelId, GuildId, MessageId, QAId
 from intern.core.messages import Image
-from intern.core.records import PairDecision
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.usage import UsageCounter, UsageMeter
 from intern.stores.files import FileLayer

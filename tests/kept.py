@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import apsw
 import msgspec
 
+from intern.core.captures import Capture, CapturedPair, Speaker, Turn
+from intern.core.decisions import Decision, PairFiled, PairMoved, PairParked
 from intern.core.flow import CaptureRequest
 from intern.core.ids import (
     ChannelId,
@@ -30,14 +32,14 @@ from intern.core.ids import (
     position_at,
 )
 from intern.core.messages import Author, ChatMessage
-from intern.core.records import Capture, CapturedPair, Decision, PairFiled, PairMoved, PairParked, Speaker, Turn
 from intern.service.databases import open_read_only
-from intern.settings.loading import Paths, Settings
+from intern.settings.settings import Paths, Settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive, encode_decision
-from intern.stores.blocks import parse_topic_file, qa_id_time
-from intern.stores.library import IndexCache, format_index
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.block_format import parse_topic_file
+from intern.stores.qa_ids import qa_id_time
+from intern.stores.source_cache import IndexCache, format_index
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.samples import CHANNEL, GUILD, START
 
 _AUTHORS = {

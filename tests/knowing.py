@@ -11,11 +11,12 @@ from typing import TypeVar
 import anyio
 from anyio.to_thread import run_sync
 
+from intern.core.captures import CapturedPair, TopicBlock
 from intern.core.clock import Clock
+from intern.core.decisions import Decision
 from intern.core.ids import TopicName
-from intern.core.records import CapturedPair, Decision, TopicBlock
 from intern.stores.database import DEFAULT_COMMUNITY
-from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
+from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 from tests.engines import open_database
 from tests.fakes import HandClock
 

@@ -14,10 +14,11 @@ from anyio import create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
 from anyio.to_thread import run_sync
 
+from intern.actors.activity import ActivityReporter
 from intern.actors.capturer import capturer
-from intern.actors.events import ActivityReporter
+from intern.actors.classifier import Classifier
 from intern.actors.extractor import ExtractionWorker
-from intern.actors.filing import Classifier, Integrator
+from intern.actors.integrator import Integrator
 from intern.actors.job_worker import do_all_jobs, job_worker
 from intern.actors.pipeline import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
 from intern.actors.upkeep import indexer
@@ -26,11 +27,12 @@ from intern.core.flow import CaptureRequest, MessageWithdrawal
 from intern.core.ids import ChannelId, MessageId
 from intern.models.prompt import Model
 from intern.service.databases import open_database
-from intern.service.projection import TextFiles
+from intern.service.text_files import TextFiles
 from intern.service.writer import Writer
-from intern.settings.loading import Settings
-from intern.stores.files import FileLayer, FolderLock
-from intern.stores.sqlite.work import AttachmentTexts
+from intern.settings.settings import Settings
+from intern.stores.files import FileLayer
+from intern.stores.folder_lock import FolderLock
+from intern.stores.tables.pending_captures import AttachmentTexts
 
 Nudges = MemoryObjectSendStream
 

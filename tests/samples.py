@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
+from intern.core.captures import Capture, CapturedPair, Turn
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Reply, ReplyTarget
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId, position_at
 from intern.core.messages import (
@@ -20,7 +21,6 @@ from intern.core.messages import (
     Message,
     RequestContext,
 )
-from intern.core.records import Capture, CapturedPair, Turn
 
 START = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)
 GUILD = GuildId("100")

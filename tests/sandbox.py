@@ -27,8 +27,8 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, GuildId, MessageId, parse_position
 from intern.core.messages import Author, Channel, ChatMessage
 from intern.core.text.words import add_title
-from intern.platforms import memory
-from intern.platforms.memory import Call
+from intern.platforms import sandbox
+from intern.platforms.sandbox import Call
 
 _T = TypeVar("_T")
 
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 _SHOWING: frozenset[Call] = frozenset({"message", "look_up", "before", "after", "page"})
 
 
-class Sandbox(memory.Sandbox):
+class Sandbox(sandbox.Sandbox):
     """A chat that counts the bot's requests in `calls`. While it is offline, events become history."""
 
     def __init__(self, clock: Clock, team: Collection[str] = ()) -> None:

@@ -18,17 +18,18 @@ KNOWN: dict[str, frozenset[str]] = {
     "runtime/bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "open_discord_parts", "run_on_discord"}),
     "runtime/hosted_bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "open_hosting_on_discord"}),
     "sources/library.py": frozenset({"DISCORD"}),
-    "answering/learned.py": frozenset({"DISCORD"}),
+    "answering/learned_sources.py": frozenset({"DISCORD"}),
 }
 IMPORT_THE_ADAPTER = frozenset(
     {
         "runtime/bot.py",
         "runtime/hosted_bot.py",
         "runtime/hosting.py",  # the shard of a server
-        "settings/loading.py",  # `[discord]`
+        "settings/settings.py",  # `[discord]`
         "service/__init__.py",
         "service/doctor.py",
-        "service/importing.py",  # exports of DiscordChatExporter
+        "service/export_batches.py",  # exports of DiscordChatExporter
+        "service/history_import.py",  # exports of DiscordChatExporter
     }
 )
 

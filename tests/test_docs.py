@@ -26,13 +26,14 @@ from docs import flow, map as package_map
 from docs.chats import pictures as chats
 from docs.generate import pages
 from docs.screenshots import PAGES, PLAY, drawn, played
+from intern.core.decisions import Decision
 from intern.core.errors import ConfigError
-from intern.core.records import Decision
 from intern.frontends.cli import COMMANDS, cli
 from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests.newcomer import steps
 from tests.soak.__main__ import plan_of
 from tests.soak.machine import minutes_to_judge
@@ -369,7 +370,7 @@ def test_the_docs_say_how_long_a_soak_must_be_to_judge_and_how_long_it_is_by_its
 
 
 def test_the_docs_name_every_table_of_the_database() -> None:
-    schema = (SOURCE_TREE / "intern" / "stores" / "sqlite" / "schema.sql").read_text(encoding="utf-8")
+    schema = (SOURCE_TREE / "intern" / "stores" / "schema.sql").read_text(encoding="utf-8")
     tables = re.findall(r"^create (?:virtual )?table (\w+)", schema, re.MULTILINE)
     section = _section("data.md", "intern.db")
     rows = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)

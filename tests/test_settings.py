@@ -19,12 +19,13 @@ from msgspec.structs import replace
 
 from intern.answering.prompts import AnsweringOptions
 from intern.core.errors import ConfigError, ModelBudgetTooSmallError
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.models.limits import EndpointLimits
 from intern.models.options import LlmOptions
 from intern.models.usage import UsageCounter
 from intern.service.databases import open_read_only
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests.examples import examples
 
 EXAMPLE = Path(__file__).parents[1] / "intern.toml.example"
@@ -815,8 +816,8 @@ def test_the_address_of_a_database_is_a_secret() -> None:
 
 
 def test_a_database_on_a_server_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("psycopg", "intern.stores.postgres.database"):
+    for module in ("psycopg", "intern.stores.engines.postgres.database"):
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delattr("intern.stores.postgres.database", raising=False)
+    monkeypatch.delattr("intern.stores.engines.postgres.database", raising=False)
     with pytest.raises(ConfigError, match=r"PostgreSQL, which cannot be used .*\[postgres\]"):
         open_read_only(load_settings(environ={"INTERN__DATA__URL": "postgresql://db/intern"}))

@@ -13,12 +13,12 @@ from threading import Thread
 import anyio
 import pytest
 
+from intern.core.captures import Capture, Turn
 from intern.core.ids import ConversationId, GuildId, MessageId, UserId
-from intern.core.records import Capture, Turn
 from intern.service.doctor import WANTED
 from intern.stores.archive import Archive
-from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.communities import CommunityStore
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble
 from tests.fakes import HandClock

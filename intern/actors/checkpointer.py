@@ -11,7 +11,7 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import InternError
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger
-from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.stores.tables.checkpoints import StoredCheckpoints
 
 _log = get_logger(__name__)
 

@@ -15,15 +15,15 @@ from typing import Protocol
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 
 from intern.actors import loops
-from intern.actors.events import ActivityReporter
-from intern.actors.filing import forget_attempts, forget_attempts_on_error
+from intern.actors.activity import ActivityReporter
+from intern.actors.classifier import forget_attempts, forget_attempts_on_error
 from intern.core.errors import InternError, KnowledgeError, ModelUnavailableError
 from intern.core.flow import DecisionRecorded
 from intern.core.ids import ConversationId, QAId
 from intern.core.log import get_logger
-from intern.facts.extracting import Came
-from intern.learning.classifying import MOST_ATTEMPTS, AttemptCounter
-from intern.stores.sqlite.store import save_record
+from intern.facts.extraction import Came
+from intern.learning.attempts import MOST_ATTEMPTS, AttemptCounter
+from intern.stores.tables.store import save_record
 
 _log = get_logger(__name__)
 

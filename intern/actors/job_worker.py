@@ -18,7 +18,7 @@ from intern.core.errors import ConfigError, InternError
 from intern.core.flow import CaptureArchived, DecisionRecorded, SourceChanged
 from intern.core.log import get_logger, redact_text
 from intern.core.tasks import open_task_group
-from intern.stores.sqlite.work import Job, JobQueue
+from intern.stores.tables.jobs import Job, JobQueue
 
 POLL_SECONDS = 0.5  # a person waits at the other end; one indexed SELECT each time costs nothing
 

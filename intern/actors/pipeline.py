@@ -27,7 +27,7 @@ from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.log import get_logger
 from intern.core.tasks import open_task_group
-from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.stores.tables.checkpoints import StoredCheckpoints
 
 _log = get_logger(__name__)
 

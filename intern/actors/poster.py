@@ -17,18 +17,18 @@ from typing import NamedTuple, Protocol, TypeVar
 from anyio import Lock, Semaphore, current_time, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 
+from intern.actors.activity import ActivityReporter
 from intern.actors.checkpointer import Settle
-from intern.actors.events import ActivityReporter
 from intern.actors.loops import Backoff, exponential_backoff, retry, surviving
-from intern.chat.outbox import NO_LONGER, Ended, PostOutcome, RecallableReplies
+from intern.chat.delivery import NO_LONGER, Ended, PostOutcome, RecallableReplies
 from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutcomeError, InternError, KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import bind_trace_id, get_logger
 from intern.core.tasks import open_task_group
-from intern.stores.sqlite.outbox import Post
-from intern.stores.sqlite.store import save_record
-from intern.stores.sqlite.traces import TraceStore
+from intern.stores.tables.outbox import Post
+from intern.stores.tables.store import save_record
+from intern.stores.tables.traces import TraceStore
 
 T = TypeVar("T")
 

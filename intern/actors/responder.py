@@ -17,21 +17,21 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from msgspec import structs
 
+from intern.actors.activity import ActivityReporter
 from intern.actors.checkpointer import Settle
-from intern.actors.events import ActivityReporter
 from intern.actors.loops import surviving
-from intern.answering.replying import ReplyBuilder
-from intern.answering.workflow import QuestionAnswerer
+from intern.answering.answerer import QuestionAnswerer
+from intern.answering.replies import ReplyBuilder
 from intern.chat.conversations import merge_questions, revise_question
-from intern.chat.outbox import RecallableReplies
+from intern.chat.delivery import RecallableReplies
 from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.flow import AnswerRequest, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.log import bind_trace_id, get_logger
 from intern.core.messages import AnswerResult
 from intern.core.tasks import open_task_group
-from intern.stores.sqlite.store import save_record
-from intern.stores.sqlite.traces import TraceStore
+from intern.stores.tables.store import save_record
+from intern.stores.tables.traces import TraceStore
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
 ROOM = 32  # questions in work or queued: one busy thread must not delay the others

@@ -8,7 +8,7 @@ from functools import partial
 from anyio import EndOfStream, current_time, move_on_after, move_on_at, sleep, sleep_forever, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.loops import Backoff, exponential_backoff, surviving, wake
 from intern.core.flow import SourceChanged
 from intern.sources.catalogue import respect_pauses

@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from intern.answering.context import AnsweringContext, CheckedDraft, first_per_source, make_citation
 from intern.answering.prompts import ShownSource
-from intern.answering.working import AnsweringContext, CheckedDraft, first_per_source, make_citation
 from intern.core.ids import SourceId
 from intern.core.messages import AnswerResult, Citation, is_distilled, is_team_source
 from intern.core.text.words import WordRarity, stem_set

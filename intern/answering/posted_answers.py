@@ -14,21 +14,23 @@ from typing import NamedTuple
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
-from intern.answering.citing import digest_text, normalise_text
+from intern.answering.quotes import digest_text, normalise_text
+from intern.core.captures import TopicBlock
 from intern.core.clock import Clock
+from intern.core.decisions import PairFiled, PairReplaced
 from intern.core.errors import SourceError
 from intern.core.ids import MessageId, QAId, SourceId, TopicName
+from intern.core.knowledge import SourceText
 from intern.core.log import get_logger
-from intern.core.records import PairFiled, PairReplaced, SourceText, TopicBlock
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import select_best_passages
 from intern.learning.prompts import team_text
 from intern.sources.library import Library
-from intern.stores.blocks import qa_id_time
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.outbox import CitationStore, OutdatedAnswer, PostedCitation, State
-from intern.stores.sqlite.store import save_record
-from intern.stores.sqlite.traces import TraceStore
+from intern.stores.qa_ids import qa_id_time
+from intern.stores.tables.citations import CitationStore, OutdatedAnswer, PostedCitation, State
+from intern.stores.tables.knowledge import KnowledgeStore
+from intern.stores.tables.store import save_record
+from intern.stores.tables.traces import TraceStore
 
 SETTLED = timedelta(minutes=5)
 """The time for which a citation must be outdated before its answer is edited: a document may be half written now."""

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Meta, Struct
 
+from intern.core.knowledge import IndexEntry
 from intern.core.messages import find_citation_ids
-from intern.core.records import IndexEntry
 from intern.models.prompt import Choices, Prompt
 
 Kind = Literal["chatter", "out_of_scope", "unclear", "not_covered", "answer"]

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from intern.core.flow import ChannelSnapshot, SessionStarted
 from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, parse_position
 from intern.core.messages import Channel, ChatMessage, Page
-from intern.stores.sqlite.chat import Checkpoint, StoredCheckpoints
+from intern.stores.tables.checkpoints import Checkpoint, StoredCheckpoints
 
 DISORDER = timedelta(seconds=5)
 """The most by which a message may be older than the newest of its channel when it is first reported.

@@ -12,11 +12,11 @@ from intern.chat.addressing import find_mentioned_account, lines_before, split_b
 from intern.chat.context import BatchContext, gather_context, merge_messages
 from intern.chat.options import ContextBounds, ConversationOptions
 from intern.chat.platform import PAGE, History
+from intern.core.captures import Capture, Turn
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest
 from intern.core.ids import ConversationId, MessageId, parse_position, reply_conversation, thread_conversation
 from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext, Role
-from intern.core.records import Capture, Turn
 from intern.core.text.patterns import regex
 
 

@@ -7,10 +7,10 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from intern.core.captures import CapturedPair
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName, UserId
 from intern.core.messages import Author, Button, Channel, ChatMessage, Citation, Conversation, Files, RequestContext
-from intern.core.records import CapturedPair
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 
 
 class InteractionTicket(Struct, frozen=True, kw_only=True):

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from intern.core.text.patterns import regex
 from intern.documents.admonitions import default_admonition_title
 from intern.documents.asciidoc_text import inline_html, inline_text, parse_attributes
+from intern.documents.block_builder import BlockBuilder
 from intern.documents.blocks import Document
-from intern.documents.elements import BlockBuilder
-from intern.documents.tags import TagReader
+from intern.documents.tag_reader import TagReader
 from intern.documents.writer import DocumentWriter, Lines
 
 Read = Callable[[str], str | None]

@@ -20,10 +20,10 @@ import msgspec
 from msgspec import structs
 
 from intern.core.text.patterns import regex
+from intern.documents.block_builder import BlockBuilder
 from intern.documents.blocks import Document, OmittedText
-from intern.documents.elements import BlockBuilder
 from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
-from intern.documents.tags import TagReader
+from intern.documents.tag_reader import TagReader
 from intern.documents.writer import DocumentWriter, clean_characters
 
 _TAG = regex(r"<(/?)([a-z][a-z0-9]*)(?:[^<>]{0,10000}(/)>)?|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)

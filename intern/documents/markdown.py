@@ -11,10 +11,10 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from intern.core.text.patterns import regex
+from intern.documents.block_builder import BlockBuilder
 from intern.documents.blocks import Document
-from intern.documents.elements import BlockBuilder
 from intern.documents.roles import role_text
-from intern.documents.tags import TagReader
+from intern.documents.tag_reader import TagReader
 from intern.documents.writer import DocumentWriter, Lines, code_span
 
 if TYPE_CHECKING:
@@ -163,12 +163,12 @@ def markdown_parser() -> MarkdownIt:
     from mdit_py_plugins.front_matter import front_matter_plugin  # noqa: PLC0415
     from mdit_py_plugins.myst_role import myst_role_plugin  # noqa: PLC0415
 
-    from intern.documents import builders  # noqa: PLC0415
+    from intern.documents import markdown_rules  # noqa: PLC0415
 
-    parser = MarkdownIt("commonmark", {"html": True, "maxNesting": 2 * builders.DEEPEST}).enable(
+    parser = MarkdownIt("commonmark", {"html": True, "maxNesting": 2 * markdown_rules.DEEPEST}).enable(
         ["table", "strikethrough"]
     )
-    for plugin in (front_matter_plugin, deflist_plugin, myst_role_plugin, builders.add_rules):
+    for plugin in (front_matter_plugin, deflist_plugin, myst_role_plugin, markdown_rules.add_rules):
         parser.use(plugin)
     # Addresses stay as they are written, which saves a tenth of the time.
     parser.normalizeLink = parser.normalizeLinkText = str  # type: ignore[assignment,method-assign]

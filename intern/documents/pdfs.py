@@ -11,7 +11,7 @@ from io import BytesIO
 import msgspec
 from msgspec import Struct
 
-from intern.core.installing import format_install_hint
+from intern.core.install_hints import format_install_hint
 from intern.documents.blocks import Document
 from intern.documents.plain import write_plain
 from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed

@@ -24,9 +24,9 @@ from docutils.transforms.references import AnonymousHyperlinks, ExternalTargets,
 
 from intern.core.text.patterns import regex
 from intern.documents.admonitions import default_admonition_title
+from intern.documents.block_builder import BlockBuilder
 from intern.documents.blocks import Document
 from intern.documents.directives import DirectiveKind, directive_kind, has_title
-from intern.documents.elements import BlockBuilder
 from intern.documents.roles import role_text
 from intern.documents.writer import DocumentWriter, Lines, code_span
 

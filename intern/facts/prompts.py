@@ -14,13 +14,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Meta, Struct
 
+from intern.core.captures import Speaker
 from intern.core.ids import NuggetId
-from intern.core.records import Fact, FactCategory, Nugget, NuggetStatus, Sentiment, Speaker, Visibility
+from intern.core.knowledge import Fact, FactCategory, Nugget, NuggetStatus, Sentiment, Visibility
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import even_share
 from intern.core.text.patterns import regex
 from intern.core.text.words import collapse_whitespace, truncate_text
-from intern.facts.reconciling import FactProposal
+from intern.facts.reconciliation import FactProposal
 from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment
 from intern.facts.visibility import rate_account_text
 from intern.models.prompt import Choices, Prompt

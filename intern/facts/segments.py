@@ -21,23 +21,25 @@ import msgspec
 from anyio.to_thread import run_sync
 from msgspec import Meta, Struct, structs
 
-from intern.core import records
+from intern.core import captures, knowledge
+from intern.core.decisions import MessagesForgotten, MessagesWithdrawn, PairFiled, PairMoved
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, UserId
+from intern.core.text.lookalikes import LookalikeText, lookalike_key, normalise_lookalikes
 from intern.core.text.patterns import regex
-from intern.core.text.words import STOP_WORDS, LookalikeText, collapse_whitespace, lookalike_key, normalise_lookalikes
-from intern.stores.blocks import select_messages
+from intern.core.text.words import STOP_WORDS, collapse_whitespace
+from intern.stores.block_format import select_messages
 
 if TYPE_CHECKING:  # every command loads this module with the settings; its help needs no store
     from intern.stores.archive import Archive
-    from intern.stores.sqlite.chat import NameStore
-    from intern.stores.sqlite.knowledge import KnowledgeStore, LoggedDecision
+    from intern.stores.tables.knowledge import KnowledgeStore, LoggedDecision
+    from intern.stores.tables.members import NameStore
 
 NAMELESS = "somebody"
 """Stands for a person who is named but is not in the conversation."""
 
 LABEL = regex(r"(?<![^\W_])User_[0-9]+(?!_?[^\W_])")
 
-_IMPERSONAL: Mapping[records.Speaker | None, str] = {"Team": "a team member", "User": "a member", None: NAMELESS}
+_IMPERSONAL: Mapping[captures.Speaker | None, str] = {"Team": "a team member", "User": "a member", None: NAMELESS}
 
 # The first line may be a title.
 _OPENING = regex(r"\A((?:(?!\s*<@)[^\n]{1,100}\n)?)(?:\s*<@[!&]?\s?[0-9]{1,20}>[\s,:]*)+")
@@ -90,7 +92,7 @@ class Pseudonyms:
         """
         turns, names = segment.turns, segment.names
         self._labels: dict[str, str] = {}
-        self._speakers: dict[str, records.Speaker] = {}
+        self._speakers: dict[str, captures.Speaker] = {}
         self._known: dict[str, _PersonName] = {}
         for author, known in names.items():
             for each in known:
@@ -306,7 +308,7 @@ def _change_outside_code(text: str, change: Callable[[str], str]) -> str:
     return "".join(part if n % 2 else change(part) for n, part in enumerate(_CODE.split(text)))
 
 
-CaptureT = TypeVar("CaptureT", bound=records.Capture)
+CaptureT = TypeVar("CaptureT", bound=captures.Capture)
 IsWithdrawn = Callable[[MessageId], bool]
 
 
@@ -329,8 +331,8 @@ class Segment(Struct, frozen=True, kw_only=True):
     """A conversation to learn from, oldest first. Mostly `turns` and `message_ids` run side by side."""
 
     id: ConversationId
-    origin: records.Origin = "capture"
-    turns: tuple[records.Turn, ...]
+    origin: knowledge.Origin = "capture"
+    turns: tuple[captures.Turn, ...]
     message_ids: tuple[MessageId, ...]
     author_ids: tuple[UserId, ...] = ()
     """The author of each message, or empty; "" for an unknown author."""
@@ -365,9 +367,9 @@ class Segment(Struct, frozen=True, kw_only=True):
         """Name its people."""
         return Pseudonyms(self)
 
-    def make_distilled_record(self, agent_id: str) -> records.DistilledConversation:
+    def make_distilled_record(self, agent_id: str) -> knowledge.DistilledConversation:
         """Return the record of the conversation that is stored beside the results."""
-        return records.DistilledConversation(
+        return knowledge.DistilledConversation(
             id=self.id,
             agent_id=agent_id,
             origin=self.origin,
@@ -379,9 +381,9 @@ class Segment(Struct, frozen=True, kw_only=True):
         )
 
 
-def remove_person_ids(turns: Sequence[records.Turn], author_ids: Sequence[UserId]) -> tuple[records.Turn, ...]:
+def remove_person_ids(turns: Sequence[captures.Turn], author_ids: Sequence[UserId]) -> tuple[captures.Turn, ...]:
     """Return the turns without ids of people: the mention that opens one goes, and others become roles."""
-    speakers: dict[str, records.Speaker] = {each: turn.speaker for each, turn in zip(author_ids, turns, strict=False)}
+    speakers: dict[str, captures.Speaker] = {each: turn.speaker for each, turn in zip(author_ids, turns, strict=False)}
 
     def replace_mention(match: re.Match[str]) -> str:
         if match["id"] and match["id"] not in speakers:
@@ -389,7 +391,7 @@ def remove_person_ids(turns: Sequence[records.Turn], author_ids: Sequence[UserId
         return "a team member" if speakers.get(match["mentioned"] or match["id"]) == "Team" else "the member"
 
     texts = (_PERSON.sub(replace_mention, _OPENING.sub(r"\1", turn.text) or turn.text) for turn in turns)
-    return tuple(records.Turn(turn.speaker, text) for turn, text in zip(turns, texts, strict=True))
+    return tuple(captures.Turn(turn.speaker, text) for turn, text in zip(turns, texts, strict=True))
 
 
 def read_current_segment(
@@ -400,15 +402,13 @@ def read_current_segment(
     A newer version that waits for the model or for review does not count yet. Raises KnowledgeError.
     """
     pair = archive.latest_capture(conversation_id)
-    while pair is not None and not isinstance(
-        decisions.last_decision(pair.qa_id), records.PairFiled | records.PairMoved
-    ):
+    while pair is not None and not isinstance(decisions.last_decision(pair.qa_id), PairFiled | PairMoved):
         older = archive.get(pair.replaces) if pair.replaces is not None else None
         pair = older if older is not None and older.timestamp < pair.timestamp else None
     return None if pair is None else build_segment(pair, decisions.is_withdrawn)
 
 
-def build_segment(pair: records.CapturedPair, is_withdrawn: IsWithdrawn) -> Segment | None:
+def build_segment(pair: captures.CapturedPair, is_withdrawn: IsWithdrawn) -> Segment | None:
     """Return the pair without its withdrawn messages; None if its question or its answer is gone."""
     left = remove_withdrawn(pair, is_withdrawn)
     matches = len(left.turns) == len(left.message_ids)  # in archives of other programs, maybe not
@@ -437,7 +437,7 @@ def remove_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
     return select_messages(capture, [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone])
 
 
-def has_user_and_team(turns: Iterable[records.Turn]) -> bool:
+def has_user_and_team(turns: Iterable[captures.Turn]) -> bool:
     """Whether it has turns of a user and of the team."""
     return {turn.speaker for turn in turns} == {"User", "Team"}
 
@@ -458,7 +458,7 @@ async def add_known_names(segment: Segment, names: NameStore) -> Segment:
 def find_concerned_conversations(placed: LoggedDecision, archive: Archive) -> tuple[ConversationId, ...]:
     """Return the conversations that a decision concerns. Blocks; raises KnowledgeError."""
     decision = placed.decision
-    if isinstance(decision, records.MessagesWithdrawn | records.MessagesForgotten):
+    if isinstance(decision, MessagesWithdrawn | MessagesForgotten):
         found = (each for message_id in decision.message_ids for each in archive.find_conversations(message_id))
         return tuple(dict.fromkeys(found))
     pair = archive.get(decision.qa_id)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from intern.core.records import Visibility
+from intern.core.knowledge import Visibility
 from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
 

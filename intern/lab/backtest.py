@@ -20,6 +20,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intern.core.captures import Capture
 from intern.core.clock import SystemClock
 from intern.core.errors import (
     ConfigError,
@@ -32,7 +33,6 @@ from intern.core.errors import (
 from intern.core.ids import MessageId
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Image
-from intern.core.records import Capture
 from intern.core.tasks import open_task_group
 from intern.lab.outcomes import (
     NOTES,
@@ -51,8 +51,8 @@ from intern.lab.outcomes import (
 from intern.lab.timeline import QuestionStep, TeachingStep, Timeline, build_timeline, sample_questions, sort_by_count
 from intern.service import DataSection, KbSection, Settings
 from intern.service.embedding import embedding_model
-from intern.service.importing import Exports, ImportRequest as Import, read_exports, resolve_team
-from intern.service.intern import Intern, open_intern, tokens_by_prompt
+from intern.service.history_import import Exports, ImportRequest as Import, read_exports, resolve_team
+from intern.service.intern import Intern, tokens_by_prompt
 from intern.service.models import (
     Embedder,
     InT,
@@ -65,6 +65,7 @@ from intern.service.models import (
     open_embedder,
     open_models,
 )
+from intern.service.opening import open_intern
 from intern.service.writer import Writer
 
 _log = get_logger(__name__)

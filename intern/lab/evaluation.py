@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.errors import ConfigError
+from intern.core.knowledge import IndexEntry
 from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Conversation, Message, RequestContext, SilenceReason
-from intern.core.records import IndexEntry
 from intern.core.tasks import run_each
 from intern.service.intern import list_steps, tokens_by_prompt
 

@@ -17,21 +17,18 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intern.core.captures import Capture
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, Position, UserId, parse_position
 from intern.core.messages import Channel, ChatMessage, RoleLookupBudget
-from intern.core.records import Capture
 from intern.service import Settings
-from intern.service.importing import (
+from intern.service.export_batches import find_batch_captures, find_batch_question, find_exclusion_reason, form_batches
+from intern.service.history_import import (
     ConversationOptions,
     ExportedChannel,
     ExportedHistory,
     Exports,
     check_server,
-    find_batch_captures,
-    find_batch_question,
-    find_exclusion_reason,
-    form_batches,
     format_message,
     is_worth_gathering,
 )

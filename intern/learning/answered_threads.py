@@ -17,21 +17,21 @@ from msgspec import Struct
 from intern.chat.context import merge_messages
 from intern.chat.conversations import format_message
 from intern.chat.platform import PAGE, History
+from intern.core.captures import Turn
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, ConversationId, MessageId, bot_answer_conversation
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage, RoleLookupBudget
-from intern.core.records import Turn
-from intern.facts.extracting import Came, KnowledgeExtractor
+from intern.facts.extraction import Came, KnowledgeExtractor
 from intern.facts.segments import ExtractionOptions, Segment
 from intern.stores.archive import Archive
-from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
-from intern.stores.sqlite.extractions import ExtractionLog
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.outbox import Outbox
-from intern.stores.sqlite.work import PendingCaptures
+from intern.stores.tables.answered_threads import AnsweredThreads, ThreadMessage
+from intern.stores.tables.extractions import ExtractionLog
+from intern.stores.tables.knowledge import KnowledgeStore
+from intern.stores.tables.outbox import Outbox
+from intern.stores.tables.pending_captures import PendingCaptures
 
 _log = get_logger(__name__)
 

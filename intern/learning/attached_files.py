@@ -16,7 +16,7 @@ from intern.core.log import get_logger
 from intern.core.messages import MOST_FILE_BYTES, Attachment, FileDigest, Image
 from intern.core.tasks import open_task_group
 from intern.core.text.patterns import regex
-from intern.documents.digests import digest_file
+from intern.documents.file_digests import digest_file
 from intern.sources.fetching import PageFetcher
 from intern.sources.options import WebOptions
 

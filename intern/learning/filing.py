@@ -13,38 +13,44 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
-from itertools import chain, islice
-from typing import NamedTuple, TypeVar
+from itertools import islice
 
 from anyio import CancelScope, get_cancelled_exc_class
 from anyio.to_thread import run_sync
-from msgspec import Struct, structs
+from msgspec import Struct
 from structlog.contextvars import bound_contextvars
 
-from intern.core import errors, flow, records
+from intern.core import captures, errors, flow
 from intern.core.clock import Clock
-from intern.core.ids import MessageId, QAId, TopicName
+from intern.core.decisions import (
+    PairApproved,
+    PairDecision,
+    PairFiled,
+    PairMoved,
+    PairParked,
+    PairRemoved,
+    PairReplaced,
+    PairReviewRequested,
+    PairSkipped,
+)
+from intern.core.ids import QAId, TopicName
 from intern.core.log import get_logger
 from intern.learning import classifying, prompts
+from intern.learning.attempts import AttemptCounter, AttemptsExhausted, count_attempt
 from intern.models.prompt import Model
 from intern.stores.archive import Archive
-from intern.stores.blocks import bare_message_id, format_topic_block, qa_id_time, qa_id_times
-from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
+from intern.stores.block_format import format_topic_block
+from intern.stores.qa_ids import qa_id_time, qa_id_times
+from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 
 _log = get_logger(__name__)
-
-T = TypeVar("T")
-Choose = Callable[[records.CapturedPair], Awaitable[flow.TopicChoice | flow.SkipChoice]]
+Choose = Callable[[captures.CapturedPair], Awaitable[flow.TopicChoice | flow.SkipChoice]]
 # A topic that the model could not split is not tried again until it has grown by this factor.
 _GROWTH = 1.25
 WITHDRAWN = "its question or its answer was withdrawn"
-_ENDED = (records.PairFiled, records.PairMoved, records.PairSkipped)
+_ENDED = (PairFiled, PairMoved, PairSkipped)
 ADDS_NOTHING = "it adds nothing but thanks or the like"
-_AS_ARCHIVED = "a message was withdrawn or forgotten, so an edit of it counts no more"
-
-
 Listed = Callable[[KnowledgeChange, TopicName], None]
 """Lists a topic in the index, if it is new."""
 
@@ -67,7 +73,7 @@ class TopicFiler:
     # Topics that the model could not split, with their lengths.
     _whole: dict[TopicName, int] = field(default_factory=dict[TopicName, int], init=False)
 
-    async def choose_topic(self, pair: records.CapturedPair, choose: Choose) -> classifying.Choice:
+    async def choose_topic(self, pair: captures.CapturedPair, choose: Choose) -> classifying.Choice:
         """Return the conversation's present topic, or the one that a reviewer chose; else the result of `choose`.
 
         `choose` gets the pair without withdrawn messages. It is not called if nothing is left of the pair, if the pair
@@ -77,14 +83,14 @@ class TopicFiler:
         if known is not None:
             return flow.TopicChoice(name=known)
         decided = self.knowledge.last_decision(pair.qa_id)
-        ended = decided is not None and not isinstance(decided, records.PairParked | records.PairApproved)
+        ended = decided is not None and not isinstance(decided, PairParked | PairApproved)
         waits = self.options.review or self._find_newer_pair(pair) is not None
         if ended or (decided is None and (waits or await run_sync(self._adds_nothing, pair))):
             return flow.SkipChoice(reason="it is not to be filed now")
         left = self.strip_withdrawn(pair)
         if left is None:
             return flow.SkipChoice(reason=WITHDRAWN)
-        if isinstance(decided, records.PairApproved) and decided.topic is not None:
+        if isinstance(decided, PairApproved) and decided.topic is not None:
             return flow.TopicChoice(name=decided.topic)
         try:
             return await choose(left)
@@ -92,11 +98,11 @@ class TopicFiler:
             _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
             return classifying.describe_failure(prompts.CLASSIFY.name, error)
 
-    def strip_withdrawn(self, pair: records.CapturedPair) -> records.CapturedPair | None:
+    def strip_withdrawn(self, pair: captures.CapturedPair) -> captures.CapturedPair | None:
         """Return the pair without withdrawn messages; None once its question or its answer was withdrawn."""
         return prompts.strip_withdrawn(pair, self.knowledge.is_withdrawn)
 
-    async def file(self, filing: flow.FilingDecision) -> records.PairDecision:
+    async def file(self, filing: flow.FilingDecision) -> PairDecision:
         """Carry out a filing, and return the logged decision.
 
         A conversation keeps its topic, even if the filing names another one: a fuller capture replaces the older block
@@ -112,7 +118,7 @@ class TopicFiler:
             return decided
         known = await run_sync(self.knowledge.find_conversation_topic, pair.conversation_id)
         topic = known or (choice.name if isinstance(choice, flow.TopicChoice) else None)
-        if topic is None or isinstance(choice, classifying.AttemptsExhausted):
+        if topic is None or isinstance(choice, AttemptsExhausted):
             return await change(partial(self._set_aside, pair, choice))
         stored = await run_sync(self.knowledge.read_topic, topic)
         blocks = [block for block in stored if block.conversation_id != pair.conversation_id]
@@ -148,7 +154,7 @@ class TopicFiler:
         return await self.knowledge.change(partial(self._move_blocks, topic, split))
 
     async def _integrate(
-        self, topic: TopicName, blocks: Sequence[records.TopicBlock], pair: records.CapturedPair
+        self, topic: TopicName, blocks: Sequence[captures.TopicBlock], pair: captures.CapturedPair
     ) -> prompts.IntegrateOut:
         if not await run_sync(prompts.is_alike, blocks, pair):
             return prompts.IntegrateOut(skip=False, remove_ids=())
@@ -163,7 +169,7 @@ class TopicFiler:
         return verdict
 
     def _limit_removals(
-        self, asked: Sequence[str], topic: TopicName, blocks: Sequence[records.TopicBlock], pair: records.CapturedPair
+        self, asked: Sequence[str], topic: TopicName, blocks: Sequence[captures.TopicBlock], pair: captures.CapturedPair
     ) -> tuple[QAId, ...]:
         """Return the named blocks that may be removed: of this topic, not newer than the pair, and a few at most."""
         older = {
@@ -176,12 +182,12 @@ class TopicFiler:
             _log.warning("topic_removals_refused", qa_id=pair.qa_id, topic_name=topic, **counts)
         return removable
 
-    def _find_newer_pair(self, pair: records.CapturedPair) -> QAId | None:
+    def _find_newer_pair(self, pair: captures.CapturedPair) -> QAId | None:
         """Return the newest pair of the same conversation; None if it is this one."""
         newest = self.archive.latest_capture_id(pair.conversation_id) if self.waits_for_newest else None
         return newest if newest is not None and qa_id_time(newest) > qa_id_time(pair.qa_id) else None
 
-    def _adds_nothing(self, pair: records.CapturedPair) -> bool:
+    def _adds_nothing(self, pair: captures.CapturedPair) -> bool:
         """Whether a pair only adds thanks and the like to an older version that was filed or skipped. Blocks."""
         before = self.archive.get(pair.replaces) if pair.replaces else None
         if before is None or not isinstance(self.knowledge.last_decision(before.qa_id), _ENDED):
@@ -190,10 +196,10 @@ class TopicFiler:
         added = new.keys() - old.keys()
         return old.items() <= new.items() and all(self.says_nothing(new[each].text) for each in added)
 
-    def _decide_without_model(self, pair: records.CapturedPair, change: KnowledgeChange) -> records.PairDecision | None:
+    def _decide_without_model(self, pair: captures.CapturedPair, change: KnowledgeChange) -> PairDecision | None:
         """Return the decision if there is nothing to ask a model; else None."""
         decided = self.knowledge.last_decision(pair.qa_id)
-        if decided is not None and not isinstance(decided, records.PairParked | records.PairApproved):
+        if decided is not None and not isinstance(decided, PairParked | PairApproved):
             return decided
         places = change.find_conversation_pairs(pair.conversation_id)
         newer = [qa_id for _, qa_id in places if qa_id_time(qa_id) > qa_id_time(pair.qa_id)]
@@ -201,21 +207,19 @@ class TopicFiler:
         if by is None and decided is None and not self.options.review:
             by = self._find_newer_pair(pair)
         if by is not None:
-            return _log_decision(
-                change, records.PairReplaced(qa_id=pair.qa_id, by=by, at=self.clock.now(), reason=reason)
-            )
+            return _log_decision(change, PairReplaced(qa_id=pair.qa_id, by=by, at=self.clock.now(), reason=reason))
         if self.strip_withdrawn(pair) is None:
             return self._remove_pair(pair, change)
         if decided is None and self._adds_nothing(pair):
             return self._set_aside(pair, flow.SkipChoice(reason=ADDS_NOTHING), change)
         if decided is None and self.options.review:
             # The older blocks stay until this one is approved.
-            return _log_decision(change, records.PairReviewRequested(qa_id=pair.qa_id, at=self.clock.now()))
+            return _log_decision(change, PairReviewRequested(qa_id=pair.qa_id, at=self.clock.now()))
         return None
 
     def _store_block(
-        self, pair: records.CapturedPair, topic: TopicName, removable: Collection[QAId], change: KnowledgeChange
-    ) -> records.PairDecision:
+        self, pair: captures.CapturedPair, topic: TopicName, removable: Collection[QAId], change: KnowledgeChange
+    ) -> PairDecision:
         left = self.strip_withdrawn(pair)  # again: messages may have been withdrawn during the model call
         if left is None:
             return self._remove_pair(pair, change)
@@ -224,11 +228,9 @@ class TopicFiler:
         change.file_blocks(topic, prompts.build_block(left))
         self.listed(change, topic)
         change.log_after_commit(_log, "topic_file_updated", topic_name=topic, qa_id=pair.qa_id, removed=list(removed))
-        return _log_decision(
-            change, records.PairFiled(qa_id=pair.qa_id, topic=topic, removed=removed, at=self.clock.now())
-        )
+        return _log_decision(change, PairFiled(qa_id=pair.qa_id, topic=topic, removed=removed, at=self.clock.now()))
 
-    def _read_outgrown(self, topic: TopicName) -> tuple[records.TopicBlock, ...]:
+    def _read_outgrown(self, topic: TopicName) -> tuple[captures.TopicBlock, ...]:
         """Return the blocks of a topic that is too long; none for other topics."""
         try:
             length = len(self.knowledge.read_text(topic))
@@ -249,7 +251,7 @@ class TopicFiler:
             return None
         name = classifying.free_name(split.name, change.topic_names())
         change.file_blocks(name, *moving)
-        change.decide(*(records.PairMoved(qa_id=block.qa_id, topic=name, at=self.clock.now()) for block in moving))
+        change.decide(*(PairMoved(qa_id=block.qa_id, topic=name, at=self.clock.now()) for block in moving))
         self.listed(change, name)
         self._whole.pop(topic, None)
         stayed = len(blocks) - len(moving)
@@ -258,101 +260,30 @@ class TopicFiler:
         )
         return name
 
-    def _replace_older(self, pair: records.CapturedPair, change: KnowledgeChange) -> None:
+    def _replace_older(self, pair: captures.CapturedPair, change: KnowledgeChange) -> None:
         """Take the older versions of the pair out of their topics, and log that they were replaced."""
         places = change.find_conversation_pairs(pair.conversation_id)
         older = [qa_id for _, qa_id in places if qa_id_time(qa_id) < qa_id_time(pair.qa_id)]
         change.remove_blocks(older)
-        change.decide(*(records.PairReplaced(qa_id=qa_id, by=pair.qa_id, at=self.clock.now()) for qa_id in older))
+        change.decide(*(PairReplaced(qa_id=qa_id, by=pair.qa_id, at=self.clock.now()) for qa_id in older))
 
-    def _remove_pair(self, pair: records.CapturedPair, change: KnowledgeChange) -> records.PairDecision:
+    def _remove_pair(self, pair: captures.CapturedPair, change: KnowledgeChange) -> PairDecision:
         """Remove the pair and its older versions, because nothing is left of it."""
         self._replace_older(pair, change)
         change.log_after_commit(_log, "qa_pair_removed", qa_id=pair.qa_id)
-        return _log_decision(change, records.PairRemoved(qa_id=pair.qa_id, reason=WITHDRAWN, at=self.clock.now()))
+        return _log_decision(change, PairRemoved(qa_id=pair.qa_id, reason=WITHDRAWN, at=self.clock.now()))
 
     def _set_aside(
-        self, pair: records.CapturedPair, choice: classifying.Choice, change: KnowledgeChange
-    ) -> records.PairDecision:
+        self, pair: captures.CapturedPair, choice: classifying.Choice, change: KnowledgeChange
+    ) -> PairDecision:
         assert not isinstance(choice, flow.TopicChoice)
-        end = records.PairSkipped if isinstance(choice, flow.SkipChoice) else records.PairParked
+        end = PairSkipped if isinstance(choice, flow.SkipChoice) else PairParked
         return _log_decision(change, end(qa_id=pair.qa_id, reason=choice.reason, at=self.clock.now()))
 
 
-def _log_decision(change: KnowledgeChange, decision: records.PairDecision) -> records.PairDecision:
+def _log_decision(change: KnowledgeChange, decision: PairDecision) -> PairDecision:
     change.decide(decision)
     return decision
-
-
-class MessageRemoval(NamedTuple):
-    """The effects of a withdrawal or a request to forget on the topics."""
-
-    decision: records.MessagesWithdrawn | records.MessagesForgotten
-    topics: tuple[TopicName, ...]
-    """The changed topics."""
-
-
-async def withdraw_messages(
-    knowledge: KnowledgeStore, archive: Archive, message_ids: Collection[MessageId], now: datetime
-) -> MessageRemoval | None:
-    """Withdraw messages that were deleted; None if all of them were withdrawn before. Raises KnowledgeError.
-
-    No pair that is filed or archived later has them, and no block holds them. Call it at any time.
-    """
-    fresh = tuple(each for each in dict.fromkeys(message_ids) if not knowledge.is_withdrawn(each))
-    if not fresh:
-        return None
-    decision = records.MessagesWithdrawn(message_ids=fresh, reason="deleted on Discord", at=now)
-    cleared = await knowledge.change(partial(remove_messages, knowledge, archive, decision, fresh))
-    _log.info("messages_withdrawn", message_ids=list(fresh), topics=list(cleared.topics))
-    return cleared
-
-
-def remove_messages(
-    knowledge: KnowledgeStore,
-    archive: Archive,
-    decision: records.MessagesWithdrawn | records.MessagesForgotten,
-    message_ids: Collection[MessageId],
-    change: KnowledgeChange,
-) -> MessageRemoval:
-    """Log a withdrawal or a tombstone, and take the messages out of all blocks, drafted ones, too.
-
-    A block without a question or an answer is removed.
-    """
-    gone = frozenset(map(bare_message_id, message_ids))
-    change.decide(decision)
-    conversations = dict.fromkeys(chain.from_iterable(map(archive.find_conversations, message_ids)))
-    topics: dict[TopicName, None] = {}
-    for library in (change, drafted := change.as_draft()):
-        doomed: list[QAId] = []
-        for name, qa_id in [place for each in conversations for place in library.find_conversation_pairs(each)]:
-            # Where the archive lacks this block's pair, it may have any message of its conversation.
-            pair = archive.get(qa_id)
-            if pair and gone.isdisjoint(map(bare_message_id, pair.message_ids)):
-                continue
-            before = pair and prompts.strip_withdrawn(pair, knowledge.is_withdrawn)
-            left = before and prompts.strip_withdrawn(before, lambda each: bare_message_id(each) in gone)
-            [block] = [block for block in library.read_topic(name) if qa_id_time(block.qa_id) == qa_id_time(qa_id)]
-            if left is None:
-                doomed.append(qa_id)
-            elif block.turns != left.turns:
-                library.file_blocks(name, structs.replace(block, turns=left.turns))
-                if library is change and before and block.turns != before.turns:
-                    # The person's words are gone; once the message is erased, only this record shows that.
-                    change.decide(records.PairFiled(qa_id=qa_id, topic=name, at=decision.at, reason=_AS_ARCHIVED))
-            else:
-                continue
-            if library is not drafted:
-                topics[name] = None
-        library.remove_blocks(doomed)
-        if library is not drafted:
-            reason = (
-                "its question or its answer was forgotten"
-                if isinstance(decision, records.MessagesForgotten)
-                else WITHDRAWN
-            )
-            change.decide(*(records.PairRemoved(qa_id=qa_id, reason=reason, at=decision.at) for qa_id in doomed))
-    return MessageRemoval(decision, tuple(topics))
 
 
 # Pairs read from the archive at a time: starting a thread for each would cost more than reading it.
@@ -373,35 +304,35 @@ class DecisionCounts(Struct, frozen=True, kw_only=True):
     rejected: int = 0
 
     @classmethod
-    def count_decisions(cls, decisions: Iterable[records.PairDecision]) -> DecisionCounts:
+    def count_decisions(cls, decisions: Iterable[PairDecision]) -> DecisionCounts:
         """Count each decision once."""
         return cls(**Counter(str(type(decision).__struct_config__.tag) for decision in decisions))
 
 
 async def attempt_filing(
-    pair: records.CapturedPair, *, filer: TopicFiler, choose: Choose, attempts: classifying.AttemptCounter
-) -> records.PairDecision:
+    pair: captures.CapturedPair, *, filer: TopicFiler, choose: Choose, attempts: AttemptCounter
+) -> PairDecision:
     """Classify and file one pair, as a counted attempt. Raises as `TopicFiler.file` does, without counting then."""
     try:
-        choice = await classifying.count_attempt(attempts, pair.qa_id) or await filer.choose_topic(pair, choose)
+        choice = await count_attempt(attempts, pair.qa_id) or await filer.choose_topic(pair, choose)
         decision = await filer.file(flow.FilingDecision(pair=pair, choice=choice))
     except (errors.InternError, get_cancelled_exc_class()):
         with CancelScope(shield=True), suppress(errors.KnowledgeError):  # the first error says more
             await attempts.clear(pair.qa_id)
         raise
-    await attempts.end(decision, again=not isinstance(choice, classifying.AttemptsExhausted))
+    await attempts.end(decision, again=not isinstance(choice, AttemptsExhausted))
     return decision
 
 
-Hears = Callable[[records.CapturedPair, records.PairDecision], Awaitable[None]]
+Hears = Callable[[captures.CapturedPair, PairDecision], Awaitable[None]]
 
 
 async def file_pairs(
-    pairs: Iterator[records.CapturedPair],
+    pairs: Iterator[captures.CapturedPair],
     *,
     filer: TopicFiler,
     choose: Choose,
-    attempts: classifying.AttemptCounter,
+    attempts: AttemptCounter,
     filed: Hears | None = None,
 ) -> DecisionCounts:
     """Classify and file the pairs, in order.
@@ -410,7 +341,7 @@ async def file_pairs(
     the next one follows. Raises ModelUnavailableError while the model is away, and KnowledgeError if the disk fails.
     Pairs filed before that stay filed.
     """
-    decisions: list[records.PairDecision] = []
+    decisions: list[PairDecision] = []
     while ahead := await run_sync(lambda: list(islice(pairs, _READ_AHEAD))):
         for pair in ahead:
             decision = await attempt_filing(pair, filer=filer, choose=choose, attempts=attempts)

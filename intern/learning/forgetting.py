@@ -13,14 +13,15 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from intern.core.captures import CapturedPair, Turn
+from intern.core.decisions import Decision, MessagesForgotten, PairFiled, PairMoved
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId, QAId, TopicName, UserId
-from intern.core.records import CapturedPair, Decision, MessagesForgotten, PairFiled, PairMoved, Turn
 from intern.core.text.patterns import regex
 from intern.facts.segments import IsWithdrawn, remove_withdrawn
 from intern.stores.archive import Archive, ArchiveErasure
-from intern.stores.blocks import bare_message_id, qa_id_time
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.qa_ids import bare_message_id, qa_id_time
+from intern.stores.tables.knowledge import KnowledgeStore
 
 _MEMBER = regex(r"[0-9]{1,20}")
 # Other programs may put text before or after the number.

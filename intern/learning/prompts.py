@@ -17,14 +17,16 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn, extract_question
+from intern.core.captures import CapturedPair, TopicBlock, Turn, extract_question
+from intern.core.knowledge import IndexEntry
 from intern.core.text.passages import even_share
 from intern.core.text.patterns import regex
-from intern.core.text.words import stem_set, text_similarity, word_weight
+from intern.core.text.similarity import text_similarity
+from intern.core.text.words import stem_set, word_weight
 from intern.facts.segments import IsWithdrawn, has_user_and_team, remove_withdrawn
 from intern.models.prompt import Choices, Prompt
-from intern.stores.blocks import format_topic_block
-from intern.stores.library import format_index
+from intern.stores.block_format import format_topic_block
+from intern.stores.source_cache import format_index
 
 _Name = Annotated[str, Meta(max_length=64)]
 _Id = Annotated[str, Meta(max_length=64)]

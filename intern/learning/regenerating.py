@@ -23,16 +23,19 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.core import errors, records
+from intern.core import captures, decisions, errors
 from intern.core.clock import Clock
 from intern.core.flow import FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId, TopicName
+from intern.core.knowledge import IndexEntry
 from intern.core.log import get_logger
 from intern.core.messages import Image
 from intern.core.tasks import run_each
-from intern.core.text.masking import replace_surrogates
+from intern.core.text.encoding import replace_surrogates
 from intern.learning.classifying import Choice, choose_topic
-from intern.learning.draft import (
+from intern.learning.filing import WITHDRAWN, DecisionCounts, TopicFiler
+from intern.learning.prompts import LearningOptions, build_block
+from intern.learning.regeneration_journal import (
     EPOCH,
     EpochClassified,
     EpochFinished,
@@ -43,19 +46,17 @@ from intern.learning.draft import (
     plan_round,
     sort_decisions,
 )
-from intern.learning.filing import WITHDRAWN, DecisionCounts, TopicFiler
-from intern.learning.prompts import LearningOptions, build_block
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import measure_usage
 from intern.stores.archive import Archive
-from intern.stores.blocks import qa_id_time
-from intern.stores.library import topic_id
-from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeDraft, KnowledgeStore
+from intern.stores.qa_ids import qa_id_time
+from intern.stores.source_cache import topic_id
+from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeDraft, KnowledgeStore
 
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-Describe = Callable[[Sequence[records.TopicBlock]], str]
+Describe = Callable[[Sequence[captures.TopicBlock]], str]
 """Describes a topic in the index that the classifier sees meanwhile."""
 
 CONCURRENCY = 8
@@ -165,14 +166,14 @@ class Regeneration:
         )
         self._calls_before, self._tokens_before = self._journal.calls, self._journal.tokens
         self._replaces_topics = bool(self.knowledge.topic_names())
-        self._entries: dict[TopicName, records.IndexEntry] = {}
+        self._entries: dict[TopicName, IndexEntry] = {}
         # Topics that may be too long. A crash may have come before the last ones were split.
         self._grown = set(self._draft.topic_names())
         self._update_index(self._grown)
         epochs = self._journal.epochs[: self._journal.finished + 1]
         decided = [decision for epoch in epochs for qa_id in epoch if (decision := self._draft.last_decision(qa_id))]
         self._decided = len(decided)
-        self._parked = sum(isinstance(each, records.PairParked) for each in decided)
+        self._parked = sum(isinstance(each, decisions.PairParked) for each in decided)
         self._classified = sum(map(len, epochs[: self._journal.finished])) + len(self._journal.first)
 
     def _read_progress(self) -> RegenerationProgress:
@@ -205,7 +206,7 @@ class Regeneration:
                 return
             await journal.write(following)
 
-    async def _finish_library(self) -> list[records.PairDecision]:
+    async def _finish_library(self) -> list[decisions.PairDecision]:
         """Finish the library, make it the current one, and return its decisions. Raises KnowledgeError."""
         await self._draft.change(self._remove_held_back)
         if self._replaces_topics:
@@ -215,8 +216,8 @@ class Regeneration:
         return await self.knowledge.change(partial(self._switch_library, taken))
 
     def _switch_library(
-        self, taken: Sequence[records.PairDecision], change: KnowledgeChange
-    ) -> list[records.PairDecision]:
+        self, taken: Sequence[decisions.PairDecision], change: KnowledgeChange
+    ) -> list[decisions.PairDecision]:
         draft, knowledge = change.as_draft(), self.knowledge
         # Again: more may have been withdrawn or rejected meanwhile.
         drafted = sort_decisions([*taken, *self._remove_held_back(draft)], self._journal.epochs)
@@ -227,7 +228,7 @@ class Regeneration:
         change.switch_to_draft(said)
         return said
 
-    def _build_result(self, drafted: Iterable[records.PairDecision]) -> RegenerationResult:
+    def _build_result(self, drafted: Iterable[decisions.PairDecision]) -> RegenerationResult:
         """Return the result."""
         last = {qa_id_time(each.qa_id): each for each in drafted}
         spent = self._read_progress()
@@ -235,7 +236,7 @@ class Regeneration:
             pairs=sum(each.pairs for each in self._journal.rounds),
             tally=DecisionCounts.count_decisions(last.values()),
             topics=len(self.knowledge.topic_names()),
-            parked=tuple(each.qa_id for each in last.values() if isinstance(each, records.PairParked)),
+            parked=tuple(each.qa_id for each in last.values() if isinstance(each, decisions.PairParked)),
             calls=spent.calls,
             tokens=spent.tokens,
         )
@@ -263,7 +264,7 @@ class Regeneration:
             else:
                 self._grown.clear()
 
-    def _read_pairs(self, qa_ids: Iterable[QAId]) -> list[records.CapturedPair]:
+    def _read_pairs(self, qa_ids: Iterable[QAId]) -> list[captures.CapturedPair]:
         # The archive skips a damaged block, with a warning.
         return [pair for qa_id in qa_ids if (pair := self.archive.get(qa_id)) is not None]
 
@@ -275,10 +276,10 @@ class Regeneration:
         # Sorted: equal matches go into a prompt in this order.
         self._entries = {name: self._entries[name] for name in names}
 
-    def _make_entry(self, name: TopicName, blocks: Sequence[records.TopicBlock]) -> records.IndexEntry:
-        return records.IndexEntry(topic_id(name), self.describe(blocks))
+    def _make_entry(self, name: TopicName, blocks: Sequence[captures.TopicBlock]) -> IndexEntry:
+        return IndexEntry(topic_id(name), self.describe(blocks))
 
-    async def _choose_topics(self, number: int, pairs: Sequence[records.CapturedPair]) -> Mapping[QAId, Choice]:
+    async def _choose_topics(self, number: int, pairs: Sequence[captures.CapturedPair]) -> Mapping[QAId, Choice]:
         journal = self._journal
         if journal.classified <= number:
             left = [pair for pair in pairs if pair.qa_id not in journal.first]
@@ -287,15 +288,15 @@ class Regeneration:
             await journal.write(EpochClassified(epoch=number))
         return {**journal.first, **journal.again}
 
-    async def _classify(self, pair: records.CapturedPair) -> None:
+    async def _classify(self, pair: captures.CapturedPair) -> None:
         choice = await self._choose(pair, self._entries)
         await self._journal.write(PairClassified(qa_id=pair.qa_id, choice=choice))
         self._classified += 1
         self._report_progress()
 
-    async def _classify_again(self, pairs: Iterable[records.CapturedPair]) -> None:
+    async def _classify_again(self, pairs: Iterable[captures.CapturedPair]) -> None:
         journal = self._journal
-        new_topics: defaultdict[TopicName, list[records.TopicBlock]] = defaultdict(list)
+        new_topics: defaultdict[TopicName, list[captures.TopicBlock]] = defaultdict(list)
         for pair in pairs:
             choice = journal.first[pair.qa_id]
             if new_topics and isinstance(choice, TopicChoice) and choice.name not in {**self._entries, **new_topics}:
@@ -307,8 +308,8 @@ class Regeneration:
             if isinstance(choice, TopicChoice) and choice.name not in self._entries:
                 new_topics[choice.name].append(build_block(self._filer.strip_withdrawn(pair) or pair))
 
-    async def _choose(self, pair: records.CapturedPair, entries: Mapping[TopicName, records.IndexEntry]) -> Choice:
-        async def choose(left: records.CapturedPair) -> TopicChoice | SkipChoice:
+    async def _choose(self, pair: captures.CapturedPair, entries: Mapping[TopicName, IndexEntry]) -> Choice:
+        async def choose(left: captures.CapturedPair) -> TopicChoice | SkipChoice:
             listed = {entry.source_id: entry for entry in entries.values()}
             return await choose_topic(self._model, left, listed, self.options)
 
@@ -321,26 +322,26 @@ class Regeneration:
             if self._draft.last_decision(filing.pair.qa_id) is None:
                 decision = await self._filer.file(filing)
                 self._decided += 1
-                self._parked += isinstance(decision, records.PairParked)
+                self._parked += isinstance(decision, decisions.PairParked)
                 self._report_progress()
 
     def _report_progress(self) -> None:
         if self.progress is not None:
             self.progress(self._read_progress())
 
-    def _remove_held_back(self, draft: KnowledgeChange) -> list[records.PairRemoved]:
+    def _remove_held_back(self, draft: KnowledgeChange) -> list[decisions.PairRemoved]:
         """Take what is held back out of the draft, and log the removal of pairs that were withdrawn or forgotten."""
         pairs = list(chain(*self._journal.epochs))
         draft.remove_blocks(qa_id for qa_id in pairs if is_held_back(qa_id, self.knowledge))
-        removed: list[records.PairRemoved] = []
+        removed: list[decisions.PairRemoved] = []
         for qa_id in pairs:
             if (
-                isinstance(self._draft.last_decision(qa_id), records.PairFiled | records.PairMoved)
+                isinstance(self._draft.last_decision(qa_id), decisions.PairFiled | decisions.PairMoved)
                 and draft.find_topic(qa_id) is None
             ):
                 pair = self.archive.get(qa_id)
                 if pair is not None and self._filer.strip_withdrawn(pair) is None:
-                    removed.append(records.PairRemoved(qa_id=qa_id, reason=WITHDRAWN, at=self.clock.now()))
+                    removed.append(decisions.PairRemoved(qa_id=qa_id, reason=WITHDRAWN, at=self.clock.now()))
         draft.decide(*removed)
         return removed
 
@@ -349,7 +350,7 @@ class Regeneration:
         now, pairs = self.clock.now(), chain(*(each.replaced for each in self._journal.rounds))
         draft.decide(
             *(
-                records.PairReplaced(qa_id=qa_id, by=by, at=now)
+                decisions.PairReplaced(qa_id=qa_id, by=by, at=now)
                 for qa_id, by in pairs
                 if self._draft.last_decision(qa_id) is None
             )
@@ -359,13 +360,13 @@ class Regeneration:
         """Stop if most pairs failed, so that a bad model does not replace a good library."""
         if self._parked * 2 > self._decided:
             taken = await run_sync(self._draft.list_decisions)
-            reasons = (each.reason for each in reversed(taken) if isinstance(each, records.PairParked))
+            reasons = (each.reason for each in reversed(taken) if isinstance(each, decisions.PairParked))
             failed = f"{self._parked} of {self._decided} conversations failed"
             await self._refuse(f"{failed}, the last one so: {next(reasons)}")
 
     async def _refuse_if_nothing_is_left(self) -> None:
         """Stop if there is no topic, unless all pairs were withdrawn or held back."""
-        skipped = sum(isinstance(each, records.PairSkipped) for each in await run_sync(self._draft.list_decisions))
+        skipped = sum(isinstance(each, decisions.PairSkipped) for each in await run_sync(self._draft.list_decisions))
         if skipped and not await run_sync(self._draft.topic_names):
             await self._refuse(f"the model skipped all {skipped} conversations")
         if not self._journal.rounds:

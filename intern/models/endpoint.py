@@ -15,13 +15,13 @@ from intern.core.errors import ModelRefusedError, ModelReplyError, ModelSchemaEr
 from intern.core.log import get_logger
 from intern.core.messages import Image
 from intern.core.text.patterns import regex
-from intern.models.forms import SMALLEST, VALUES, FormSearch, RequestForm
 from intern.models.http import Endpoint, EndpointCall, FormRefusedError, SharedEndpoint
 from intern.models.limits import EndpointLimits
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OutT, Prompt, Schema, narrow_schema, reply_schema
-from intern.models.recording import note_sent
+from intern.models.recorded_calls import note_sent
 from intern.models.replies import UnfitReplyError, UnreadableStreamError, decode_reply, read_completion
+from intern.models.request_forms import SMALLEST, VALUES, FormSearch, RequestForm
 from intern.models.templates import PromptExample, PromptTemplates, RenderedPrompt
 from intern.models.usage import UsageCounter, estimate_tokens
 

@@ -25,19 +25,13 @@ import httpx
 
 from intern.core import errors
 from intern.core.log import get_logger
-from intern.core.text.masking import make_hider
 from intern.core.text.patterns import regex
+from intern.core.text.secret_values import make_hider
+from intern.models.circuit_breaker import AttemptPermit, AttemptRefusal, CircuitBreaker
 from intern.models.clients import HOST, open_client
-from intern.models.limits import (
-    AttemptPermit,
-    AttemptRefusal,
-    CircuitBreaker,
-    EndpointLimits,
-    StillFits,
-    make_call_queue,
-)
+from intern.models.endpoint_failures import FailureKind, parse_retry_after, read_failure, read_retry_delay
+from intern.models.limits import EndpointLimits, StillFits, make_call_queue
 from intern.models.options import LlmOptions
-from intern.models.refusals import FailureKind, parse_retry_after, read_failure, read_retry_delay
 from intern.models.replies import UnfitReplyError, find_hidden_failure, has_ended, is_stream, join_events, make_excerpt
 from intern.models.usage import UsageCounter
 
@@ -82,7 +76,7 @@ class FormRefusedError(errors.ModelRefusedError):
     def __init__(self, message: str, parts: Collection[str]) -> None:
         super().__init__(message)
         self.parts = parts
-        """The parts of the request that it names, as in `intern.models.forms`; none where it names no reason."""
+        """The parts of the request that it names, as `intern.models.request_forms` does; none without a reason."""
 
 
 Client = httpx.AsyncClient

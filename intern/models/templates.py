@@ -234,8 +234,13 @@ def _make_environment(loader: jinja2.BaseLoader | None = None) -> ImmutableSandb
         autoescape=False,  # plain text for a model, not HTML
     )
     filters = cast("dict[str, Callable[..., Any]]", jinja.filters)
-    filters["fenced"] = fence_text
+    filters[fenced.__name__] = fenced
     return jinja
+
+
+def fenced(text: str, label: str) -> str:
+    """Fence a text. Messages about a template name the filter as the template does."""
+    return fence_text(text, label)
 
 
 @cache

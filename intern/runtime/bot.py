@@ -15,7 +15,7 @@ import anyio
 from anyio import Event, open_signal_receiver, sleep
 from anyio.to_thread import run_sync
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.job_worker import POLL_SECONDS
 from intern.actors.loops import surviving
 from intern.actors.pipeline import PipelineParts, StreamMonitor, run_pipeline
@@ -30,23 +30,25 @@ from intern.core.messages import AnswerResult, Attachment, Conversation, Request
 from intern.core.tasks import open_task_group
 from intern.learning.attached_files import FileHost
 from intern.platforms.discord.attachments import AttachmentFetcher
-from intern.platforms.memory import Sandbox
+from intern.platforms.sandbox import Sandbox
 from intern.runtime.hosted_bot import run_hosted
-from intern.runtime.parts import FrontEndHooks, OpenModels, PlatformPorts, Serving, open_bot_parts
+from intern.runtime.parts import open_bot_parts
+from intern.runtime.resources import FrontEndHooks, OpenModels, PlatformPorts, Serving
+from intern.service.bot_state import LiveBotState
 from intern.service.databases import open_database
-from intern.service.hosted import HostingState
-from intern.service.intern import open_intern
-from intern.service.monitoring import GatewayWatch, HealthCheck, HealthMonitor
-from intern.service.replaying import ReplayedRecording
-from intern.service.running import LiveBotState
-from intern.service.searching import open_library
+from intern.service.gateway_watch import GatewayWatch
+from intern.service.health import HealthCheck, HealthMonitor
+from intern.service.hosting_state import HostingState
+from intern.service.indexing import open_library
+from intern.service.opening import open_intern
+from intern.service.recordings import ReplayedRecording
 from intern.service.status import find_lock_holder
 from intern.service.stores import Stores
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.stores.database import DEFAULT_COMMUNITY
-from intern.stores.sqlite.chat import StoredCheckpoints
-from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.work import JobQueue
+from intern.stores.tables.checkpoints import StoredCheckpoints
+from intern.stores.tables.communities import CommunityStore
+from intern.stores.tables.jobs import JobQueue
 
 __all__ = ["ActivityReporter", "Sandbox", "open_sandbox"]
 

@@ -30,9 +30,10 @@ from intern.core.errors import InternError
 from intern.core.ids import GuildId
 from intern.core.log import failure_level, get_logger
 from intern.core.tasks import open_task_group
-from intern.runtime.known import CommunityChat, CommunityState, event_guild_id
+from intern.runtime.community_chat import CommunityChat
+from intern.runtime.community_state import CommunityState, event_guild_id
 from intern.settings.communities import Community
-from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.stores.tables.checkpoints import StoredCheckpoints
 
 _log = get_logger(__name__)
 

@@ -16,23 +16,19 @@ from intern.core.memory import freeze_garbage_collector
 from intern.platforms.discord.attachments import AttachmentFetcher
 from intern.platforms.discord.options import ShardChoice
 from intern.runtime.hosting import Hosting, Sharding
-from intern.runtime.parts import (
-    FrontEndHooks,
-    PlatformPorts,
-    ProcessResources,
-    open_community_parts,
-    open_process_resources,
-)
-from intern.service.hosted import HostingState
-from intern.service.monitoring import HealthCheck, HealthMonitor, ModelWatch, connection_checks, count_platform_request
-from intern.service.running import LiveBotState
-from intern.settings.loading import Settings
-from intern.stores.postgres.leases import LeaseStore
-from intern.stores.sqlite.communities import CommunityStore
+from intern.runtime.parts import open_community_parts
+from intern.runtime.resources import FrontEndHooks, PlatformPorts, ProcessResources, open_process_resources
+from intern.service.activity_counters import count_platform_request
+from intern.service.bot_state import LiveBotState
+from intern.service.health import HealthCheck, HealthMonitor, ModelWatch, connection_checks
+from intern.service.hosting_state import HostingState
+from intern.settings.settings import Settings
+from intern.stores.engines.postgres.leases import LeaseStore
+from intern.stores.tables.communities import CommunityStore
 
 if TYPE_CHECKING:
     from intern.platforms.discord.gateway import HikariDiscord
-    from intern.stores.postgres.database import PostgresDatabase
+    from intern.stores.engines.postgres.database import PostgresDatabase
 
 try:
     import resource

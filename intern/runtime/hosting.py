@@ -16,12 +16,12 @@ from anyio import Event, Lock, WouldBlock, create_memory_object_stream, current_
 from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.interactions import register_commands
 from intern.actors.loops import exponential_backoff, make_delay_logger, retry, surviving
 from intern.actors.pipeline import PipelineParts
-from intern.chat.dispatching import PrivateNotices
 from intern.chat.platform import ChatPlatform, Deliver, Interactions
+from intern.chat.routing import PrivateNotices
 from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, KnowledgeError, LeaseLostError
@@ -32,17 +32,19 @@ from intern.core.tasks import open_task_group
 from intern.learning.attached_files import FileHost
 from intern.platforms.discord.options import shard_index
 from intern.runtime.communities import Communities
-from intern.runtime.known import event_guild_id
+from intern.runtime.community_state import event_guild_id
 from intern.runtime.leases import LeaseHolder
-from intern.runtime.parts import PlatformPorts, ProcessResources, open_community_parts
-from intern.service.communities import CommunityRegistry, build_community, erase_left_communities
+from intern.runtime.parts import open_community_parts
+from intern.runtime.resources import PlatformPorts, ProcessResources
+from intern.service.community_registry import CommunityRegistry, build_community, erase_left_communities
 from intern.service.server_setup import ServerSetup, first_choice, greet_server
 from intern.settings.communities import Community, build_community_settings
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.stores.database import Database
-from intern.stores.postgres.leases import Lease, LeaseStore
-from intern.stores.sqlite.chat import CheckpointStore, GreetedMembers, StoredCheckpoints, read_checkpoints
-from intern.stores.sqlite.communities import REGISTRY, CommunityStore, RegisteredCommunity
+from intern.stores.engines.postgres.leases import Lease, LeaseStore
+from intern.stores.tables.checkpoints import CheckpointStore, StoredCheckpoints, read_checkpoints
+from intern.stores.tables.communities import REGISTRY, CommunityStore, RegisteredCommunity
+from intern.stores.tables.members import GreetedMembers
 
 _log = get_logger(__name__)
 

@@ -18,7 +18,7 @@ from intern.core.clock import read_boot_clock
 from intern.core.errors import KnowledgeError
 from intern.core.log import get_logger
 from intern.core.tasks import open_task_group
-from intern.stores.postgres.leases import Lease, LeaseStatus, LeaseStore
+from intern.stores.engines.postgres.leases import Lease, LeaseStatus, LeaseStore
 
 _log = get_logger(__name__)
 

@@ -3,116 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
 from anyio.to_thread import run_sync
 
-from intern.actors.backfill import Backfill, CatchUpGateway
-from intern.actors.capturer import Captioner, LookUp, capturer
+from intern.actors.activity import ASKED, ActivityReporter
+from intern.actors.backfill import Backfill
+from intern.actors.batcher import batcher
+from intern.actors.captioner import Captioner, LookUp
+from intern.actors.capturer import capturer
+from intern.actors.catch_up import CatchUpGateway
 from intern.actors.checkpointer import MessageSettler
-from intern.actors.events import ASKED, ActivityReporter
+from intern.actors.classifier import Classifier
 from intern.actors.extractor import ExtractionWorker
-from intern.actors.filing import Classifier, Integrator
-from intern.actors.interactions import InteractionWorker, Reviewer
+from intern.actors.integrator import Integrator
+from intern.actors.interactions import InteractionWorker
 from intern.actors.job_worker import job_worker
-from intern.actors.listener import GatewayListener, batcher
+from intern.actors.listener import GatewayListener
 from intern.actors.loops import exponential_backoff, surviving
 from intern.actors.pipeline import PipelineParts, Start
 from intern.actors.poster import Poster, WaitingReplies
 from intern.actors.responder import Responder
-from intern.actors.router import Requests, Sequencer
+from intern.actors.reviewer import Reviewer
+from intern.actors.sequencer import Requests, Sequencer
 from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, indexer, refresh_pages, run_regularly, scout
-from intern.answering.offline import is_chatter
+from intern.answering.answer_trace import list_steps
+from intern.answering.answerer import Answerer, AttachmentAwareAnswerer
+from intern.answering.interactions import InteractionHandler
 from intern.answering.posted_answers import AnswerRetractor, PostedAnswers
-from intern.answering.replying import Decliner, ReplyBuilder
-from intern.answering.slash_commands import InteractionHandler, Manage
-from intern.answering.workflow import Answerer, AttachmentAwareAnswerer
-from intern.answering.working import ReplyCachingModel, list_steps, make_key_function
+from intern.answering.replies import Decliner, ReplyBuilder
+from intern.answering.reply_cache import ReplyCachingModel, make_key_function
+from intern.answering.triage import is_chatter
 from intern.chat.batching import OpenBatches
 from intern.chat.checkpoints import Checkpoints
-from intern.chat.dispatching import BatchRouter, PrivateNotices, QuestionQuota
+from intern.chat.delivery import OutboxDelivery, RecallableReplies
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import OutboxDelivery, RecallableReplies
-from intern.chat.platform import ChatPlatform, Interactions
+from intern.chat.platform import ChatPlatform
+from intern.chat.quota import QuestionQuota
+from intern.chat.routing import BatchRouter, PrivateNotices
 from intern.core.clock import Clock, Wakeup
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, RoleId, parse_position, position_at
 from intern.core.messages import Channel, ChatMessage
-from intern.core.records import build_types
 from intern.learning.answered_threads import AnsweredThreadLearner, ThreadReader
-from intern.learning.archiving import AttachmentCaptioner
-from intern.learning.attached_files import FileHost, FileReader
-from intern.learning.message_changes import MessageChanges, MissedChangeFinder
-from intern.learning.review import ApprovalQueue
+from intern.learning.approvals import ApprovalQueue
+from intern.learning.attached_files import FileReader
+from intern.learning.captioning import AttachmentCaptioner
+from intern.learning.message_changes import MessageChanges
+from intern.learning.missed_changes import MissedChangeFinder
+from intern.models.circuit_breaker import CircuitBreaker
 from intern.models.endpoint import EndpointModel
-from intern.models.limits import CircuitBreaker
 from intern.models.usage import UsageCounter
+from intern.runtime.resources import FrontEndHooks, OpenModels, PlatformPorts, ProcessResources, open_process_resources
+from intern.search.embedder import Embedder
 from intern.search.embedding_endpoint import EndpointEmbedder
-from intern.search.finding import Embedder
-from intern.service import monitoring
+from intern.service import activity_counters, gateway_watch, health
+from intern.service.bot_state import LiveBotState
 from intern.service.calibration import describe_setup
-from intern.service.databases import open_database
-from intern.service.hosted import HostingState
+from intern.service.indexing import list_ignored_paths, open_library
 from intern.service.models import Models, SharedResources, answering_options, open_embedder, open_models
-from intern.service.replaying import Recordings, ReplayedRecording
-from intern.service.running import LiveBotState
-from intern.service.searching import list_ignored_paths, open_library
+from intern.service.recordings import Recordings, ReplayedRecording
 from intern.service.writer import Writer
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.sources.scanning import FileWatcher
-from intern.stores.database import DEFAULT_COMMUNITY, Database
-from intern.stores.files import FolderLock
-from intern.stores.sqlite.chat import CheckpointStore, GreetedMembers, StoredCheckpoints
-from intern.stores.sqlite.questions import NOT_ASKED, QuestionStore
-from intern.stores.sqlite.traces import DailyCounts, FeedbackStore, TraceStore
-from intern.stores.sqlite.usage import UsageLog
-
-
-class PlatformPorts(NamedTuple):
-    """A chat platform with its additional parts."""
-
-    chat: ChatPlatform
-    interactions: Interactions
-    files: FileHost
-    manage: Manage | None = None
-    """Carries out `/intern setup` and `/intern status`, on platforms that have these."""
-
-
-OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
-
-
-Serving = Callable[[LiveBotState | HostingState], AbstractAsyncContextManager[object]]
-"""Serves the page until the block is left."""
-
-
-class FrontEndHooks(NamedTuple):
-    """The hooks of a front end beside the bot, such as the status page."""
-
-    counters: monitoring.Counters
-    serving: Serving
-    """Entered while the bot is running, and left after it has stopped."""
-
-
-class ProcessResources(NamedTuple):
-    """The resources that a process opens once, for all of its communities."""
-
-    lock: FolderLock
-    db: Database
-    shared: SharedResources
-    clock: Clock
-
-
-@asynccontextmanager
-async def open_process_resources(settings: Settings, clock: Clock) -> AsyncGenerator[ProcessResources]:
-    """Hold the data folder, and open the shared resources of communities there."""
-    build_types()
-    with FolderLock(settings.data.dir) as lock:
-        async with await open_database(settings) as db, SharedResources(settings.search.megabytes) as shared:
-            yield ProcessResources(lock, db, shared, clock)
+from intern.stores.database import DEFAULT_COMMUNITY
+from intern.stores.folder_lock import FolderLock
+from intern.stores.tables.checkpoints import CheckpointStore, StoredCheckpoints
+from intern.stores.tables.daily_counts import DailyCounts
+from intern.stores.tables.feedback import FeedbackStore
+from intern.stores.tables.members import GreetedMembers
+from intern.stores.tables.questions import NOT_ASKED, QuestionStore
+from intern.stores.tables.traces import TraceStore
+from intern.stores.tables.usage import UsageLog
 
 
 @asynccontextmanager
@@ -158,7 +124,7 @@ async def open_community_parts(
         await db.lock_community()
         if beside is not None:
             _register_counters(beside.counters, platform.chat, opened.usage, events, embedder)
-        watch = monitoring.ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)
+        watch = health.ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)
         section = "llm" if settings.llm_kb is None else "llm.kb"
         learning = watch.wrap_model(opened.learning, work="learning", section=section)
         watched = opened._replace(answering=watch.wrap_model(opened.answering), learning=learning)
@@ -184,7 +150,7 @@ async def open_community_parts(
         attended = min(here, default=clock.now())
         gateway = CatchUpGateway(platform.chat, missed.check, attended=attended, clock=clock)
         drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.note_deleted, stores.pending.drop)
-        overheard = monitoring.GatewayWatch(gateway, clock=clock, drops=drops)
+        overheard = gateway_watch.GatewayWatch(gateway, clock=clock, drops=drops)
         checkpoints = Checkpoints(marks, baseline=first)
         room = _CompositionInputs(
             platform, overheard, audience, checkpoints, events, watched, writer, embedder, shared, jobs_came
@@ -199,7 +165,7 @@ async def open_community_parts(
 
 class _CompositionInputs(NamedTuple):
     platform: PlatformPorts
-    overheard: monitoring.GatewayWatch
+    overheard: gateway_watch.GatewayWatch
     audience: _ChannelAdmission
     checkpoints: Checkpoints
     events: ActivityReporter
@@ -211,9 +177,7 @@ class _CompositionInputs(NamedTuple):
 
 
 _Replay = Callable[[str], Awaitable[Sequence[ReplayedRecording]]]
-_Around = tuple[
-    PipelineParts, PostedAnswers, AttachmentAwareAnswerer, WaitingReplies, monitoring.CalibrationWatch, _Replay
-]
+_Around = tuple[PipelineParts, PostedAnswers, AttachmentAwareAnswerer, WaitingReplies, health.CalibrationWatch, _Replay]
 
 
 async def _build_parts(room: _CompositionInputs) -> _Around:
@@ -296,7 +260,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
         mask=settings.kb.mask_secrets,
     )
     retractions = AnswerRetractor(stores.cited, posts.retract, traces, clock)
-    calibration = monitoring.CalibrationWatch(db, settings)
+    calibration = health.CalibrationWatch(db, settings)
     check = partial(retractions.check_and_retract, posted.check) if settings.ai.retract else posted.check
     notes = PrivateNotices(chat, GreetedMembers(db, clock=clock))
     dispatcher = BatchRouter(
@@ -463,7 +427,7 @@ def _record_question(questions: QuestionStore, request: AnswerRequest, reason: s
 
 
 def _register_counters(
-    to: monitoring.Counters,
+    to: activity_counters.Counters,
     chat: ChatPlatform,
     usage: UsageCounter | None,
     events: ActivityReporter,
@@ -474,26 +438,26 @@ def _register_counters(
     if usage is not None:
         usage.counted = to.count_usage
     if isinstance(by, EndpointEmbedder):
-        monitoring.count_embeddings(to, by)
-    chat.report_requests(partial(monitoring.count_platform_request, to), to.count_reconnect)
+        activity_counters.count_embeddings(to, by)
+    chat.report_requests(partial(activity_counters.count_platform_request, to), to.count_reconnect)
 
 
 def _build_bot_state(
-    room: _CompositionInputs, around: _Around, *, lock: FolderLock, watch: monitoring.ModelWatch
+    room: _CompositionInputs, around: _Around, *, lock: FolderLock, watch: health.ModelWatch
 ) -> LiveBotState:
     """Collect the data for the page and for a monitoring system."""
     parts, posted, answers, waiting, calibration, replay = around
     db, clock = room.writer.stores.db, room.writer.stores.clock
-    checks = monitoring.HealthMonitor(
+    checks = health.HealthMonitor(
         db,
         lock,
         clock=clock,
         is_open=lambda: room.platform.chat.is_open,
         elsewhere=lambda: (
-            monitoring.posting_check(waiting.find_stuck(), clock),
+            health.posting_check(waiting.find_stuck(), clock),
             *watch.checks(),
-            *monitoring.connection_checks(room.platform.chat.advice),
-            *monitoring.vector_checks(room.writer.stores.search.engine),
+            *health.connection_checks(room.platform.chat.advice),
+            *health.vector_checks(room.writer.stores.search.engine),
             *calibration.checks(),
         ),
     )

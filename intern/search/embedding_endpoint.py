@@ -24,7 +24,7 @@ from intern.models.http import Endpoint, EndpointCall, FormRefusedError, SharedE
 from intern.models.limits import EndpointLimits
 from intern.models.options import MOST_DIMENSIONS, LlmOptions, make_vectors_name
 from intern.models.usage import UsageCounter, estimate_tokens
-from intern.stores.sqlite.usage import VectorMemory
+from intern.stores.tables.vector_cache import VectorMemory
 
 _log = get_logger(__name__)
 

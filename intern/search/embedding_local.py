@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 from anyio import CapacityLimiter, to_thread
 
 from intern.core.errors import ConfigError, ModelAccessError
-from intern.core.installing import format_install_hint
+from intern.core.install_hints import format_install_hint
 from intern.core.log import get_logger
 from intern.core.memory import release_free_memory
 from intern.core.tasks import run_each

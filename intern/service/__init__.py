@@ -12,16 +12,19 @@ Example:
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from intern.platforms.discord.options import DiscordOptions
-from intern.settings.loading import DataSection, KbSection, PageOptions, Settings, is_loopback, load_settings
-from intern.settings.reading import CONFIG_FILE
+from intern.settings.loading import load_settings
+from intern.settings.raw_settings import CONFIG_FILE
+from intern.settings.settings import DataSection, KbSection, PageOptions, Settings, is_loopback
 
 if TYPE_CHECKING:
-    from intern.service.intern import Intern, open_intern
+    from intern.service.intern import Intern
+    from intern.service.opening import open_intern
 
-_LAZY = ("Intern", "open_intern")
+_LAZY = {"Intern": "intern", "open_intern": "opening"}
 
 __all__ = ["CONFIG_FILE", "DataSection", "DiscordOptions", "Intern", "KbSection", "PageOptions", "Settings"]
 __all__ += ["is_loopback", "load_settings", "open_intern"]
@@ -31,6 +34,4 @@ def __getattr__(name: str) -> object:
     """Import the application on first use: settings need less."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from intern.service import intern  # noqa: PLC0415 see above
-
-    return getattr(intern, name)
+    return getattr(import_module(f"intern.service.{_LAZY[name]}"), name)

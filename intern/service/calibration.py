@@ -9,7 +9,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from intern.answering.calibrating import (
+from intern.answering.thresholds import (
     LINKS,
     JudgedAnswer,
     Threshold,
@@ -23,9 +23,9 @@ from intern.answering.calibrating import (
 )
 from intern.core.ids import MessageId
 from intern.service.embedding import embedding_model
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.judgements import Calibration, Judgement, JudgementStore, read_calibration, read_judgements
+from intern.stores.tables.judgements import Calibration, Judgement, JudgementStore, read_calibration, read_judgements
 
 _SCORE = "score 1"  # changes with the signs and weights of `intern.answering.confidence`
 

@@ -13,21 +13,22 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.installing import format_install_hint
-from intern.settings.loading import Paths, Settings, is_database_url
+from intern.core.install_hints import format_install_hint
+from intern.settings.settings import Paths, Settings, is_database_url
 from intern.stores.archive import Archive
 from intern.stores.database import DEFAULT_COMMUNITY, Database, ReadOnlyDatabase
-from intern.stores.files import FileLayer, FolderLock
-from intern.stores.postgres.leases import HOLDER
-from intern.stores.sqlite import database as sqlite
-from intern.stores.sqlite.captures import DatabaseArchive
-from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.maintenance import is_made as is_file_made
-from intern.stores.sqlite.moving import copy_community, erase_community
+from intern.stores.engines.postgres.leases import HOLDER
+from intern.stores.engines.sqlite import database as sqlite
+from intern.stores.engines.sqlite.copies import is_made as is_file_made
+from intern.stores.files import FileLayer
+from intern.stores.folder_lock import FolderLock
+from intern.stores.tables.communities import CommunityStore
+from intern.stores.tables.community_rows import copy_community, erase_community
+from intern.stores.tables.database_archive import DatabaseArchive
 
 if TYPE_CHECKING:
-    from intern.stores.postgres import database as postgres
-    from intern.stores.postgres.connection import PostgresInspection
+    from intern.stores.engines.postgres import database as postgres
+    from intern.stores.engines.postgres.connection import PostgresInspection
 
 
 async def open_database(settings: Settings) -> Database:
@@ -176,7 +177,7 @@ def examine_server(settings: Settings) -> DatabaseServer | None:
 
 def _load_postgres() -> tuple[type[postgres.PostgresDatabase], type[postgres.ReadOnlyPostgresDatabase]]:
     try:
-        from intern.stores.postgres import database as engine  # noqa: PLC0415 an extra
+        from intern.stores.engines.postgres import database as engine  # noqa: PLC0415 an extra
     except ImportError as error:
         raise ConfigError(
             f"data.url names PostgreSQL, which cannot be used ({error}): leave data.url empty,"

@@ -24,19 +24,20 @@ from intern.core.messages import Channel
 from intern.core.progress import report_progress
 from intern.models.clients import open_client
 from intern.models.endpoint import EndpointModel
-from intern.models.forms import SMALLEST
 from intern.models.options import LlmOptions
+from intern.models.request_forms import SMALLEST
 from intern.models.usage import UsageCounter
-from intern.platforms.discord import audience
+from intern.platforms.discord import permissions, setup
 from intern.platforms.discord.options import ShardChoice, shard_advice
 from intern.service.databases import is_made, open_database
 from intern.service.local_checks import NAMED_AT_MOST, Finding, check_folder, good, note, todo
 from intern.service.model_servers import inspect_server
 from intern.service.models import build_form_saver, load_templates, save_usage
 from intern.service.stores import probe_vector_engine
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.stores.database import Database
-from intern.stores.sqlite.usage import RequestFormStore, UsageLog
+from intern.stores.tables.request_forms import RequestFormStore
+from intern.stores.tables.usage import UsageLog
 
 
 async def _check_vector_engine(settings: Settings) -> Iterable[Finding]:
@@ -173,16 +174,16 @@ def _suggest_fix(section: str, error: errors.ConfigError | errors.ModelError) ->
 
 
 _NAMES: Final[Mapping[int, str]] = {
-    audience.VIEW_CHANNEL: "View Channel",
-    audience.READ_MESSAGE_HISTORY: "Read Message History",
-    audience.CREATE_PUBLIC_THREADS: "Create Public Threads",
-    audience.SEND_MESSAGES_IN_THREADS: "Send Messages in Threads",
-    audience.SEND_MESSAGES: "Send Messages",
-    audience.MENTION_EVERYONE: "Mention Everyone, Here, and All Roles",
+    permissions.VIEW_CHANNEL: "View Channel",
+    permissions.READ_MESSAGE_HISTORY: "Read Message History",
+    permissions.CREATE_PUBLIC_THREADS: "Create Public Threads",
+    permissions.SEND_MESSAGES_IN_THREADS: "Send Messages in Threads",
+    permissions.SEND_MESSAGES: "Send Messages",
+    permissions.MENTION_EVERYONE: "Mention Everyone, Here, and All Roles",
 }
-_TO_LISTEN: Final = audience.VIEW_CHANNEL | audience.READ_MESSAGE_HISTORY
-_TO_ANSWER: Final = _TO_LISTEN | audience.SEND_MESSAGES_IN_THREADS
-WANTED: Final = _TO_ANSWER | audience.CREATE_PUBLIC_THREADS | audience.SEND_MESSAGES
+_TO_LISTEN: Final = permissions.VIEW_CHANNEL | permissions.READ_MESSAGE_HISTORY
+_TO_ANSWER: Final = _TO_LISTEN | permissions.SEND_MESSAGES_IN_THREADS
+WANTED: Final = _TO_ANSWER | permissions.CREATE_PUBLIC_THREADS | permissions.SEND_MESSAGES
 """The fewest permissions that allow everything. Send Messages is only for sharing an answer to /ask."""
 
 
@@ -227,7 +228,7 @@ async def examine(settings: Settings, clock: Clock | None = None) -> DoctorRepor
 
     Raises ConfigError for a wrong token, and ChatUnavailableError if Discord cannot be asked.
     """
-    found = await audience.inspect_setup(settings.discord) if settings.discord.token else None
+    found = await setup.inspect_setup(settings.discord) if settings.discord.token else None
     asked = [*await ask_endpoints(settings), *await _check_vector_engine(settings)]
     times = await _check_clock(settings, clock or SystemClock())
     here = [
@@ -256,7 +257,7 @@ def invite_link(application_id: str, site: str) -> str:
 
 
 class _ServerChecks:
-    def __init__(self, settings: Settings, found: audience.PlatformSetup, invite: str) -> None:
+    def __init__(self, settings: Settings, found: setup.PlatformSetup, invite: str) -> None:
         self._settings, self._discord = settings, settings.discord
         self._found, self._invite = found, invite
 
@@ -296,7 +297,7 @@ class _ServerChecks:
             else:
                 yield good(f"the bot is on {server.name or guild_id}")
 
-    def _check_team(self, servers: Sequence[audience.ServerSnapshot]) -> list[Finding]:
+    def _check_team(self, servers: Sequence[setup.ServerSnapshot]) -> list[Finding]:
         if not (self._discord.team_role_ids or self._discord.team_member_ids):
             what = "no team is set"
             return [todo(what, "set discord.team_role_ids or discord.team_member_ids, or nothing is ever learned")]
@@ -315,20 +316,20 @@ class _ServerChecks:
             if channel_id in self._found.lost_channels:
                 yield _report_unknown("channel", channel_id, key)
 
-    def _check_handoff(self, servers: Sequence[audience.ServerSnapshot]) -> Iterator[Finding]:
+    def _check_handoff(self, servers: Sequence[setup.ServerSnapshot]) -> Iterator[Finding]:
         role_id = self._discord.handoff_role_id
         server = next((server for server in servers if role_id in server.roles), None)
         if server is not None:
             role = server.roles[role_id]
             mend = f"allow anyone to mention the role {role.name}, in the settings of {server.name}, Roles"
-            may = role.mentionable or server.own_permissions() & audience.MENTION_EVERYONE
+            may = role.mentionable or server.own_permissions() & permissions.MENTION_EVERYONE
             yield good(f"{role.name} can be mentioned") if may else todo(f"the bot may not mention {role.name}", mend)
         elif role_id:
             yield _report_unknown("role", role_id, "discord.handoff_role_id")
 
-    def _check_permissions(self, server: audience.ServerSnapshot) -> Iterator[Finding]:
-        lacking: dict[int, list[audience.NamedChannel]] = {}
-        wishes: list[audience.NamedChannel] = []
+    def _check_permissions(self, server: setup.ServerSnapshot) -> Iterator[Finding]:
+        lacking: dict[int, list[setup.NamedChannel]] = {}
+        wishes: list[setup.NamedChannel] = []
         seen = 0
         for channel in server.channels:
             needed = self._permissions_for(server, channel)
@@ -336,7 +337,11 @@ class _ServerChecks:
             ours = server.own_permissions(channel)
             if missing := needed & ~ours:
                 lacking.setdefault(missing, []).append(channel)
-            if needed & audience.SEND_MESSAGES_IN_THREADS and channel.is_text and not ours & audience.SEND_MESSAGES:
+            if (
+                needed & permissions.SEND_MESSAGES_IN_THREADS
+                and channel.is_text
+                and not ours & permissions.SEND_MESSAGES
+            ):
                 wishes.append(channel)
         for missing, channels in lacking.items():
             everywhere = missing & ~server.own_permissions()
@@ -346,7 +351,7 @@ class _ServerChecks:
             yield todo(f"{_permission_names(missing)} is missing in {_list_channels(channels)}", mend)
         if wishes:
             yield note(f"Send Messages is missing in {_list_channels(wishes)}: answers to /ask cannot be shared there")
-        if server.own_permissions() & audience.ADMINISTRATOR:
+        if server.own_permissions() & permissions.ADMINISTRATOR:
             yield note(f"the bot is an administrator of {server.name}, and need not be")
         if not seen:
             mend = "open a channel to everyone, or name private ones in discord.listed_channel_ids"
@@ -354,7 +359,7 @@ class _ServerChecks:
         elif not lacking:
             yield good(f"permissions suffice in {seen} channel{'s' if seen > 1 else ''} of {server.name}")
 
-    def _permissions_for(self, server: audience.ServerSnapshot, channel: audience.NamedChannel) -> int:
+    def _permissions_for(self, server: setup.ServerSnapshot, channel: setup.NamedChannel) -> int:
         """Return the permissions that the bot needs in a channel; 0 for a channel that it ignores."""
         if not channel.holds_answers:
             return 0
@@ -367,14 +372,14 @@ class _ServerChecks:
             case "capture_only":
                 return _TO_LISTEN
             case "answer" | "mention_only":
-                return _TO_ANSWER | (audience.CREATE_PUBLIC_THREADS if channel.is_text else 0)
+                return _TO_ANSWER | (permissions.CREATE_PUBLIC_THREADS if channel.is_text else 0)
 
 
 def _report_unknown(kind: str, lost_id: str, key: str) -> Finding:
     return todo(f"the bot finds no {kind} {lost_id} on its servers", f"correct or remove {lost_id} in {key}")
 
 
-def _list_channels(channels: Sequence[audience.NamedChannel]) -> str:
+def _list_channels(channels: Sequence[setup.NamedChannel]) -> str:
     shown = ", ".join(f"#{channel.name or channel.id}" for channel in channels[:NAMED_AT_MOST])
     more = len(channels) - NAMED_AT_MOST
     return f"{shown} and {more} more" if more > 0 else shown

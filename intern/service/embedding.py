@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from intern.models.options import make_vectors_name
+from intern.search.embedding_custom import make_custom_model
 from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbeddingModel, is_english_installed
-from intern.search.embedding_onnx import make_custom_model
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.stores.database import Database
 
 if TYPE_CHECKING:
-    from intern.stores.sqlite.vector_copy import VectorCopy
+    from intern.stores.search_file.vector_copy import VectorCopy
 
 
 def embeddings_kind(settings: Settings) -> Literal["local", "endpoint", "none"]:
@@ -48,9 +48,9 @@ def open_vector_copy(settings: Settings, db: Database) -> VectorCopy | None:
     """Return the copy of the vectors in the vector engine of the settings; None where vectors are local."""
     if settings.search.vectors == "local" or (model := embedding_model(settings)) is None:
         return None
-    from intern.stores.chroma import Chroma
-    from intern.stores.qdrant import Qdrant
-    from intern.stores.sqlite.vector_copy import VectorCopy
+    from intern.stores.search_file.vector_copy import VectorCopy
+    from intern.stores.vector_engines.chroma import Chroma
+    from intern.stores.vector_engines.qdrant import Qdrant
 
     engine = {"qdrant": Qdrant, "chroma": Chroma}[settings.search.vectors]
     return VectorCopy(db, engine(settings.search), model)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from intern.settings.loading import Paths
+from intern.settings.settings import Paths
 from intern.stores.archive import WEEK_FILE
 
 

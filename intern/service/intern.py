@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -16,56 +16,61 @@ from anyio import CancelScope, current_time, sleep
 from anyio.to_thread import run_sync
 
 from intern.actors.job_worker import do_all_jobs
-from intern.answering.offline import is_chatter
-from intern.answering.workflow import Answerer
-from intern.answering.working import PreparedQuestion, list_steps, prepare_question, tokens_by_prompt
-from intern.core.clock import Clock, SystemClock
+from intern.answering.answer_trace import list_steps, tokens_by_prompt
+from intern.answering.answerer import Answerer
+from intern.answering.prepared_question import PreparedQuestion, prepare_question
+from intern.answering.triage import is_chatter
+from intern.core.captures import Capture, CapturedPair
+from intern.core.clock import Clock
+from intern.core.decisions import PairDecision
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
 from intern.core.ids import FactId, QAId
+from intern.core.knowledge import IndexEntry
 from intern.core.log import get_logger
 from intern.core.messages import AnswerResult, Conversation, RequestContext
 from intern.core.progress import report_progress
-from intern.core.records import Capture, CapturedPair, IndexEntry, PairDecision, SearchFilter, build_types
-from intern.core.text.masking import encode_json
-from intern.facts.extracting import Came
-from intern.facts.reconciling import FactRetirement
-from intern.learning.archiving import ImportCounts
+from intern.core.search_documents import SearchFilter
+from intern.core.text.encoding import encode_json
+from intern.facts.extraction import Came
+from intern.facts.reconciliation import FactRetirement
 from intern.learning.filing import DecisionCounts
 from intern.learning.forgetting import ForgetRequest, ForgetResult
+from intern.learning.importing import ImportCounts
 from intern.learning.regenerating import RegenerationProgress, RegenerationResult, read_progress
 from intern.learning.review import Review
-from intern.search.finding import Embedder, HybridSearch, SearchHit, find_and_rerank
-from intern.service import searching
+from intern.search.embedder import Embedder
+from intern.search.hybrid_search import HybridSearch
+from intern.search.ranking import SearchHit, find_and_rerank
+from intern.service import indexing
 from intern.service.calibration import CalibrationStatus, check_calibration, describe_setup
-from intern.service.databases import find_worker, open_archive, open_database, open_read_only
-from intern.service.learning import check_parked, check_waiting
-from intern.service.models import Models, answering_options, load_templates, open_embedder, open_models
+from intern.service.captures import check_parked, check_waiting
+from intern.service.databases import find_worker, open_archive, open_read_only
+from intern.service.indexing import open_library
+from intern.service.models import Models, answering_options, load_templates
 from intern.service.questions import AskedQuestions
 from intern.service.reading import LearnedKnowledge
-from intern.service.replaying import RecordingDetails, Recordings, ReplayedRecording
+from intern.service.recordings import RecordingDetails, Recordings, ReplayedRecording
 from intern.service.restoring import RestoreResult, TopicAdoption, copy_archive, export, restore
-from intern.service.searching import (
+from intern.service.search_results import (
     Freshness,
     OutdatedResults,
     SearchResult,
     build_search_result,
     documents_changed,
-    open_library,
 )
 from intern.service.stores import open_search
 from intern.service.writer import FOLLOWER, NotesJob, Writer, build_discovery, read_job_result
-from intern.settings.loading import Paths, Settings
+from intern.settings.settings import Paths, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import DiscoveryFeed, DiscoveryReport
 from intern.sources.refresh import RefreshReport
 from intern.stores.database import Database
-from intern.stores.files import FolderLock
-from intern.stores.sqlite.judgements import Judgement, JudgementStore
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.maintenance import SkippedSourceStore
-from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.usage import RequestFormStore, UsageLog
-from intern.stores.sqlite.work import Job, JobQueue
+from intern.stores.folder_lock import FolderLock
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.tables.jobs import Job, JobQueue
+from intern.stores.tables.judgements import Judgement, JudgementStore
+from intern.stores.tables.knowledge import KnowledgeStore
+from intern.stores.tables.skipped_sources import SkippedSourceStore
 
 # For the lab, which reads the outcome of a question.
 __all__ = ["PreparedQuestion", "is_chatter", "list_steps", "prepare_question", "tokens_by_prompt"]
@@ -192,7 +197,7 @@ class Intern:
         )
 
     async def keep_imported(self, captures: Sequence[Capture]) -> ImportCounts:
-        """Archive the captures that an import rehearsed; see `intern.service.importing`. Raises KnowledgeError."""
+        """Archive the captures that an import rehearsed; see `intern.service.history_import`. Raises KnowledgeError."""
         return await self._run_job("import", captures, gives=ImportCounts)
 
     async def file_archived(
@@ -311,7 +316,7 @@ class Intern:
         Documents that changed since they were indexed are indexed again first, if possible; deleted ones are left out.
         Raises ConfigError for a server that is not configured and has no content here.
         """
-        await searching.check_server(wanted, self._settings, self._search)
+        await indexing.check_server(wanted, self._settings, self._search)
         await self._refresh_changed_documents()
         finder, freshness = HybridSearch(self._search, self._embedder), Freshness(self._settings, self._knowledge)
         find = partial(find_and_rerank, finder.find, text, wanted or SearchFilter(), limit, now=self._clock.now())
@@ -486,31 +491,3 @@ class Intern:
         self._archive.newest_time()  # reads it, in this thread
         opened = partial(open_library, settings, self._archive, self._knowledge, clock=self._clock)
         self._library = opened(search=self._store, embedder=self._embedder)
-
-
-@asynccontextmanager
-async def open_intern(
-    settings: Settings, *, clock: Clock | None = None, models: Models | None = None
-) -> AsyncGenerator[Intern]:
-    """Open a data folder. Raises ConfigError if the settings cannot work, KnowledgeError if the disk fails.
-
-    A read-only folder can still answer questions, but the cost of models is not stored then. `models` replace those of
-    the settings.
-    """
-    build_types()
-    clock = clock or SystemClock()
-    async with AsyncExitStack() as stack:
-        db: Database | KnowledgeError
-        try:
-            db = await stack.enter_async_context(await open_database(settings))
-        except KnowledgeError as error:
-            _log.warning("database_not_opened", reason=str(error))
-            db = error
-        usage, forms = (None, None) if isinstance(db, KnowledgeError) else (UsageLog(db), RequestFormStore(db))
-        if models is None:
-            models = await stack.enter_async_context(open_models(settings, usage, clock, forms=forms))
-        vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock, models.usage)
-        embedder = await stack.enter_async_context(vectors)
-        intern = await run_sync(Intern, settings, db, models, clock, embedder)
-        stack.callback(intern.close)
-        yield intern

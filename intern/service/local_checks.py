@@ -13,23 +13,19 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from intern.core import errors
-from intern.core.installing import format_install_hint
+from intern.core.install_hints import format_install_hint
 from intern.core.text.language import detect_any_language
 from intern.search.embedding_local import ENGLISH
 from intern.service.databases import DatabaseServer, examine_server, is_made, open_archive, open_read_only
 from intern.service.embedding import embedding_model, embeddings_kind, local_model
-from intern.service.searching import list_ignored_paths
+from intern.service.indexing import list_ignored_paths
 from intern.service.status import count_without_vectors, find_lost_folders
-from intern.settings.loading import Paths, Settings
+from intern.settings.settings import Paths, Settings
 from intern.sources.scanning import Scanner
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.maintenance import (
-    find_broken_indexes,
-    find_problems,
-    read_figures,
-    read_newest_texts,
-    read_skipped_sources,
-)
+from intern.stores.engines.sqlite.copies import find_broken_indexes, find_problems
+from intern.stores.tables.figures_at_rest import read_figures, read_newest_texts
+from intern.stores.tables.knowledge import KnowledgeStore
+from intern.stores.tables.skipped_sources import read_skipped_sources
 
 NAMED_AT_MOST: Final = 5
 """Channels, or damaged pieces, in one line."""

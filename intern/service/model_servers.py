@@ -21,7 +21,7 @@ from intern.models.options import LlmOptions
 from intern.models.replies import read_completion
 from intern.models.usage import UsageCounter
 from intern.service.local_checks import Finding, good, note
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 
 _CHAT: Final = "/chat/completions"
 _GREETING: Final = 10  # tokens

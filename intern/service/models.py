@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import chain
-from math import ceil
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from anyio import CancelScope
-from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.answering import offline as offline_answering
-from intern.answering.nearest import LineRanker
+from intern.answering import offline_rules as offline_answering
+from intern.answering.line_ranking import LineRanker
 from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERIFY, AnsweringOptions
-from intern.answering.replying import Wordings, load_wordings
+from intern.answering.wordings import Wordings, load_wordings
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
-from intern.core.ids import QAId
 from intern.core.log import get_logger
 from intern.core.memory import CacheBudget
-from intern.core.records import CapturedPair, IndexEntry
 from intern.facts.prompts import EXTRACT
-from intern.learning import classifying, prompts
-from intern.learning.draft import RegenerationJournal, is_archive_unchanged, make_review_check, plan_round
-from intern.learning.regenerating import Describe, fingerprint
-from intern.models.endpoint import EndpointModel, build_chat_request
-from intern.models.forms import VALUES, RequestForm
+from intern.learning import offline_rules, prompts
+from intern.models.circuit_breaker import CircuitBreaker
+from intern.models.endpoint import EndpointModel
 from intern.models.http import SharedEndpoint
-from intern.models.limits import CircuitBreaker
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
+from intern.models.request_forms import VALUES, RequestForm
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter, UsageMeter, estimate_tokens, measure_usage
+from intern.search.embedder import Embedder
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.embedding_local import LocalEmbedder
-from intern.search.finding import Embedder
-from intern.service.databases import open_archive, open_read_only
 from intern.service.embedding import embeddings_kind, local_model
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.sources import descriptions as offline_indexing
-from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, describe_by_rules
-from intern.stores.archive import Archive
+from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMARIZE_TOPIC
 from intern.stores.database import Database
-from intern.stores.library import topic_id
 from intern.stores.options import SearchOptions
-from intern.stores.sqlite.knowledge import KnowledgeDraft, KnowledgeStore
-from intern.stores.sqlite.usage import RequestFormStore, UsageLog, VectorMemory
+from intern.stores.tables.request_forms import RequestFormStore
+from intern.stores.tables.usage import UsageLog
+from intern.stores.tables.vector_cache import VectorMemory
 
 # For the lab, which asks models and counts their usage.
 __all__ = ["Embedder", "InT", "LlmOptions", "Model", "OutT", "Prompt", "UsageMeter", "estimate_tokens", "measure_usage"]
@@ -168,7 +159,7 @@ async def open_models(
 
         async def open_model(options: LlmOptions, section: str) -> EndpointModel | OfflineModel:
             if options.kind == "offline":
-                return OfflineModel(offline_rules())
+                return OfflineModel(collect_offline_rules())
             return EndpointModel(
                 options,
                 templates=own.templates(settings),
@@ -282,136 +273,11 @@ def describe_regeneration_basis(settings: Settings) -> str:
     return "\n".join([model.model, *template_constants(settings).values(), *wording])
 
 
-def offline_rules() -> dict[str, Callable[[Any], Any]]:
+def collect_offline_rules() -> dict[str, Callable[[Any], Any]]:
     """Return the rules that answer prompts without a model."""
-    return {**offline_answering.RULES, **classifying.RULES, **offline_indexing.RULES}
+    return {**offline_answering.RULES, **offline_rules.RULES, **offline_indexing.RULES}
 
 
 def answering_options(settings: Settings) -> AnsweringOptions:
     """Return the options of answering: without a model the steps of `fused`, for which there are rules."""
     return replace(settings.ai, steps="fused") if settings.llm.kind == "offline" else settings.ai
-
-
-TokensOf = Callable[[Prompt[Any, Any], Any], int]
-"""The estimated tokens of a prompt with this input."""
-
-_REPLY = 40  # tokens of a reply to either prompt, generously
-_SAMPLE = 100  # pairs whose prompts are measured; the others are assumed to be alike
-_PER_TOPIC = 6  # conversations, if no library gives their number
-
-
-class RegenerationEstimate(Struct, frozen=True, kw_only=True):
-    """The work that a regeneration has to do."""
-
-    pairs: int
-    """Captures in the archive."""
-    conversations: int
-    """Captures to be decided, without those that wait for review or were rejected."""
-    decided: int
-    """Of these, the captures that an interrupted regeneration has decided already."""
-    calls: int
-    """The estimated calls of the model."""
-    tokens: int
-    """The estimated tokens of prompts and replies."""
-
-
-def estimate_from_archive(
-    archive: Archive,
-    knowledge: KnowledgeStore,
-    *,
-    describe: Describe,
-    tokens_of: TokensOf,
-    options: prompts.LearningOptions,
-    basis: str,
-    awaits_review: Callable[[QAId], bool] = lambda _: False,
-) -> RegenerationEstimate:
-    """Count and measure without changing anything. Raises KnowledgeError. Blocks."""
-    journal = RegenerationJournal(knowledge)
-    resumes = journal.basis == fingerprint(basis, options) and is_archive_unchanged(archive, journal.rounds)
-    rounds = journal.rounds if resumes else []
-    draft = KnowledgeDraft(knowledge) if resumes else None
-    rounds = [*rounds, plan_round(archive, rounds[-1].last if rounds else None, knowledge, awaits_review)]
-    order = list(chain(*(each.order for each in rounds)))
-    left = [qa_id for qa_id in order if draft is None or draft.last_decision(qa_id) is None]
-    unclassified = [qa_id for qa_id in left if not resumes or qa_id not in journal.first]
-
-    known = len(knowledge.topic_names()) or ceil(len(order) / _PER_TOPIC)
-    opened = min(max(known - len(draft.topic_names() if draft else ()), 0), len(unclassified))
-    # A topic's first pair is classified twice, except the first of an epoch, and needs no integration.
-    classified, integrated = len(unclassified) + opened, len(left) - opened
-    measured = _PromptEstimator(knowledge, describe, tokens_of, options)
-    sample = [archive.get(qa_id) for qa_id in left[:: ceil(len(left) / _SAMPLE) or 1]]
-    pairs = [
-        each for pair in sample if pair is not None and (each := prompts.strip_withdrawn(pair, knowledge.is_withdrawn))
-    ]
-    return RegenerationEstimate(
-        pairs=sum(each.pairs for each in rounds),
-        conversations=len(order),
-        decided=len(order) - len(left),
-        calls=classified + integrated,
-        tokens=classified * _mean([measured.classification_tokens(pair) for pair in pairs])
-        + integrated * _mean([measured.integration_tokens(pair) for pair in pairs]),
-    )
-
-
-class _PromptEstimator:
-    """Averages of prompts as today's library would make them: a new one starts small, and grows as large."""
-
-    def __init__(
-        self, of: KnowledgeStore, describe: Describe, count: TokensOf, options: prompts.LearningOptions
-    ) -> None:
-        self._topics, self._tokens_of, self._options = of, count, options
-        names = of.topic_names()
-        self._entries = [IndexEntry(topic_id(name), describe(of.read_topic(name))) for name in names]
-
-    def classification_tokens(self, pair: CapturedPair) -> int:
-        """Tokens of the call that chooses its topic."""
-        index = prompts.render_index(self._entries, prompts.join_texts(pair.turns), self._options.max_index_chars)
-        return self._tokens_of(prompts.CLASSIFY, prompts.ClassifyIn(index=index, pair=self._material(pair))) + _REPLY
-
-    def integration_tokens(self, pair: CapturedPair) -> int:
-        """Tokens of the call that puts it into its topic: half of the blocks come before it."""
-        topic = self._topics.find_conversation_topic(pair.conversation_id)
-        blocks = self._topics.read_topic(topic) if topic is not None else ()
-        others = [block for block in blocks if block.conversation_id != pair.conversation_id]
-        half, words = others[: len(others) // 2 + 1], prompts.join_texts(pair.turns)
-        shown = prompts.render_blocks(half, words, self._options.max_blocks_chars)
-        given = prompts.IntegrateIn(topic=topic or "new-topic", blocks=shown, pair=self._material(pair))
-        return self._tokens_of(prompts.INTEGRATE, given) + _REPLY
-
-    def _material(self, pair: CapturedPair) -> str:
-        return prompts.render_block(prompts.build_block(pair), self._options.max_pair_chars)
-
-
-def _mean(numbers: Sequence[int]) -> int:
-    return ceil(sum(numbers) / len(numbers)) if numbers else 0
-
-
-def estimate_regeneration(settings: Settings) -> RegenerationEstimate:
-    """Count and measure. Raises KnowledgeError and ConfigError. Blocks.
-
-    Without a model, there are no calls.
-    """
-    knowledge = KnowledgeStore(open_read_only(settings))
-    unreviewed = make_review_check(knowledge, QAId(settings.kb.qa_raw_last_processed_id) or None)
-    asks = settings.kb_model.kind == "endpoint"
-    estimated = estimate_from_archive(
-        open_archive(settings, open_read_only(settings)),
-        knowledge,
-        describe=describe_by_rules,
-        tokens_of=build_token_counter(settings, settings.kb_model) if asks else lambda _prompt, _given: 0,
-        options=settings.learning,
-        basis=describe_regeneration_basis(settings),
-        awaits_review=unreviewed if settings.kb.review else lambda _: False,
-    )
-    return estimated if asks else replace(estimated, calls=0, tokens=0)
-
-
-def build_token_counter(settings: Settings, model: LlmOptions) -> TokensOf:
-    """Return a function that estimates prompt tokens for a model and the settings' templates. Raises ConfigError."""
-    templates = load_templates(settings)
-
-    def count_tokens(prompt: Prompt[Any, Any], given: Any) -> int:
-        return build_chat_request(prompt, given, templates.render(prompt, given), (), model).prompt_tokens
-
-    return count_tokens

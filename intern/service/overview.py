@@ -22,12 +22,13 @@ from intern.chat.checkpoints import UnfinishedWork
 from intern.core.clock import from_microseconds
 from intern.core.ids import QAId, SourceId
 from intern.service.calibration import CalibrationStatus
-from intern.service.monitoring import Health
-from intern.service.status import SourceStatus
+from intern.service.health import Health
+from intern.service.source_status import SourceStatus
 from intern.service.stores import Stores
-from intern.stores.sqlite.figures import FigureStore
-from intern.stores.sqlite.traces import DailyCounts, Votes
-from intern.stores.sqlite.usage import PromptUsage
+from intern.stores.tables.daily_counts import DailyCounts
+from intern.stores.tables.feedback import Votes
+from intern.stores.tables.figures import FigureStore
+from intern.stores.tables.usage import PromptUsage
 
 ANSWERED, SILENT = "questions_answered", "questions_silent"
 PERIODS = (14, 90)

@@ -12,19 +12,21 @@ from datetime import datetime
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
+from intern.core.captures import Capture, Turn
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId, UserId, position_at, reply_conversation
-from intern.core.records import Capture, Turn
-from intern.core.text.words import group_similar_texts
-from intern.service.replaying import RecordingDetails, Recordings
+from intern.core.text.similarity import group_similar_texts
+from intern.service.recordings import RecordingDetails, Recordings
 from intern.service.stores import build_message_link
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.stores.database import Database
-from intern.stores.sqlite.chat import NameStore, RoleStore
-from intern.stores.sqlite.outbox import CitationStore, Outbox, PostedCitation
-from intern.stores.sqlite.questions import Question, QuestionChannel, QuestionFilter, QuestionStore, Settled
-from intern.stores.sqlite.traces import FeedbackStore, QuestionTrace, TraceStore, Votes
+from intern.stores.tables.citations import CitationStore, PostedCitation
+from intern.stores.tables.feedback import FeedbackStore, Votes
+from intern.stores.tables.members import NameStore, RoleStore
+from intern.stores.tables.outbox import Outbox
+from intern.stores.tables.questions import Question, QuestionChannel, QuestionFilter, QuestionStore, Settled
+from intern.stores.tables.traces import QuestionTrace, TraceStore
 
 # For front ends, which use these to select questions.
 __all__ = ["QuestionChannel", "QuestionFilter"]

@@ -14,25 +14,28 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.core import records
+from intern.core import captures
 from intern.core.clock import Clock
+from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn, PairDecision, PairFiled, PairMoved
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, ConversationId, QAId, SourceId, TopicName
-from intern.core.text.words import make_topic_name
+from intern.core.knowledge import Fact, IndexEntry, Nugget, NuggetStatus
+from intern.core.text.topic_names import make_topic_name
 from intern.learning.prompts import build_block, strip_withdrawn
 from intern.learning.review import get_pair
-from intern.search.finding import split_search_terms
+from intern.search.terms import split_search_terms
 from intern.service.databases import open_archive, open_read_only
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
-from intern.stores.blocks import qa_id_time
 from intern.stores.database import Database
-from intern.stores.library import topic_id
-from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
-from intern.stores.sqlite.facts import FactChainLink, FactFilter, FactStore
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.word_matches import match_any
+from intern.stores.qa_ids import qa_id_time
+from intern.stores.search_file.word_matches import match_any
+from intern.stores.source_cache import topic_id
+from intern.stores.tables.extractions import ExtractionLog
+from intern.stores.tables.facts import FactChainLink, FactFilter, FactStore
+from intern.stores.tables.knowledge import KnowledgeStore
+from intern.stores.tables.nuggets import NuggetStore
 
 if TYPE_CHECKING:
     from intern.service.stores import Stores
@@ -47,7 +50,7 @@ class RemovedPair(Struct, frozen=True, kw_only=True):
     by: QAId
     """The pair that made it obsolete."""
     at: datetime
-    turns: tuple[records.Turn, ...]
+    turns: tuple[captures.Turn, ...]
     """Empty if none of it may be shown any more, or the archive does not hold it."""
 
 
@@ -56,14 +59,14 @@ def find_removed_pairs(topic: TopicName, decisions: KnowledgeStore, archive: Arc
 
     Withdrawn messages are left out. Reads the whole log; blocks.
     """
-    removed: dict[datetime, records.PairFiled] = {}
+    removed: dict[datetime, PairFiled] = {}
     ids: dict[datetime, QAId] = {}
     for decision in decisions.read_decisions():
-        if isinstance(decision, records.MessagesWithdrawn | records.MessagesForgotten):
+        if isinstance(decision, MessagesWithdrawn | MessagesForgotten):
             continue
-        if isinstance(decision, records.PairFiled | records.PairMoved):
+        if isinstance(decision, PairFiled | PairMoved):
             removed.pop(qa_id_time(decision.qa_id), None)  # it was filed again
-        if isinstance(decision, records.PairFiled):
+        if isinstance(decision, PairFiled):
             for qa_id in decision.removed:
                 time = qa_id_time(qa_id)
                 removed.pop(time, None)
@@ -75,12 +78,12 @@ def find_removed_pairs(topic: TopicName, decisions: KnowledgeStore, archive: Arc
     )
 
 
-def _read_turns(qa_id: QAId, decisions: KnowledgeStore, archive: Archive) -> tuple[records.Turn, ...]:
+def _read_turns(qa_id: QAId, decisions: KnowledgeStore, archive: Archive) -> tuple[captures.Turn, ...]:
     left = load_without_withdrawn(archive, decisions, qa_id)
     return () if left is None else build_block(left).turns
 
 
-def load_without_withdrawn(archive: Archive, decisions: KnowledgeStore, qa_id: QAId) -> records.CapturedPair | None:
+def load_without_withdrawn(archive: Archive, decisions: KnowledgeStore, qa_id: QAId) -> captures.CapturedPair | None:
     """Return an archived pair without withdrawn messages; None where it has no question or no answer left."""
     pair = archive.get(qa_id)
     return pair and strip_withdrawn(pair, decisions.is_withdrawn)
@@ -98,9 +101,7 @@ class TopicLine(Struct, frozen=True, kw_only=True):
     description: str
 
 
-def build_topic_line(
-    name: TopicName, knowledge: KnowledgeStore, entries: Mapping[SourceId, records.IndexEntry]
-) -> TopicLine:
+def build_topic_line(name: TopicName, knowledge: KnowledgeStore, entries: Mapping[SourceId, IndexEntry]) -> TopicLine:
     """Return a topic as lists show it, with its entry in the index. Blocks."""
     blocks, entry = knowledge.read_topic(name), entries.get(topic_id(name))
     return TopicLine(
@@ -117,7 +118,7 @@ class TopicDetails(Struct, frozen=True, kw_only=True):
 
     name: TopicName
     description: str
-    blocks: tuple[records.TopicBlock, ...]
+    blocks: tuple[captures.TopicBlock, ...]
     removed: tuple[RemovedPair, ...]
 
 
@@ -142,7 +143,7 @@ class WaitingPair(Struct, frozen=True, kw_only=True):
     """The time since it was archived."""
     conversation_id: ConversationId
     channel_id: ChannelId | None
-    turns: tuple[records.Turn, ...]
+    turns: tuple[captures.Turn, ...]
     """All turns as they would be filed; none if its question or its answer was deleted since."""
     in_newer: QAId | None
     """A newer version that waits, too: approving that one decides this one, too."""
@@ -151,8 +152,8 @@ class WaitingPair(Struct, frozen=True, kw_only=True):
 class PairDetails(Struct, frozen=True, kw_only=True):
     """An archived pair, complete, with all decisions about it."""
 
-    pair: records.CapturedPair
-    decisions: tuple[records.Decision, ...]
+    pair: captures.CapturedPair
+    decisions: tuple[Decision, ...]
 
 
 class ArchiveReader:
@@ -179,14 +180,12 @@ class ArchiveReader:
         entry = self._index.get(topic_id(name))
         return TopicDetails(name=name, description=entry.description if entry else "", blocks=blocks, removed=removed)
 
-    def history(self, label: str) -> tuple[records.PairDecision, ...]:
+    def history(self, label: str) -> tuple[PairDecision, ...]:
         """Return all decisions about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""
         name = parse_topic_name(label)
-        gone = records.MessagesWithdrawn, records.MessagesForgotten
+        gone = MessagesWithdrawn, MessagesForgotten
         decisions = [each for each in self._knowledge.read_decisions() if not isinstance(each, gone)]
-        places = (
-            each for each in decisions if isinstance(each, records.PairFiled | records.PairMoved) and each.topic == name
-        )
+        places = (each for each in decisions if isinstance(each, PairFiled | PairMoved) and each.topic == name)
         concerned = {qa_id_time(each.qa_id) for each in places}
         if not concerned:
             raise ConfigError(f"nothing was ever filed under {name}; `intern topics` lists what there is")
@@ -218,7 +217,7 @@ class ArchiveReader:
         newer = {qa_id_time(pair.replaces): pair.qa_id for pair in pairs if pair.replaces is not None}
         return tuple(self._build_waiting_pair(pair, newer.get(pair.timestamp), now) for pair in pairs)
 
-    def _build_waiting_pair(self, pair: records.CapturedPair, newer: QAId | None, now: datetime) -> WaitingPair:
+    def _build_waiting_pair(self, pair: captures.CapturedPair, newer: QAId | None, now: datetime) -> WaitingPair:
         left = strip_withdrawn(pair, self._knowledge.is_withdrawn)
         return WaitingPair(
             qa_id=pair.qa_id,
@@ -230,7 +229,7 @@ class ArchiveReader:
             in_newer=newer,
         )
 
-    def _build_pair_line(self, pair: records.CapturedPair) -> PairLine:
+    def _build_pair_line(self, pair: captures.CapturedPair) -> PairLine:
         decision = self._knowledge.last_decision(pair.qa_id)
         return PairLine(
             qa_id=pair.qa_id,
@@ -250,10 +249,10 @@ def parse_topic_name(label: str) -> TopicName:
         raise ConfigError(f"{label[:80]!r} can be no topic ({error}); `intern topics` lists them") from error
 
 
-def _concerns(decision: records.Decision, pair: records.CapturedPair) -> bool:
-    if isinstance(decision, records.MessagesWithdrawn | records.MessagesForgotten):
+def _concerns(decision: Decision, pair: captures.CapturedPair) -> bool:
+    if isinstance(decision, MessagesWithdrawn | MessagesForgotten):
         return not set(decision.message_ids).isdisjoint(pair.message_ids)
-    ids: Sequence[QAId] = (decision.qa_id, *(decision.removed if isinstance(decision, records.PairFiled) else ()))
+    ids: Sequence[QAId] = (decision.qa_id, *(decision.removed if isinstance(decision, PairFiled) else ()))
     return any(qa_id_time(qa_id) == pair.timestamp for qa_id in ids)
 
 
@@ -266,33 +265,33 @@ class LearnedKnowledge:
         self.extractions = ExtractionLog(db, clock=clock)
         """The lessons of each conversation."""
 
-    async def facts(self, wanted: FactFilter, limit: int) -> tuple[records.Fact, ...]:
+    async def facts(self, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
         """Return facts, the last stated first. Raises KnowledgeError."""
         return await self._facts.all(wanted, limit)
 
-    async def search_facts(self, text: str, wanted: FactFilter, limit: int) -> tuple[records.Fact, ...]:
+    async def search_facts(self, text: str, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
         """Return facts that contain words of a text, best first. Raises KnowledgeError."""
         terms = split_search_terms(text)
         unspaced = [each for each in (*terms.grams, *terms.short) if not each.isascii()]
         return await self._facts.search_facts(match_any(terms.words), wanted, limit, holding=unspaced)
 
-    async def fact(self, prefix: str, *, secret: bool) -> records.Fact:
+    async def fact(self, prefix: str, *, secret: bool) -> Fact:
         """Return the fact with this prefix of its id. Raises ConfigError for none or several, and KnowledgeError."""
         start = prefix.strip()
         found = await self._facts.find_by_prefix(start.removeprefix("fact:"), secret=secret) if start else ()
         return _require_one(found, "fact", prefix, "`intern facts list --all`")
 
-    async def fact_history(self, prefix: str, *, secret: bool) -> tuple[records.Fact, tuple[FactChainLink, ...]]:
+    async def fact_history(self, prefix: str, *, secret: bool) -> tuple[Fact, tuple[FactChainLink, ...]]:
         """Return a fact found as by `fact`, and its chain, oldest first."""
         fact = await self.fact(prefix, secret=secret)
         links = await self._facts.read_chain(fact.id)
         return fact, tuple(each for each in links if secret or each.fact.visibility != "secret")
 
-    async def nuggets(self, status: records.NuggetStatus | None, limit: int) -> tuple[records.Nugget, ...]:
+    async def nuggets(self, status: NuggetStatus | None, limit: int) -> tuple[Nugget, ...]:
         """Return nuggets, newest first. Raises KnowledgeError."""
         return await self._nuggets.all(status, limit=limit)
 
-    async def nugget(self, prefix: str) -> records.Nugget:
+    async def nugget(self, prefix: str) -> Nugget:
         """Return the nugget whose id begins with this text. Raises as `fact` does."""
         start = prefix.strip().removeprefix("nugget:")
         found = await self._nuggets.find_by_prefix(start) if start else ()

@@ -20,21 +20,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 from structlog.contextvars import get_contextvars
 
+from intern.answering.answerer import Answerer
 from intern.answering.recording import ANYONE, AnswerTape, attach_tape, iter_texts
-from intern.answering.workflow import Answerer
 from intern.core.clock import Clock
 from intern.core.errors import LeaseLostError
 from intern.core.ids import MessageId, TopicName, UserId
 from intern.core.log import get_logger, redact_text
 from intern.core.messages import AnswerResult, Conversation, Image, RequestContext
-from intern.core.text.masking import encode_json, mask_nested, mask_secrets, replace_surrogates
+from intern.core.text.encoding import encode_json, mask_nested, replace_surrogates
+from intern.core.text.masking import mask_secrets
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.models.recording import FinishedCall, RecordedCall, RecordingModel, make_digest
+from intern.models.recorded_calls import FinishedCall, RecordedCall, RecordingModel, make_digest
 from intern.models.templates import PromptTemplates
 from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE
 from intern.stores.database import Database
 from intern.stores.options import RecorderOptions
-from intern.stores.sqlite.recordings import ROW, NewRecording, RecordingStore, StoredRecording, compress_data
+from intern.stores.tables.recordings import ROW, NewRecording, RecordingStore, StoredRecording, compress_data
 
 _log = get_logger(__name__)
 

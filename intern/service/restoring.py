@@ -16,40 +16,27 @@ from typing import NamedTuple
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
+from intern.core.captures import CapturedPair, TopicBlock
 from intern.core.clock import Clock
+from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn, PairFiled, PairMoved, PairRemoved
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId, SourceId, TopicName
-from intern.core.records import (
-    CapturedPair,
-    Decision,
-    MessagesForgotten,
-    MessagesWithdrawn,
-    PairFiled,
-    PairMoved,
-    PairRemoved,
-    TopicBlock,
-)
 from intern.learning.forgetting import collect_identifying_texts
 from intern.learning.prompts import build_block, strip_withdrawn
-from intern.service.projection import FILES_OF, TextFiles
 from intern.service.stores import ARCHIVE
-from intern.settings.loading import Paths
+from intern.service.text_files import FILES_OF, TextFiles
+from intern.settings.settings import Paths
 from intern.sources.refresh import describe_provisionally
 from intern.stores.archive import Archive, parse_decisions
-from intern.stores.blocks import (
-    BlockWarning,
-    TopicFileContent,
-    bare_message_id,
-    make_qa_id,
-    parse_topic_file,
-    qa_id_time,
-)
+from intern.stores.block_format import BlockWarning, TopicFileContent, parse_topic_file
 from intern.stores.database import Database
 from intern.stores.files import FileLayer, unreadable_error
-from intern.stores.library import CachedSource, Index, IndexCache, content_hash, is_slug, topic_id
-from intern.stores.sqlite.changes import next_position
-from intern.stores.sqlite.extractions import save_position
-from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore, record_projected_files
+from intern.stores.qa_ids import bare_message_id, make_qa_id, qa_id_time
+from intern.stores.source_cache import CachedSource, Index, IndexCache, content_hash, is_slug, topic_id
+from intern.stores.tables.change_log import next_position
+from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
+from intern.stores.tables.positions import save_position
+from intern.stores.tables.projected_files import record_projected_files
 
 
 class RestoreResult(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
-from intern.answering.replying import Wordings
+from intern.answering.wordings import Wordings
 from intern.chat.phrases import ENGLISH, select_language
 from intern.chat.platform import Outlet
 from intern.core.clock import Clock
@@ -16,10 +16,11 @@ from intern.core.flow import GuildJoined, ServerCommand, SetupChanges, SetupComm
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.core.text.language import SPOKEN
-from intern.service.communities import CommunityRegistry
-from intern.service.status import FolderStatus, open_source_statuses, read_status
+from intern.service.community_registry import CommunityRegistry
+from intern.service.source_status import open_source_statuses
+from intern.service.status import FolderStatus, read_status
 from intern.settings.communities import Chosen
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 
 _log = get_logger(__name__)
 

@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from secrets import token_hex
 
 from anyio import fail_after
 from anyio.to_thread import run_sync
-from msgspec import Struct
 
 from intern.core.clock import Clock
+from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ChannelId, GuildId, MessageId, QAId
 from intern.core.memory import CacheBudget
-from intern.core.records import Decision, MessagesForgotten, MessagesWithdrawn
 from intern.learning.forgetting import collect_identifying_texts
 from intern.models.templates import PromptTemplates
 from intern.service.databases import open_archive, open_read_only
 from intern.service.embedding import open_vector_copy
 from intern.service.hidden_files import hidden_files
 from intern.service.models import load_templates
-from intern.service.projection import TextFiles
 from intern.service.recorder import Recorder
-from intern.settings.loading import Paths, Settings
-from intern.sources.files import SourceFolder
+from intern.service.text_files import TextFiles
+from intern.settings.settings import Paths, Settings
 from intern.sources.library import PageCopies, message_link
-from intern.stores.blocks import qa_id_time
+from intern.sources.source_folder import SourceFolder
 from intern.stores.database import Database
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.chat import NameStore, RoleStore
-from intern.stores.sqlite.database import database_files
-from intern.stores.sqlite.extractions import read_position, save_position
-from intern.stores.sqlite.judgements import JudgementStore
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.maintenance import PersonalDataStore, SkippedSourceStore, copy_database, find_problems
-from intern.stores.sqlite.outbox import CitationStore, Outbox
-from intern.stores.sqlite.questions import QuestionStore
-from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.traces import DailyCounts
-from intern.stores.sqlite.usage import ReplyStore
-from intern.stores.sqlite.work import AttemptStore, JobQueue, PendingCaptures
+from intern.stores.qa_ids import qa_id_time
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.tables.attempts import AttemptStore
+from intern.stores.tables.citations import CitationStore
+from intern.stores.tables.daily_counts import DailyCounts
+from intern.stores.tables.jobs import JobQueue
+from intern.stores.tables.judgements import JudgementStore
+from intern.stores.tables.knowledge import KnowledgeStore
+from intern.stores.tables.members import NameStore, RoleStore
+from intern.stores.tables.outbox import Outbox
+from intern.stores.tables.pending_captures import PendingCaptures
+from intern.stores.tables.personal_data import PersonalDataStore
+from intern.stores.tables.positions import read_position, save_position
+from intern.stores.tables.questions import QuestionStore
+from intern.stores.tables.reply_cache import ReplyStore
+from intern.stores.tables.skipped_sources import SkippedSourceStore
 
 ARCHIVE = "archive"
 """The follower whose position only shows that the archive belongs to this database."""
@@ -229,80 +228,3 @@ def _remove_unfinished_files(paths: Paths) -> None:
         raise KnowledgeError(
             f"{place} cannot be cleared of unfinished files ({error.strerror}); check its rights"
         ) from error
-
-
-class BackupResult(Struct, frozen=True, kw_only=True):
-    """The files of a backup."""
-
-    path: str
-    bytes: int
-    beside: tuple[str, ...]
-    """Files and folders that a backup needs, but that this file does not contain."""
-
-
-def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackupResult:
-    """Copy the database to a file, with `force` replacing another. Blocks; works beside a running bot.
-
-    Raises ConfigError if the file must not or cannot be written there, and KnowledgeError if the database cannot be
-    read, there is no room, or the copy is incomplete; nothing has changed then.
-    """
-    if settings.data.url:
-        raise ConfigError(
-            f"{open_read_only(settings).place} is backed up by its own tools, such as pg_dump; copy {settings.data.dir}"
-            " after that: what is archived later is read again"
-        )
-    source = settings.paths.database
-    if not source.exists():
-        raise KnowledgeError(
-            f"there is no database {source} yet; it is made by the first `intern index` or `intern run`"
-        )
-    if to.is_dir():
-        raise ConfigError(f"{to} is a folder; name a file in it, as in {to / 'intern-backup.db'}")
-    if to.resolve() in {each.resolve() for each in database_files(source)} or (to.exists() and to.samefile(source)):
-        raise ConfigError(f"{to} is the database itself; choose another file")
-    if to.exists() and not force:
-        raise ConfigError(f"{to} is there already; choose another name, or --force to write over it")
-    beside = to.with_name(f".{to.name}.{token_hex(4)}.tmp")
-    try:
-        if not to.parent.is_dir():
-            raise ConfigError(f"there is no folder {to.parent}; make it, or choose another one")
-        _check_room(source, to.parent)
-        copy_database(source, beside)
-        if wrong := find_problems(beside, _MOST_TOLD):
-            raise KnowledgeError(
-                f"{source} is damaged, so its copy was not kept ({'; '.join(wrong)}); run `intern doctor`, and go back "
-                "to an older backup"
-            )
-        _move_in_place(beside, to)
-    except OSError as error:
-        raise ConfigError(f"{to} cannot be written ({error.strerror}); check the rights of its folder") from error
-    finally:
-        for each in database_files(beside):
-            each.unlink(missing_ok=True)
-    return BackupResult(path=str(to), bytes=to.stat().st_size, beside=tuple(map(str, _list_companions(settings))))
-
-
-_MOST_TOLD = 3  # the errors that it found
-
-
-def _check_room(source: Path, folder: Path) -> None:
-    log = source.with_name(source.name + "-wal")
-    needed = source.stat().st_size + (log.stat().st_size if log.exists() else 0)
-    if shutil.disk_usage(folder).free < needed:
-        raise KnowledgeError(f"there is no room in {folder}: about {needed // 1_000_000 + 1} MB are needed")
-
-
-def _move_in_place(beside: Path, to: Path) -> None:
-    # Only the owner may read the database.
-    beside.chmod(0o600)
-    with beside.open("rb+") as file:
-        os.fsync(file.fileno())
-    beside.replace(to)
-    FileLayer().sync_folder(to.parent)
-
-
-def _list_companions(settings: Settings) -> list[Path]:
-    """List the other existing paths that a backup needs, without those inside of others."""
-    paths = settings.paths
-    found = [path for path in (paths.data, paths.raw, paths.topics, paths.sources, paths.links) if path.exists()]
-    return [path for path in found if not any(other != path and path.is_relative_to(other) for other in found)]

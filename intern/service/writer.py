@@ -16,17 +16,17 @@ from msgspec import Struct
 
 from intern.actors.extractor import ExtractionStep
 from intern.actors.loops import DueRecord
+from intern.core.captures import Capture, CapturedPair
 from intern.core.clock import Clock
+from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ConversationId, MessageId, QAId, UserId, bot_answer_conversation, bot_answer_thread
 from intern.core.log import get_logger
 from intern.core.memory import CacheBudget
-from intern.core.records import Capture, CapturedPair, Decision, MessagesForgotten, MessagesWithdrawn
-from intern.facts.extracting import Came, KnowledgeExtractor, return_at_once
-from intern.facts.reconciling import FactRetirement
+from intern.facts.extraction import Came, KnowledgeExtractor, return_at_once
+from intern.facts.reconciliation import FactRetirement
 from intern.facts.segments import Segment, find_concerned_conversations
 from intern.learning.answered_threads import AnsweredThreadLearner
-from intern.learning.filing import remove_messages
 from intern.learning.forgetting import (
     ForgetRequest,
     ForgetResult,
@@ -38,18 +38,19 @@ from intern.learning.forgetting import (
 )
 from intern.learning.regenerating import read_progress
 from intern.learning.review import Review
+from intern.learning.withdrawing import remove_messages
 from intern.models.limits import RateWindow
 from intern.models.prompt import Model
-from intern.search.finding import Embedder
+from intern.search.embedder import Embedder
 from intern.service.calibration import calibrate
-from intern.service.learning import Learning
+from intern.service.captures import Learning
+from intern.service.indexing import Indexing, list_ignored_paths, merge_refreshes
 from intern.service.models import load_templates
 from intern.service.questions import GapSettlement
 from intern.service.reading import parse_topic_name
 from intern.service.restoring import TopicAdoption, adopt
-from intern.service.searching import Indexing, list_ignored_paths, merge_refreshes
 from intern.service.stores import OpenTemplates, Stores
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.sources.catalogue import respect_pauses
 from intern.sources.discovery import Discovery, DiscoveryReport
 from intern.sources.refresh import RefreshReport
@@ -57,13 +58,14 @@ from intern.sources.scanning import Scanner
 from intern.stores.archive import ArchiveErasure
 from intern.stores.database import Database
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.chat import AnsweredThreads
-from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
-from intern.stores.sqlite.facts import FactStore
-from intern.stores.sqlite.judgements import Judgement
-from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.usage import VectorMemory
-from intern.stores.sqlite.work import Job, JobOutcome
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.tables.answered_threads import AnsweredThreads
+from intern.stores.tables.extractions import ExtractionLog
+from intern.stores.tables.facts import FactStore
+from intern.stores.tables.jobs import Job, JobOutcome
+from intern.stores.tables.judgements import Judgement
+from intern.stores.tables.nuggets import NuggetStore
+from intern.stores.tables.vector_cache import VectorMemory
 
 _log = get_logger(__name__)
 

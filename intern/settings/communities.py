@@ -14,16 +14,11 @@ from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
 from intern.core.text.patterns import regex
 from intern.models.options import LlmOptions
-from intern.settings.loading import (
-    OF_ONE_SERVER,
-    DataSection,
-    KbSection,
-    Settings,
-    convert_ids_to_text,
-    find_problems,
-    settings_schema,
-)
-from intern.settings.reading import PREFIX, apply_variable, explain_error
+from intern.settings.loading import convert_ids_to_text, settings_schema
+from intern.settings.raw_settings import PREFIX, apply_variable
+from intern.settings.schema import explain_error
+from intern.settings.settings import DataSection, KbSection, Settings
+from intern.settings.validation import OF_ONE_SERVER, find_problems
 
 Chosen: TypeAlias = Mapping[str, Mapping[str, Any]]
 """A part of the settings, in the shape of the file."""

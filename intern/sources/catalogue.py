@@ -24,16 +24,19 @@ from typing import NamedTuple, TypeVar
 from anyio import Lock, current_time, to_thread
 from msgspec.structs import replace
 
+from intern.core.captures import TopicBlock
 from intern.core.clock import Wakeup
 from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError, SourceError
 from intern.core.ids import SourceId
+from intern.core.knowledge import IndexEntry
 from intern.core.log import get_logger
 from intern.core.progress import report_progress
-from intern.core.records import IndexEntry, SearchDocument, SourceType, TopicBlock
+from intern.core.search_documents import SearchDocument, SourceType
 from intern.core.text.passages import PASSAGE, join_headings, split_passages
-from intern.search.finding import CachingEmbedder, Embedder
+from intern.search.embedder import CachingEmbedder, Embedder
 from intern.sources.descriptions import first_question
-from intern.stores.library import (
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.source_cache import (
     CachedFile,
     CachedPage,
     CachedSource,
@@ -44,8 +47,7 @@ from intern.stores.library import (
     is_source_id,
     is_url,
 )
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.tables.knowledge import KnowledgeStore
 
 _log = get_logger(__name__)
 

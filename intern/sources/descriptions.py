@@ -18,7 +18,7 @@ import msgspec
 import tomli
 from msgspec import Meta, Struct
 
-from intern.core.records import TopicBlock, Turn
+from intern.core.captures import TopicBlock, Turn
 from intern.core.text.passages import GAP, find_blocks
 from intern.core.text.patterns import regex
 from intern.core.text.words import find_key_terms, stem_set, stem_words

@@ -21,7 +21,7 @@ from intern.core.errors import ModelError, ModelReplyError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.progress import report_progress
-from intern.core.records import Scalar, SearchDocument
+from intern.core.search_documents import Scalar, SearchDocument
 from intern.core.tasks import run_each
 from intern.core.text.passages import GAP
 from intern.core.text.words import collapse_whitespace, truncate_text
@@ -29,7 +29,7 @@ from intern.models.prompt import Model
 from intern.sources import scanning
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, describe_structure, detect_file_type
 from intern.sources.options import DiscoveryOptions
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.search_file.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
 

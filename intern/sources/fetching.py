@@ -36,7 +36,7 @@ from msgspec import Struct
 from intern import __version__
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
 from intern.models.clients import read_length, read_most
-from intern.models.refusals import is_transient, parse_retry_after
+from intern.models.endpoint_failures import is_transient, parse_retry_after
 from intern.sources.addresses import DialPolicy, GuardedBackend, effective_port
 from intern.sources.options import WebOptions
 

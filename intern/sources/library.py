@@ -18,20 +18,22 @@ import msgspec
 from anyio import to_thread
 from msgspec import Struct
 
+from intern.core.captures import CapturedPair
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import MessageId, QAId, SourceId, TopicName
+from intern.core.knowledge import IndexEntry, LearnedMatches, SourceText
 from intern.core.log import get_logger
 from intern.core.messages import is_distilled, is_team_source
-from intern.core.records import CapturedPair, IndexEntry, LearnedMatches, PassageHit, SourceText
+from intern.core.search_documents import PassageHit
 from intern.core.text.passages import find_blocks
 from intern.core.text.patterns import regex
 from intern.sources.catalogue import Catalogue
-from intern.sources.files import SourceFolder
+from intern.sources.source_folder import SourceFolder
 from intern.stores.archive import Archive
-from intern.stores.blocks import bare_message_id
 from intern.stores.files import FileLayer
-from intern.stores.library import CachedPage, flatten_description, is_url, topic_from_id
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.qa_ids import bare_message_id
+from intern.stores.source_cache import CachedPage, flatten_description, is_url, topic_from_id
+from intern.stores.tables.knowledge import KnowledgeStore
 
 _log = get_logger(__name__)
 MOST_MISSING = 4

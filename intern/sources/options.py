@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from intern.core.records import FileType
+from intern.core.search_documents import FileType
 
 
 class IndexingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -36,11 +36,19 @@ from intern.sources.addresses import DialPolicy
 from intern.sources.catalogue import Catalogue, is_paused
 from intern.sources.descriptions import describe_source, source_excerpt
 from intern.sources.fetching import FetchedPage, PageFetcher
-from intern.sources.files import SkippedFile
 from intern.sources.library import MOST_MISSING, PageCopies, PageCopy, RenderingAttempt, read_links
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import CheckedSource, IndexRefresh, PendingSummary, RefreshReport
-from intern.stores.library import FRESH, NEEDS_SCRIPTS, RENDERED, CachedPage, CachedSource, content_hash, is_source_id
+from intern.sources.source_folder import SkippedFile
+from intern.stores.source_cache import (
+    FRESH,
+    NEEDS_SCRIPTS,
+    RENDERED,
+    CachedPage,
+    CachedSource,
+    content_hash,
+    is_source_id,
+)
 
 _log = get_logger(__name__)
 

@@ -34,11 +34,11 @@ from intern.sources.descriptions import (
     source_excerpt,
     topic_excerpt,
 )
-from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.sources.options import IndexingOptions
 from intern.sources.scanning import is_below
-from intern.stores.library import CachedFile, CachedSource, CachedTopic, content_hash, is_source_id, topic_id
-from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
+from intern.sources.source_folder import NotASourceError, SkippedFile, SourceFile, SourceFolder
+from intern.stores.source_cache import CachedFile, CachedSource, CachedTopic, content_hash, is_source_id, topic_id
+from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 
 _log = get_logger(__name__)
 

@@ -29,7 +29,8 @@ from msgspec import Struct
 from intern.core.log import get_logger
 from intern.core.progress import report_progress
 from intern.core.text.fences import remove_invisible
-from intern.core.text.masking import make_hider, mask_secrets
+from intern.core.text.masking import mask_secrets
+from intern.core.text.secret_values import make_hider
 from intern.documents.blocks import write_document
 from intern.documents.parsing import NotADocumentError, format_by_ending, parse_document
 from intern.sources.options import DiscoveryOptions

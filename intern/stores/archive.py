@@ -27,15 +27,16 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
+from intern.core.captures import Capture, CapturedPair, Turn
 from intern.core.clock import Clock, SystemClock, from_microseconds, to_microseconds
+from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ConversationId, MessageId, QAId
 from intern.core.log import get_logger
 from intern.core.progress import report_progress
-from intern.core.records import Capture, CapturedPair, Decision, MessagesForgotten, MessagesWithdrawn, Turn
-from intern.core.text.masking import replace_surrogates
+from intern.core.text.encoding import replace_surrogates
 from intern.core.text.patterns import regex
-from intern.stores import blocks
+from intern.stores import block_format, qa_ids
 from intern.stores.files import FileLayer, unreadable_error
 from intern.stores.week_files import PairLocation, find_tail, locate_pair, scan_week
 
@@ -80,7 +81,7 @@ class Archive:
 
         Raises ValueError for an invalid id.
         """
-        self._last = max(self._last, blocks.qa_id_time(floor))
+        self._last = max(self._last, qa_ids.qa_id_time(floor))
 
     @cached_property
     def _rows(self) -> _ArchiveIndex:
@@ -89,7 +90,7 @@ class Archive:
         return rows
 
     @property
-    def damaged(self) -> Sequence[blocks.BlockWarning]:
+    def damaged(self) -> Sequence[block_format.BlockWarning]:
         """The pieces that were ignored when the files were read."""
         return tuple(self._rows.damaged)
 
@@ -128,7 +129,7 @@ class Archive:
         rows = self._rows
         timestamp = self._last = max(self._clock.now().astimezone(UTC), self._next_time())
         pair = CapturedPair(
-            qa_id=blocks.make_qa_id(timestamp),
+            qa_id=qa_ids.make_qa_id(timestamp),
             timestamp=timestamp,
             conversation_id=capture.conversation_id,
             turns=tuple(Turn(turn.speaker, replace_surrogates(turn.text)) for turn in capture.turns),
@@ -139,7 +140,7 @@ class Archive:
             channel_id=capture.channel_id,
             replaces=capture.replaces,
         )
-        block = blocks.format_pair_block(pair).encode()
+        block = block_format.format_pair_block(pair).encode()
         week = _week_file(timestamp)
         # A torn tail from a crash ends before this block, not in it.
         start = self._append(week, block)
@@ -169,9 +170,9 @@ class Archive:
         by_time = {each.timestamp: each for each in reversed(newest)}
         yield from sorted(by_time.values(), key=lambda each: each.timestamp)[-most or len(newest) :]
 
-    def scan_ids(self) -> tuple[set[str], Sequence[blocks.BlockWarning]]:
+    def scan_ids(self) -> tuple[set[str], Sequence[block_format.BlockWarning]]:
         """Read the ids of all pairs, and the ignored pieces; keep nothing. Raises KnowledgeError."""
-        damaged: list[blocks.BlockWarning] = []
+        damaged: list[block_format.BlockWarning] = []
         return {each.qa_id for _, each in self._scan_weeks(damaged)}, damaged
 
     def times_after(self, qa_id: QAId | None) -> Sequence[int]:
@@ -182,7 +183,7 @@ class Archive:
     def get(self, qa_id: QAId) -> CapturedPair | None:
         """Return the pair with that id, however its fraction is written; None where there is none."""
         try:
-            time = to_microseconds(blocks.qa_id_time(qa_id))
+            time = to_microseconds(qa_ids.qa_id_time(qa_id))
         except ValueError:
             return None
         return self._read_pair(time)
@@ -195,13 +196,13 @@ class Archive:
     def latest_capture_id(self, conversation_id: ConversationId) -> QAId | None:
         """Return the id of a conversation's newest capture. From memory."""
         time = self._rows.newest.get(conversation_id)
-        return None if time is None else blocks.make_qa_id(from_microseconds(time))
+        return None if time is None else qa_ids.make_qa_id(from_microseconds(time))
 
     def find_conversations(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         """Return all conversations that a message was captured with, the first one first."""
         rows = self._rows
-        first = rows.conversations.get(blocks.bare_message_id(message_id))
-        return () if first is None else (first, *rows.further.get(blocks.bare_message_id(message_id), ()))
+        first = rows.conversations.get(qa_ids.bare_message_id(message_id))
+        return () if first is None else (first, *rows.further.get(qa_ids.bare_message_id(message_id), ()))
 
     def find_conversations_since(self, message_id: MessageId) -> set[ConversationId]:
         """Return the conversations that were captured with a message of Discord's as new as this one. From memory."""
@@ -216,13 +217,13 @@ class Archive:
         one that does not say which turn belongs to which message. Each week file is replaced at once: killed in
         between, doing it again does the rest. Raises KnowledgeError; weeks that were not reached stay as they were.
         """
-        doomed = frozenset(map(blocks.bare_message_id, message_ids))
-        lost: list[blocks.WeekFilePiece] = []
+        doomed = frozenset(map(qa_ids.bare_message_id, message_ids))
+        lost: list[block_format.WeekFilePiece] = []
         with self._changing:
             try:
                 for week in self._week_files():
                     with self._open_week(week) as file:
-                        cut = [piece for piece in blocks.erase_messages(file, doomed) if piece.lost]
+                        cut = [piece for piece in block_format.erase_messages(file, doomed) if piece.lost]
                     if cut:
                         self._rewrite(week, doomed)
                         lost += cut
@@ -242,7 +243,7 @@ class Archive:
             return self._last + _TICK
         except OverflowError:
             raise KnowledgeError(
-                f"nothing can be archived in {self._dir} any more: {blocks.make_qa_id(self._last)} is the last id that"
+                f"nothing can be archived in {self._dir} any more: {qa_ids.make_qa_id(self._last)} is the last id that"
                 " there can be; look for the pair or the decision that has it, and correct its date"
             ) from None
 
@@ -269,7 +270,7 @@ class Archive:
     def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
         # An import puts years into one week, so the file is read again rather than held in memory.
         with self._open_week(week) as file:
-            left = (piece.data for piece in blocks.erase_messages(file, doomed))
+            left = (piece.data for piece in block_format.erase_messages(file, doomed))
             self._files.write_pieces_atomically(self._dir / week, left)
         if not (self._dir / week).stat().st_size:
             self._files.remove(self._dir / week)
@@ -281,13 +282,13 @@ class Archive:
         rows.sort()
         return rows
 
-    def _scan_weeks(self, damaged: list[blocks.BlockWarning]) -> Iterator[tuple[str, PairLocation]]:
+    def _scan_weeks(self, damaged: list[block_format.BlockWarning]) -> Iterator[tuple[str, PairLocation]]:
         weeks = self._week_files()
         for n, week in enumerate(weeks):
             report_progress("Reading {total} weeks of the archive", n, len(weeks))
             with self._open_week(week) as file:
                 for found in scan_week(file, name=week):
-                    if isinstance(found, blocks.BlockWarning):
+                    if isinstance(found, block_format.BlockWarning):
                         _log_damaged(found)
                         damaged.append(found)
                     else:
@@ -298,11 +299,11 @@ class Archive:
         with self._open_week(week) as file:
             for start in (find_tail(file, most), 0):
                 file.seek(start)
-                found = list(blocks.scan_archive(file, file=week))
-                pairs = [each.pair for each in found if isinstance(each, blocks.LocatedPair)]
+                found = list(block_format.scan_archive(file, file=week))
+                pairs = [each.pair for each in found if isinstance(each, block_format.LocatedPair)]
                 if len(pairs) >= most:
                     break
-            if damaged := [each for each in found if isinstance(each, blocks.BlockWarning)]:
+            if damaged := [each for each in found if isinstance(each, block_format.BlockWarning)]:
                 file.seek(0)
                 before = file.read(start).count(b"\n")
                 for each in damaged:
@@ -336,8 +337,8 @@ class Archive:
                 return None
             week = rows.week(at)
             data = self._read_block(week, rows.starts[at], rows.lengths[at])
-        for placed in blocks.scan_archive(BytesIO(data), file=week):
-            if isinstance(placed, blocks.BlockWarning):
+        for placed in block_format.scan_archive(BytesIO(data), file=week):
+            if isinstance(placed, block_format.BlockWarning):
                 _log_damaged(placed)
             elif to_microseconds(placed.pair.timestamp) == time:
                 return placed.pair
@@ -355,7 +356,7 @@ class _ArchiveIndex:
         """Index in `_weeks`; then offset and length in that file."""
         self.starts = array("q")
         self.lengths = array("q")
-        self.damaged: list[blocks.BlockWarning] = []
+        self.damaged: list[block_format.BlockWarning] = []
         self.newest: dict[ConversationId, int] = {}
         self.conversations: dict[str, ConversationId] = {}
         self.further: dict[str, tuple[ConversationId, ...]] = {}
@@ -388,7 +389,7 @@ class _ArchiveIndex:
         first: dict[int, int] = {}
         for at in sorted(range(len(self.times)), key=self.times.__getitem__):
             if first.setdefault(self.times[at], at) != at:
-                qa_id = blocks.make_qa_id(from_microseconds(self.times[at]))
+                qa_id = qa_ids.make_qa_id(from_microseconds(self.times[at]))
                 _log.warning("archive_id_repeated", file=self.week(at), qa_id=qa_id)
         for column in (self.times, self.week_of, self.starts, self.lengths):
             column[:] = array("q", [column[at] for at in first.values()])
@@ -400,10 +401,10 @@ def _week_file(timestamp: datetime) -> str:
 
 
 def _id_to_micros(qa_id: QAId | None) -> int:
-    return _BEFORE_ALL if qa_id is None else to_microseconds(blocks.qa_id_time(qa_id))
+    return _BEFORE_ALL if qa_id is None else to_microseconds(qa_ids.qa_id_time(qa_id))
 
 
-def _log_damaged(warning: blocks.BlockWarning) -> None:
+def _log_damaged(warning: block_format.BlockWarning) -> None:
     _log.warning("archive_block_damaged", file=warning.file, line=warning.line, reason=warning.reason)
 
 
@@ -415,21 +416,21 @@ def encode_decision(decision: Decision) -> bytes:
     return msgspec.json.encode(decision) + b"\n"
 
 
-def parse_decisions(data: bytes, file: str) -> tuple[list[Decision], tuple[blocks.BlockWarning, ...]]:
+def parse_decisions(data: bytes, file: str) -> tuple[list[Decision], tuple[block_format.BlockWarning, ...]]:
     """Return the decisions of a file, oldest first, and warnings about the ignored lines.
 
     Only a line that is torn, damaged or of a later version is lost.
     """
     decisions: list[Decision] = []
-    damaged: list[blocks.BlockWarning] = []
+    damaged: list[block_format.BlockWarning] = []
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
             decision = _DECODER.decode(line.removeprefix(BOM_UTF8))  # some editors begin a file with it
             if not isinstance(decision, MessagesWithdrawn | MessagesForgotten):
-                blocks.qa_id_time(decision.qa_id)
+                qa_ids.qa_id_time(decision.qa_id)
             decisions.append(decision)
         except (msgspec.DecodeError, ValueError) as error:
-            damaged.append(blocks.BlockWarning(file, number, str(error)))
+            damaged.append(block_format.BlockWarning(file, number, str(error)))
     return decisions, tuple(damaged)

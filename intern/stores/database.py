@@ -1,6 +1,6 @@
 """The database as stores see it: transactions, and one statement at a time. Each engine has a subclass of both.
 
-Statements are the SQL that SQLite and PostgreSQL share; `intern/stores/postgres/dialect.py` translates the rest.
+Statements are the SQL that SQLite and PostgreSQL share; `engines/postgres/dialect.py` translates the rest.
 """
 
 from __future__ import annotations

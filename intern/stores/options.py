@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from intern.core.text.masking import Secret, settings_repr
+from intern.core.text.secret_values import Secret, settings_repr
 
 
 class SearchOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

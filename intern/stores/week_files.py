@@ -10,12 +10,13 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
+from intern.core.captures import CapturedPair
 from intern.core.clock import to_microseconds
 from intern.core.ids import MessageId
 from intern.core.messages import MARKER
-from intern.core.records import CapturedPair
 from intern.core.text.patterns import regex
-from intern.stores.blocks import BlockWarning, bare_message_id, make_qa_id, scan_archive
+from intern.stores.block_format import BlockWarning, scan_archive
+from intern.stores.qa_ids import bare_message_id, make_qa_id
 
 _MARK = f"\n{MARKER}\n".encode()
 _WINDOW = 1 << 14  # bytes that are read at a time

@@ -41,8 +41,8 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage, Page
-from intern.learning.review import ApprovalQueue
-from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.learning.approvals import ApprovalQueue
+from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.fakes import HandClock, mark_of
 from tests.sandbox import Sandbox
 

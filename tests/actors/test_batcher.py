@@ -14,7 +14,7 @@ from anyio import (
 )
 from anyio.abc import ObjectReceiveStream
 
-from intern.actors.listener import batcher
+from intern.actors.batcher import batcher
 from intern.chat.batching import OpenBatches
 from intern.core.flow import (
     Batch,

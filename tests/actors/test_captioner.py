@@ -15,8 +15,9 @@ from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.capturer import LAST_TRY, Captioner
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
+from intern.actors.captioner import LAST_TRY, Captioner
+from intern.core.captures import Capture, CapturedPair
 from intern.core.errors import (
     ChatRefusedError,
     ChatUnavailableError,
@@ -28,12 +29,11 @@ from intern.core.flow import CaptureArchived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.log import configure_logging
 from intern.core.messages import Attachment, ChatMessage, Image
-from intern.core.records import Capture, CapturedPair
-from intern.learning.archiving import AttachmentCaptioner
 from intern.learning.attached_files import FileReader
+from intern.learning.captioning import AttachmentCaptioner
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.work import PendingCaptures
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.pending_captures import PendingCaptures
 from tests.fakes import HandClock, ScriptedModel, refused
 from tests.leaping import leap, leaping
 from tests.samples import author, capture_request, message, pair

@@ -7,13 +7,13 @@ import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from msgspec.structs import replace
 
+from intern.actors.activity import ActivityReporter
 from intern.actors.capturer import capturer
-from intern.actors.events import ActivityReporter
+from intern.core.captures import Capture, CapturedPair
 from intern.core.errors import KnowledgeError
 from intern.core.flow import CaptureArchived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
-from intern.core.records import Capture, CapturedPair
-from intern.stores.sqlite.work import AttachmentTexts, PendingCaptures
+from intern.stores.tables.pending_captures import AttachmentTexts, PendingCaptures
 from tests.samples import author, capture_request, message, pair
 
 pytestmark = pytest.mark.anyio

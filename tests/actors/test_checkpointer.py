@@ -12,7 +12,7 @@ from intern.actors.checkpointer import checkpointer
 from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
-from intern.stores.sqlite.chat import Checkpoint, StoredCheckpoints
+from intern.stores.tables.checkpoints import Checkpoint, StoredCheckpoints
 from tests.samples import CHANNEL, GUILD, message
 
 pytestmark = pytest.mark.anyio

@@ -10,14 +10,15 @@ from anyio import create_memory_object_stream, create_task_group, fail_after, wa
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
-from intern.actors.events import ActivityReporter
-from intern.actors.filing import Classifier
+from intern.actors.activity import ActivityReporter
+from intern.actors.classifier import Classifier
 from intern.actors.loops import DueRecord
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairDecision
 from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import CaptureArchived, FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId, TopicName
-from intern.core.records import CapturedPair, PairDecision
-from intern.learning.classifying import AttemptsExhausted
+from intern.learning.attempts import AttemptsExhausted
 from tests.samples import pair
 
 pytestmark = pytest.mark.anyio

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from anyio import create_memory_object_stream, create_task_group, current_time, fail_after, wait_all_tasks_blocked
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.extractor import ExtractionStep, ExtractionWorker
 from intern.actors.loops import DueRecord
 from intern.core.errors import KnowledgeError, ModelUnavailableError
 from intern.core.flow import DecisionRecorded
 from intern.core.ids import ConversationId, QAId
-from intern.facts.extracting import Came
-from intern.learning.classifying import MOST_ATTEMPTS
+from intern.facts.extraction import Came
+from intern.learning.attempts import MOST_ATTEMPTS
 from tests.fakes import Uncounted
 from tests.leaping import leap, leaping
 

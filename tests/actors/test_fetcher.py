@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.upkeep import refresh_pages, run_regularly
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.ids import SourceId
 from intern.sources.catalogue import apply_description_failure, is_paused
 from intern.sources.refresh import RefreshReport
-from intern.stores.library import CachedPage
+from intern.stores.source_cache import CachedPage
 from tests.fakes import HandClock
 from tests.leaping import leap, leaping
 

@@ -10,7 +10,7 @@ import trio.testing
 from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.loops import wake
 from intern.actors.upkeep import LONGEST_BURST, indexer, scout
 from intern.core.errors import KnowledgeError, ModelReplyError

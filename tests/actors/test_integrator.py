@@ -10,9 +10,10 @@ import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from intern.actors.events import ActivityReporter
-from intern.actors.filing import Integrator
+from intern.actors.activity import ActivityReporter
+from intern.actors.integrator import Integrator
 from intern.actors.loops import Backoff
+from intern.core.decisions import Decision, MessagesWithdrawn, PairDecision, PairFiled
 from intern.core.errors import ConfigError, KnowledgeError, ModelUnavailableError
 from intern.core.flow import (
     DecisionRecorded,
@@ -23,9 +24,8 @@ from intern.core.flow import (
     TopicChoice,
 )
 from intern.core.ids import MessageId, QAId, TopicName
-from intern.core.records import Decision, MessagesWithdrawn, PairDecision, PairFiled
-from intern.learning.classifying import AttemptsExhausted
-from intern.learning.filing import MessageRemoval
+from intern.learning.attempts import AttemptsExhausted
+from intern.learning.withdrawing import MessageRemoval
 from tests.samples import START, pair
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from anyio import (
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.interactions import ANSWERS_AT_ONCE, TRIES, InteractionWorker
-from intern.answering.slash_commands import InteractionReply, make_text_reply
+from intern.answering.interactions import InteractionReply, make_text_reply
 from intern.chat.phrases import get_phrases
 from intern.core.errors import (
     ChatError,
@@ -38,7 +38,7 @@ from intern.core.flow import (
 from intern.core.ids import MessageId
 from intern.core.log import configure_logging
 from intern.core.messages import Button
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from tests.samples import CHANNEL, GUILD, author, capture_request, message
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,9 @@ import trio.testing
 from anyio import create_task_group
 
 from intern.actors.job_worker import do_jobs_forever
+from intern.core.captures import Capture
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.records import Capture
-from intern.stores.sqlite.work import Job, JobQueue
+from intern.stores.tables.jobs import Job, JobQueue
 
 
 class Queue(JobQueue):

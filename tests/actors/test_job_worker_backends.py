@@ -14,8 +14,8 @@ from anyio import Event, create_task_group, fail_after, move_on_after, sleep_for
 from intern.actors.job_worker import POLL_SECONDS, do_all_jobs, do_jobs_forever
 from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.work import Job, JobQueue
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.jobs import Job, JobQueue
 from tests.leaping import leap, leaping
 
 pytestmark = pytest.mark.anyio

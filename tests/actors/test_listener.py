@@ -28,9 +28,9 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, MessageId, UserId, position_at
 from intern.core.messages import Channel, ChatMessage, Page
-from intern.core.text.masking import Secret
-from intern.learning.review import ApprovalQueue
-from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.core.text.secret_values import Secret
+from intern.learning.approvals import ApprovalQueue
+from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.fakes import HandClock, mark_of
 from tests.samples import CHANNEL, GUILD, START, author, channel, message
 

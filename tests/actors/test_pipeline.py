@@ -13,14 +13,16 @@ from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors import pipeline
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.pipeline import ACTORS, SHUTDOWN_SECONDS, STREAMS, Stream
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairFiled
 from intern.core.errors import ConfigError, InternError
 from intern.core.messages import AnswerResult
-from intern.core.records import CapturedPair, PairFiled
 from intern.runtime.bot import _LocalFiles, open_sandbox
-from intern.runtime.parts import PlatformPorts, open_bot_parts
-from intern.settings.loading import Settings
+from intern.runtime.parts import open_bot_parts
+from intern.runtime.resources import PlatformPorts
+from intern.settings.settings import Settings
 from tests.at_work import Watching, at_work, settings_in
 from tests.commands import SandboxCommands
 from tests.endpoint_double import endpoint_double, never

@@ -15,16 +15,16 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.loops import exponential_backoff
 from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Poster
-from intern.chat.outbox import NO_LONGER, Ended, PostOutcome, RecallableReplies
+from intern.chat.delivery import NO_LONGER, Ended, PostOutcome, RecallableReplies
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
 from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId
 from intern.frontends.http.metrics import Metrics
-from intern.stores.sqlite.outbox import Post
-from intern.stores.sqlite.traces import TraceStore
+from intern.stores.tables.outbox import Post
+from intern.stores.tables.traces import TraceStore
 from tests.samples import answer_request, message
 
 NO_PAUSES = partial(repeat, 0.0)

@@ -13,22 +13,23 @@ from typing import Any
 import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.poster import Poster
 from intern.actors.responder import Responder
-from intern.answering.replying import ReplyBuilder, answer_buttons, load_wordings
+from intern.answering.replies import ReplyBuilder, answer_buttons
+from intern.answering.wordings import load_wordings
 from intern.chat.context import BatchContext
 from intern.chat.conversations import build_answer_request
+from intern.chat.delivery import OutboxDelivery, RecallableReplies
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import OutboxDelivery, RecallableReplies
 from intern.core.errors import KnowledgeError
 from intern.core.flow import AnswerRequest, Batch, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import AnswerResult, ChatMessage, Conversation, RequestContext, SilenceReason
-from intern.platforms.memory import PostDetails
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.outbox import Outbox, Post
-from intern.stores.sqlite.traces import TraceStore
+from intern.platforms.sandbox import PostDetails
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.outbox import Outbox, Post
+from intern.stores.tables.traces import TraceStore
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
 

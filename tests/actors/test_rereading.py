@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, sleep_forever
 
-from intern.actors.backfill import SETTLES, SHORTEST_WAIT, CatchUpGateway
+from intern.actors.backfill import SETTLES, SHORTEST_WAIT
+from intern.actors.catch_up import CatchUpGateway
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import GatewayEvent, LateChange, MessageEdited, MessagesDeleted, SessionStarted
 from intern.core.ids import ChannelId, GuildId

@@ -14,16 +14,17 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from msgspec import structs
 from structlog.testing import capture_logs
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.responder import AT_ONCE, ROOM, Responder
-from intern.answering.replying import ReplyBuilder, Wording
+from intern.answering.replies import ReplyBuilder
+from intern.answering.wordings import Wording
+from intern.chat.delivery import RecallableReplies
 from intern.chat.options import ConversationOptions
-from intern.chat.outbox import RecallableReplies
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import AnswerRequest, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import AnswerResult, Channel, Conversation, RequestContext
-from intern.stores.sqlite.traces import TraceStore
+from intern.stores.tables.traces import TraceStore
 from tests.samples import CHANNEL, GUILD, answer_request, author, message
 
 WORDING = Wording(

@@ -11,13 +11,16 @@ from anyio import create_memory_object_stream, create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.interactions import LOOK_AGAIN_SECONDS, Reviewer
+from intern.actors.interactions import LOOK_AGAIN_SECONDS
 from intern.actors.loops import wake
+from intern.actors.reviewer import Reviewer
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairApproved, PairDecision
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ConfigError, InternError, KnowledgeError
 from intern.core.flow import ApprovalReaction, CaptureArchived
 from intern.core.ids import ChannelId, MessageId, QAId, UserId
-from intern.core.records import CapturedPair, PairApproved, PairDecision
-from intern.learning.review import HELD_FOR, ApprovalQueue, Review
+from intern.learning.approvals import HELD_FOR, ApprovalQueue
+from intern.learning.review import Review
 from tests.at_work import Watching
 from tests.fakes import HandClock
 from tests.leaping import all_quiet, leap, leaping

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from intern.core.errors import InternError, KnowledgeError, SourceError
 from intern.core.ids import SourceId
-from intern.core.records import IndexEntry, LearnedMatches, PassageHit, SourceText
+from intern.core.knowledge import IndexEntry, LearnedMatches, SourceText
+from intern.core.search_documents import PassageHit
 from intern.core.text.passages import PASSAGE, split_passages
 
 

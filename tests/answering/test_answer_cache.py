@@ -15,12 +15,12 @@ from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
 from intern.answering.prompts import ANSWER, GATE, AnswerDraft, AnswerIn, GateDecision, GateIn, ShownSource
-from intern.answering.working import ReplyCachingModel, make_key_function, normalise_question
+from intern.answering.reply_cache import ReplyCachingModel, make_key_function, normalise_question
+from intern.core.captures import CapturedPair
 from intern.core.errors import KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import MessageId, SourceId, UserId
 from intern.core.messages import ChatMessage, Image
-from intern.core.records import CapturedPair
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.templates import PromptTemplates
@@ -28,9 +28,9 @@ from intern.runtime.bot import open_sandbox
 from intern.sources.descriptions import SUMMARIZE_TOPIC
 from intern.sources.refresh import RefreshReport
 from intern.stores.database import Transaction
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.traces import FeedbackStore
-from intern.stores.sqlite.usage import KEPT_REPLIES, MAX_AGE_REPLIES, ReplyStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.feedback import FeedbackStore
+from intern.stores.tables.reply_cache import KEPT_REPLIES, MAX_AGE_REPLIES, ReplyStore
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock

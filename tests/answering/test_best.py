@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from anyio import fail_after
 
+from intern.answering.answerer import Answerer
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, AnsweringOptions, GateDecision, Selection
-from intern.answering.selecting import listed
-from intern.answering.workflow import Answerer
+from intern.answering.source_index import listed
 from intern.core.ids import SourceId
+from intern.core.knowledge import IndexEntry
 from intern.core.messages import Conversation, Message, RequestContext
-from intern.core.records import IndexEntry
 from tests.answering.shelf import Shelf
 from tests.fakes import ScriptedModel
 

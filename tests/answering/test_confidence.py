@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from intern.answering.offline import RULES
+from intern.answering.answerer import Answerer
+from intern.answering.offline_rules import RULES
 from intern.answering.prompts import AnsweringOptions
-from intern.answering.workflow import Answerer
 from intern.core.ids import SourceId, UserId
 from intern.core.messages import AnswerResult, Conversation, Message, RequestContext
 from intern.models.prompt import OfflineModel
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.judgements import Calibration, JudgementStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.judgements import Calibration, JudgementStore
 from tests.answering.shelf import Shelf
 
 pytestmark = pytest.mark.anyio

@@ -8,11 +8,12 @@ from typing import Any, get_args
 import pytest
 from msgspec import structs
 
-from intern.answering.replying import Decliner, load_wordings
+from intern.answering.replies import Decliner
+from intern.answering.wordings import load_wordings
 from intern.core.errors import KnowledgeError
 from intern.core.flow import DeclineReason, QuestionDeclined
 from intern.core.ids import ChannelId, MessageId
-from intern.stores.sqlite.traces import TraceStore
+from intern.stores.tables.traces import TraceStore
 from tests.fakes import HandClock
 from tests.samples import answer_request, author, message
 

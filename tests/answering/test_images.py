@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from intern.answering import working
-from intern.answering.workflow import MOST_IMAGES, AttachmentAwareAnswerer
+from intern.answering import prepared_question
+from intern.answering.answerer import MOST_IMAGES, AttachmentAwareAnswerer
 from intern.core.errors import ChatError, ChatUnavailableError
 from intern.core.ids import UserId
 from intern.core.messages import AnswerResult, Attachment, Conversation, Image, Message, RequestContext
@@ -113,7 +113,7 @@ async def test_a_download_can_be_given_up() -> None:
 # Finding B2.
 async def test_what_went_wrong_in_a_log_comes_with_the_question_and_leads_the_search() -> None:
     _, [asked] = await answered(Gallery("a.log"), message("a.log", "gone.log", kind="text/plain"))
-    question = working.prepare_question(asked, addressed=True)
+    question = prepared_question.prepare_question(asked, addressed=True)
     assert question.question.splitlines() == [
         "what is this?",
         "[attached: a.log]",
@@ -126,5 +126,5 @@ async def test_what_went_wrong_in_a_log_comes_with_the_question_and_leads_the_se
 
 async def test_words_come_before_the_beginning_of_a_file_that_tells_of_no_error() -> None:
     _, [asked] = await answered(Gallery("a.log", "b.conf"), message("b.conf", "a.log", kind="text/plain"))
-    found = working.prepare_question(asked, addressed=True).build_query("how?")
+    found = prepared_question.prepare_question(asked, addressed=True).build_query("how?")
     assert found.splitlines() == ["ERROR: a.log is broken", "how?", "port = 7480"]

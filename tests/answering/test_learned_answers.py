@@ -12,26 +12,27 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.answering.learned import LearnedSourceFinder
+from intern.answering.answerer import Answerer
+from intern.answering.learned_sources import LearnedSourceFinder
 from intern.answering.prompts import CONFIRM, DECIDE, AnswerDecision, Claim, Confirmation, DecideIn, Quote
-from intern.answering.workflow import Answerer
+from intern.core.captures import Capture, Turn
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, SourceId, TopicName, UserId
+from intern.core.knowledge import LearnedMatches, SourceText
 from intern.core.messages import AnswerResult, Conversation, Message, RequestContext
-from intern.core.records import Capture, LearnedMatches, SourceText, Turn
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
-from intern.facts.reconciling import FactRetirement
+from intern.facts.reconciliation import FactRetirement
 from intern.learning.forgetting import ForgetRequest
 from intern.learning.prompts import INTEGRATE, IntegrateOut
-from intern.search.finding import HybridSearch
-from intern.service.intern import open_intern
+from intern.search.hybrid_search import HybridSearch
+from intern.service.opening import open_intern
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.facts import FactFilter
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.facts import FactFilter
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.answering.selecting import drop_duplicates, excerpt_sources
+from intern.answering.source_index import drop_duplicates, excerpt_sources
 from intern.core.ids import SourceId
-from intern.core.records import SourceText
+from intern.core.knowledge import SourceText
 
 
 def source(source_id: str, text: str) -> SourceText:

@@ -16,20 +16,22 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 
 from intern.answering.prompts import CONFIRM, DECIDE, Alias, AnswerDecision, Claim, Confirmation, DecideIn, Quote
-from intern.answering.working import ReplyCachingModel, make_key_function
+from intern.answering.reply_cache import ReplyCachingModel, make_key_function
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Conversation, Image, Message, RequestContext
 from intern.learning.forgetting import ForgetRequest
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateOut
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.templates import PromptTemplates
-from intern.service.intern import Intern, open_intern
+from intern.service.intern import Intern
 from intern.service.models import Models, load_templates
+from intern.service.opening import open_intern
 from intern.service.writer import Writer
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.sources.descriptions import SummarizeOut
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.traces import FeedbackStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.feedback import FeedbackStore
 from tests import samples
 from tests.fakes import HandClock
 

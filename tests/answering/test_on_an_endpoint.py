@@ -15,8 +15,8 @@ import pytest
 from anyio import fail_after
 from msgspec import structs
 
+from intern.answering.answerer import Answerer
 from intern.answering.prompts import AnsweringOptions
-from intern.answering.workflow import Answerer
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import configure_logging, get_logger
 from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Conversation, Message, RequestContext, SilenceReason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.citing import find_strange_urls
+from intern.answering.addresses import find_strange_urls
 from intern.answering.grounding import check_grounding
 
 HANDBOOK = """\

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from intern.answering.citing import find_strange_urls
+from intern.answering.addresses import find_strange_urls
+from intern.answering.answerer import Answerer
 from intern.answering.grounding import is_unfounded
 from intern.answering.prompts import (
     ANSWER,
@@ -26,7 +27,6 @@ from intern.answering.prompts import (
     Selection,
     Verification,
 )
-from intern.answering.workflow import Answerer
 from intern.chat.reply_text import format_parts
 from intern.core.ids import SourceId, UserId
 from intern.core.messages import AnswerResult, Conversation, Message, RequestContext

@@ -12,22 +12,23 @@ from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from intern.answering.posted_answers import SETTLED, AnswerRetractor, PostedAnswers
-from intern.chat.outbox import OutboxDelivery, RecallableReplies
+from intern.chat.delivery import OutboxDelivery, RecallableReplies
+from intern.core.captures import CapturedPair, TopicBlock, Turn
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import FilingDecision, Reply, TopicChoice
 from intern.core.ids import SourceId, TopicName
 from intern.core.messages import ChatMessage, Citation
-from intern.core.records import CapturedPair, PassageHit, TopicBlock, Turn
+from intern.core.search_documents import PassageHit
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.service.local_checks import check_folder
-from intern.service.models import offline_rules
+from intern.service.models import collect_offline_rules
 from intern.service.status import read_status
 from intern.service.writer import Writer
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.traces import TraceStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.traces import TraceStore
 from tests import samples
 from tests.at_work import settings_in
 from tests.fakes import HandClock
@@ -68,7 +69,9 @@ class World:
         settings = self.settings
         with fail_after(30):
             async with await SqliteDatabase.open(settings.paths.database) as self.db:
-                self.work = work = await run_sync(Writer, settings, self.db, OfflineModel(offline_rules()), self.clock)
+                self.work = work = await run_sync(
+                    Writer, settings, self.db, OfflineModel(collect_offline_rules()), self.clock
+                )
                 await work.indexing.refresh()
                 self.knowledge = work.stores.knowledge
                 library = Library(

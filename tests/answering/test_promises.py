@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from intern.answering.citing import find_urls, has_quote
+from intern.answering.addresses import find_urls
+from intern.answering.answerer import Answerer
 from intern.answering.prompts import (
     ANSWER,
     CONFIRM,
@@ -28,7 +29,7 @@ from intern.answering.prompts import (
     Selection,
     Verification,
 )
-from intern.answering.workflow import Answerer
+from intern.answering.quotes import has_quote
 from intern.core.messages import AnswerResult, Conversation, Message, RequestContext, SilenceReason
 from intern.models.prompt import Prompt
 from tests.answering.shelf import Shelf

@@ -26,7 +26,7 @@ from intern.answering.prompts import (
     VerifyIn,
 )
 from intern.core.ids import SourceId
-from intern.core.records import IndexEntry
+from intern.core.knowledge import IndexEntry
 from intern.learning.prompts import SUMMARIZE_IMAGES
 from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from intern.answering.working import MAX_HISTORY_CHARS, MAX_QUESTION_CHARS, prepare_question
+from intern.answering.prepared_question import MAX_HISTORY_CHARS, MAX_QUESTION_CHARS, prepare_question
 from intern.core.ids import UserId
 from intern.core.messages import Attachment, Conversation, FileDigest, Image, Message, Role
 from tests.planted import SECRETS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.citing import excerpt_around, find_quoted_line, unwrap_lines
+from intern.answering.quotes import excerpt_around, find_quoted_line, unwrap_lines
 
 TEXT = """# Ports
 

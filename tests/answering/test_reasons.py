@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from intern.answering.slash_commands import format_trace
+from intern.answering.interactions import format_trace
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import COULD_NOT_LOOK, SILENCES, SilenceReason
-from intern.stores.sqlite.traces import QuestionTrace
+from intern.stores.tables.traces import QuestionTrace
 from tests.samples import START
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-it-decides.md"

@@ -13,7 +13,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from intern.answering.nearest import LineRanker
+from intern.answering.answerer import Answerer
+from intern.answering.context import KnowledgeLookup
+from intern.answering.line_ranking import LineRanker
 from intern.answering.prompts import (
     ANSWER,
     CONFIRM,
@@ -27,18 +29,17 @@ from intern.answering.prompts import (
     Selection,
     Verification,
 )
-from intern.answering.recording import AnswerRecording, AnswerReplayer, AnswerTape, attach_tape, iter_texts, strip_debug
-from intern.answering.workflow import Answerer
-from intern.answering.working import KnowledgeLookup
+from intern.answering.recording import AnswerRecording, AnswerTape, attach_tape, iter_texts
+from intern.answering.replaying import AnswerReplayer, strip_debug
 from intern.core.errors import KnowledgeError, ModelUnavailableError, SourceError
 from intern.core.ids import MessageId, SourceId, UserId
+from intern.core.knowledge import IndexEntry, LearnedMatches, SourceText
 from intern.core.messages import AnswerResult, Attachment, Conversation, FileDigest, Image, Message, RequestContext
-from intern.core.records import IndexEntry, LearnedMatches, SourceText
-from intern.core.text.masking import encode_json
-from intern.models.recording import make_digest
+from intern.core.text.encoding import encode_json
+from intern.models.recorded_calls import make_digest
 from intern.models.templates import PromptTemplates
 from tests.answering.shelf import Shelf
-from tests.answering.test_fused import KEYS, PORTS, RIGHT, TEAM, decision
+from tests.answering.test_fused_steps import KEYS, PORTS, RIGHT, TEAM, decision
 from tests.fakes import HandClock, ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from intern.answering.citing import digest_text, normalise_text
+from intern.answering.quotes import digest_text, normalise_text
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from intern.answering.offline import WORTH_A_CALL, has_question_sign, is_chatter, score_message
+from intern.answering.triage import WORTH_A_CALL, has_question_sign, is_chatter, score_message
 from intern.core.ids import SourceId
-from intern.core.records import PassageHit
+from intern.core.search_documents import PassageHit
 from tests.sample.cases import CASES
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from intern.answering.replying import why_line
+from intern.answering.why_line import why_line
 
 TEAM = "team:backups.txt#qa_20260304_101500"
 

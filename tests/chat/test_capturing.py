@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from intern.chat.context import gather_context
 from intern.chat.conversations import build_capture, build_capture_requests
 from intern.chat.options import ContextBounds
+from intern.core.captures import Turn
 from intern.core.flow import Batch, CaptureRequest
 from intern.core.ids import ChannelId, reply_conversation
 from intern.core.messages import Attachment, Author, ChatMessage
-from intern.core.records import Turn
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
 

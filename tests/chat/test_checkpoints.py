@@ -12,7 +12,7 @@ from intern.chat.checkpoints import DISORDER, LAG, PLENTY, BackfillPage, Checkpo
 from intern.core.flow import ChannelSnapshot, SessionStarted
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_at
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage, Page
-from intern.stores.sqlite.chat import Checkpoint, StoredCheckpoints
+from intern.stores.tables.checkpoints import Checkpoint, StoredCheckpoints
 from tests.fakes import mark_of
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from intern.chat.dispatching import BatchRouter, PrivateNotices, QuestionQuota
 from intern.chat.options import ChannelMode, ChannelRule, ConversationOptions
 from intern.chat.phrases import get_phrases
+from intern.chat.quota import QuestionQuota
+from intern.chat.routing import BatchRouter, PrivateNotices
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, QuestionDeclined
 from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.messages import ChatMessage
-from intern.stores.sqlite.chat import GreetedMembers
-from intern.stores.sqlite.outbox import Outbox
+from intern.stores.tables.members import GreetedMembers
+from intern.stores.tables.outbox import Outbox
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.chat.outbox import RecallableReplies
+from intern.chat.delivery import RecallableReplies
 from intern.core.ids import MessageId
 from tests.samples import answer_request, message
 

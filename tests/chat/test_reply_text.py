@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.replying import why_line
+from intern.answering.why_line import why_line
 from intern.chat.reply_text import format_parts, neutralise_links, reply_parts, thread_name
 from intern.core.flow import Reply
 from intern.core.ids import SourceId

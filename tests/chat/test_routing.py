@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from intern.chat.context import BatchContext
-from intern.chat.dispatching import find_question_messages, is_addressed_to_bot, is_teaching, is_worth_gathering
+from intern.chat.routing import find_question_messages, is_addressed_to_bot, is_teaching, is_worth_gathering
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage

@@ -11,7 +11,7 @@ import anyio
 from anyio import fail_after, lowlevel
 
 from intern.core.errors import KnowledgeError
-from intern.stores.postgres.leases import LEASE_SECONDS, Lease, LeaseStatus, LeaseStore
+from intern.stores.engines.postgres.leases import LEASE_SECONDS, Lease, LeaseStatus, LeaseStore
 
 
 class MemoryLeases:

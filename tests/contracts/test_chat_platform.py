@@ -10,10 +10,10 @@ from anyio import create_task_group, fail_after
 
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.memory import NONCE_LIFETIME, Call as MemoryCall
+from intern.platforms.sandbox import NONCE_LIFETIME, Call as MemoryCall
 from tests.contracts.chat_platform import Call, ChatPlatformContract, Community, Said, Trouble
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message

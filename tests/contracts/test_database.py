@@ -10,10 +10,10 @@ import anyio
 import pytest
 from anyio.to_thread import run_sync
 
+from intern.core.decisions import MessagesWithdrawn
 from intern.core.ids import MessageId
-from intern.core.records import MessagesWithdrawn
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.contracts.database import DatabaseContract
 from tests.engines import Opening, Server
 from tests.samples import START

@@ -15,7 +15,7 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 
 from intern.core.errors import FolderBusyError, LeaseLostError
-from intern.stores.postgres.leases import Lease, LeaseStore
+from intern.stores.engines.postgres.leases import Lease, LeaseStore
 from tests.contracts.database import INSERT, SHARED, Gate
 from tests.contracts.leases import LeasesContract, MemoryLeases, MemoryLeaseStore
 from tests.engines import ROLE, Server
@@ -23,7 +23,7 @@ from tests.engines import ROLE, Server
 pytest.importorskip("psycopg", reason="the extra postgres is not installed")
 
 from intern.stores.database import Transaction
-from intern.stores.postgres.database import PostgresDatabase
+from intern.stores.engines.postgres.database import PostgresDatabase
 
 pytestmark = pytest.mark.anyio
 
@@ -154,7 +154,7 @@ async def test_a_lease_is_not_taken_while_a_transaction_of_its_holder_goes_on(on
 async def test_a_holder_that_is_paused_within_a_transaction_blocks_no_take_over(
     on_server: PostgresCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("intern.stores.postgres.leases._STALLED_SECONDS", 0.1)
+    monkeypatch.setattr("intern.stores.engines.postgres.leases._STALLED_SECONDS", 0.1)
     attempts: list[int] = []
     reached, resumed = anyio.Event(), threading.Event()
     failed: list[Exception] = []
@@ -297,7 +297,7 @@ async def test_processes_identify_one_after_another(on_server: PostgresCell, mon
         by = f"make_interval(secs => {seconds})"
         await run_sync(on_server.server.run, f"update {on_server.schema}.identify_turns set free_at = free_at - {by}")
 
-    monkeypatch.setattr("intern.stores.postgres.leases.sleep", passes)
+    monkeypatch.setattr("intern.stores.engines.postgres.leases.sleep", passes)
     one, two = on_server.of("one"), on_server.of("two")
 
     async def waits_for(bucket: int) -> float:

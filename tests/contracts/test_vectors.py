@@ -22,12 +22,12 @@ from structlog.testing import capture_logs
 
 from intern.core.errors import KnowledgeError, VectorEngineError
 from intern.core.ids import SourceId
-from intern.core.records import ScoredMatch, SearchDocument, SearchFilter
-from intern.facts.extracting import build_nugget_documents
-from intern.stores.sqlite.changes import ChangeLogEntry
-from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.vector_copy import VectorCopy, split_changes
-from intern.stores.vectors import Conditions, EnginePoint, NearDocument, VectorEngine
+from intern.core.search_documents import ScoredMatch, SearchDocument, SearchFilter
+from intern.facts.extraction import build_nugget_documents
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.search_file.vector_copy import VectorCopy, split_changes
+from intern.stores.tables.change_log import ChangeLogEntry
+from intern.stores.vector_engines.engine import Conditions, EnginePoint, NearDocument, VectorEngine
 from tests.contracts.vector_engines import KEY, Held, HeldByQdrant, held_by
 from tests.engines import open_database
 from tests.search.documents import NOON, document, vector

@@ -24,11 +24,11 @@ from weakref import finalize
 import httpx
 import pytest
 
-from intern.core.text.masking import Secret
-from intern.stores.chroma import Chroma
+from intern.core.text.secret_values import Secret
 from intern.stores.options import SearchOptions
-from intern.stores.qdrant import Qdrant
-from intern.stores.vectors import VectorEngine
+from intern.stores.vector_engines.chroma import Chroma
+from intern.stores.vector_engines.engine import VectorEngine
+from intern.stores.vector_engines.qdrant import Qdrant
 
 COLLECTION = "kloros_knowledge"
 KEY = "key-of-the-engine"

@@ -13,20 +13,21 @@ from typing import Any
 import pytest
 from anyio import fail_after
 
+from intern.core.captures import CapturedPair
 from intern.core.clock import Clock
+from intern.core.decisions import PairFiled, PairParked
 from intern.core.errors import ModelReplyError
 from intern.core.flow import Reply
 from intern.core.log import bind_trace_id, configure_logging
 from intern.core.messages import AnswerResult, Image
-from intern.core.records import CapturedPair, PairFiled, PairParked
 from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime.bot import open_sandbox
-from intern.service.intern import open_intern
-from intern.service.models import Models, offline_rules
-from intern.settings.loading import Settings
+from intern.service.models import Models, collect_offline_rules
+from intern.service.opening import open_intern
+from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
-from intern.stores.sqlite.usage import UsageLog
+from intern.stores.tables.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock
@@ -44,7 +45,7 @@ SPECIFIED = {
     "llm_classification_failed": {"qa_id", "reason"},
     "llm_integration_failed": {"qa_id", "reason"},
     # specs/ai-response.md, "Observability"; `gate.kind` says what its `gate.is_question` and `gate.is_answerable` do.
-    # Only `ai.steps = "separate"` has a `gate.reason` (tests/answering/test_workflow.py).
+    # Only `ai.steps = "separate"` has a `gate.reason` (tests/answering/test_answerer.py).
     "ai_request": {
         *("platform", "channel_id", "thread_id", "message_id"),
         *("gate.kind", "gate.seconds"),
@@ -72,7 +73,7 @@ class Failing:
     """Rules, but for a prompt that a test can make fail."""
 
     def __init__(self) -> None:
-        self._rules = OfflineModel(offline_rules())
+        self._rules = OfflineModel(collect_offline_rules())
         self.next = ""
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:

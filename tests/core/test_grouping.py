@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from intern.core.text.words import group_similar_texts
+from intern.core.text.similarity import group_similar_texts
 
 ASKED = [
     "How do I start a node?",

@@ -7,7 +7,7 @@ import json
 from hypothesis import given, strategies as st
 from msgspec import Struct
 
-from intern.core.text.masking import encode_json, replace_json_surrogates, replace_surrogates
+from intern.core.text.encoding import encode_json, replace_json_surrogates, replace_surrogates
 
 _TEXT = st.text(st.characters() | st.sampled_from("\ud83d\ude00\\u"))
 

@@ -151,7 +151,7 @@ def test_the_documented_address_of_a_database_hides_no_name_of_ours(log_format: 
     url, key = "postgresql://intern@127.0.0.1:5432/intern", "k"
     settings = load_settings(environ={"INTERN__DATA__URL": url, "INTERN__LLM__API_KEY": key})
     stream = sink(log_format, secrets=settings.secrets)
-    get_logger("intern.answering.workflow").info("ask_kept", kind="key")
-    assert "intern.answering.workflow" in stream.getvalue()
+    get_logger("intern.answering.answerer").info("ask_kept", kind="key")
+    assert "intern.answering.answerer" in stream.getvalue()
     assert "ask_kept" in stream.getvalue()
     assert "[secret]" not in stream.getvalue()

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from intern.core.text.masking import Secret, address_secrets, make_hider
+from intern.core.text.secret_values import Secret, address_secrets, make_hider
 
 
 def test_a_secret_prints_as_stars_and_is_given_away_on_purpose_only() -> None:
@@ -44,7 +44,7 @@ def test_what_may_be_secret_in_an_address_is_found(url: str, secrets: tuple[str,
     "setting", ["k", "ollama", "EMPTY", "none", "intern", "lm-studio", "postgres", "sslmode=require"]
 )
 def test_a_setting_that_is_a_plain_word_hides_no_text(setting: str) -> None:
-    line = f"intern.answering.workflow: {setting} is EMPTY, so ollama asks postgres of intern about lm-studio"
+    line = f"intern.answering.answerer: {setting} is EMPTY, so ollama asks postgres of intern about lm-studio"
     assert make_hider([setting])(line) == line
 
 

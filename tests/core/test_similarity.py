@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.words import is_same_subject, text_similarity
+from intern.core.text.similarity import is_same_subject, text_similarity
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.words import make_topic_name
+from intern.core.text.topic_names import make_topic_name
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from intern.core.records import build_types
+from intern.core.captures import build_types
 from intern.service import models
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 
 
 def test_all_types_of_ours_are_built_also_beside_one_that_cannot_be() -> None:

@@ -8,7 +8,7 @@ from io import BytesIO
 
 import pytest
 
-from intern.core.installing import format_install_hint
+from intern.core.install_hints import format_install_hint
 from intern.documents import pdfs, sandboxed
 from intern.documents.parsing import NotADocumentError, parse_document
 from intern.documents.sandboxed import SandboxTimeoutError

@@ -12,14 +12,15 @@ from typing import Literal, NamedTuple
 
 from anyio import sleep
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.core.ids import MessageId
 from intern.core.messages import Author, ChatMessage
 from intern.runtime.bot import open_sandbox
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.eval.chats import ChatLine, Exchange, chat_lines, exchanges, rows
 from tests.eval.irc_export import Role
 from tests.sandbox import Sandbox

@@ -9,20 +9,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from intern.core.captures import Capture, Turn
 from intern.core.clock import SystemClock
 from intern.core.errors import ModelReplyError
 from intern.core.ids import ChannelId, ConversationId, MessageId, UserId
-from intern.core.records import Capture, Turn
 from intern.core.text.words import STOP_WORDS
 from intern.facts.prompts import EXTRACT, CheckedExtraction, ExtractOut, build_extraction_input
 from intern.facts.segments import LABEL, NAMELESS, Segment, add_known_names as with_names, build_segment
-from intern.learning.archiving import RehearsalArchive, iter_author_names
+from intern.learning.archivist import iter_author_names
+from intern.learning.rehearsal_archive import RehearsalArchive
 from intern.models.prompt import Model
 from intern.service.models import open_models
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.chat import NameStore
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.members import NameStore
 from tests.eval.chats import Exchange, chat_lines, exchanges
 
 ASKED_OF_AN_ENDPOINT = 40

@@ -10,11 +10,12 @@ from statistics import mean
 from typing import NamedTuple
 
 from intern.core.ids import MessageId
-from intern.service.importing import ImportRequest, ImportResult, import_history
-from intern.settings.loading import Settings, load_settings
+from intern.service.history_import import ImportRequest, ImportResult, import_history
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.eval.chats import chat_lines, exchanges
 from tests.eval.irc_export import Exported, export
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from intern.answering.citing import find_bare_addresses, find_urls
+from intern.answering.addresses import find_bare_addresses, find_urls
+from intern.answering.answerer import Answerer
 from intern.answering.prompts import (
     ANSWER,
     CONFIRM,
@@ -33,17 +34,16 @@ from intern.answering.prompts import (
     Selection,
     Verification,
 )
-from intern.answering.replying import why_line
-from intern.answering.workflow import Answerer
+from intern.answering.why_line import why_line
 from intern.chat.reply_text import format_parts
 from intern.core.errors import SourceError
 from intern.core.ids import UserId
 from intern.core.messages import Attachment, Conversation, Image, Message, RequestContext
 from intern.core.text.words import collapse_whitespace, stem_set
-from intern.documents.digests import digest_file
+from intern.documents.file_digests import digest_file
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.templates import PromptTemplates, RenderedPrompt
-from intern.sources.files import SourceFolder
+from intern.sources.source_folder import SourceFolder
 from tests.answering.shelf import Shelf
 
 Place = Literal[

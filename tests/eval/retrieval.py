@@ -22,17 +22,19 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from intern.answering.selecting import listed
+from intern.answering.source_index import listed
 from intern.core.ids import SourceId
-from intern.core.records import IndexEntry, SearchDocument, SearchFilter
+from intern.core.knowledge import IndexEntry
+from intern.core.search_documents import SearchDocument, SearchFilter
 from intern.core.text.passages import split_passages
 from intern.core.text.words import split_words
-from intern.search.finding import Embedder, HybridSearch
+from intern.search.embedder import Embedder
+from intern.search.hybrid_search import HybridSearch
 from intern.sources.catalogue import EmbeddingUpdater
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.usage import VectorMemory
-from intern.stores.sqlite.word_matches import match_any
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.search_file.word_matches import match_any
+from intern.stores.tables.vector_cache import VectorMemory
 from tests.eval.chats import EVAL
 
 DEPTH = 50

@@ -14,15 +14,18 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from intern.answering.selecting import MOST_RANKED, listed
+from intern.answering.source_index import MOST_RANKED, listed
 from intern.core.ids import SourceId
-from intern.search.finding import Embedder, HybridSearch, split_search_terms
-from intern.service.intern import open_intern
-from intern.settings.loading import Settings, load_settings
+from intern.search.embedder import Embedder
+from intern.search.hybrid_search import HybridSearch
+from intern.search.terms import split_search_terms
+from intern.service.opening import open_intern
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.sources.catalogue import EmbeddingUpdater
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.word_matches import match_any
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.search_file.word_matches import match_any
 from tests.eval.chats import EVAL
 
 SHOWN = 50

@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from intern.core.clock import SystemClock
 from intern.core.ids import ConversationId, FactId
-from intern.core.records import DistilledConversation, ExtractionResult, Fact, KnownFacts, NewFact, UpdatedFact
+from intern.core.knowledge import DistilledConversation, ExtractionResult, Fact, KnownFacts, NewFact, UpdatedFact
 from intern.core.text.words import stem_words
-from intern.facts.reconciling import FactProposal, decide_proposals
+from intern.facts.reconciliation import FactProposal, decide_proposals
 from intern.facts.visibility import FactOptions, VisibilityRule
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.extractions import ExtractionLog
-from intern.stores.sqlite.facts import FactFilter, FactStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.extractions import ExtractionLog
+from intern.stores.tables.facts import FactFilter, FactStore
 from tests.eval.chats import EVAL
 
 RIGHT_BAR = 0.80

@@ -7,7 +7,7 @@ import pytest
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.facts.segments import Segment
 from intern.models.prompt import OfflineModel
-from intern.service.models import offline_rules
+from intern.service.models import collect_offline_rules
 from tests.eval.chats import EVAL
 from tests.eval.extracting import Measured, measured_with, met_in, segments
 from tests.fakes import ScriptedModel
@@ -25,7 +25,7 @@ def anyio_backend() -> str:
 
 
 async def test_the_rules_learn_from_real_exchanges_and_give_nobody_away() -> None:
-    found = await measured_with(OfflineModel(offline_rules()), await segments())
+    found = await measured_with(OfflineModel(collect_offline_rules()), await segments())
     assert (found.valid, found.leaks, found.invalid_ids, found.dropped_ids) == (found.conversations, (), 0, 0)
     assert found.nuggets > found.conversations / 2
 

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
+from intern.answering.answerer import Answerer
 from intern.answering.prompts import (
     CONFIRM,
     DECIDE,
@@ -28,25 +29,26 @@ from intern.answering.prompts import (
     Confirmation,
     Quote,
 )
-from intern.answering.workflow import Answerer
 from intern.chat.reply_text import reply_parts, thread_name
+from intern.core.captures import TopicBlock, Turn
+from intern.core.decisions import PairFiled, PairSkipped
 from intern.core.errors import SourceError
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ConversationId, MessageId, QAId, SourceId
+from intern.core.knowledge import IndexEntry
 from intern.core.messages import AnswerResult, Citation
-from intern.core.records import IndexEntry, PairFiled, PairSkipped, TopicBlock, Turn
-from intern.core.text.words import make_topic_name
+from intern.core.text.topic_names import make_topic_name
 from intern.runtime.bot import open_sandbox, run_on_discord
-from intern.service.projection import TextFiles
+from intern.service.text_files import TextFiles
 from intern.settings.loading import load_settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
-from intern.sources.files import SourceFolder
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import RefreshReport, refresh_sources
+from intern.sources.source_folder import SourceFolder
 from intern.stores.archive import Archive, parse_decisions
-from intern.stores.blocks import parse_topic_file
-from intern.stores.library import format_index, is_source_id, parse_index
+from intern.stores.block_format import parse_topic_file
+from intern.stores.source_cache import format_index, is_source_id, parse_index
 from tests.answering.shelf import Shelf
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message

@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from intern.answering.citing import clean_answer, find_urls
+from intern.answering.addresses import find_urls
+from intern.answering.answerer import Answerer
+from intern.answering.citations import clean_answer
+from intern.answering.prepared_question import prepare_question
 from intern.answering.prompts import (
     ANSWER,
     CONFIRM,
@@ -34,8 +37,6 @@ from intern.answering.prompts import (
     Selection,
     Verification,
 )
-from intern.answering.workflow import Answerer
-from intern.answering.working import prepare_question
 from intern.core.ids import SourceId, UserId
 from intern.core.messages import AnswerResult, Conversation, Image, Message, RequestContext
 from intern.core.text.fences import fence_text

@@ -22,14 +22,14 @@ from intern.documents.parsing import parse_document
 from intern.models.templates import PromptTemplates
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
-from intern.sources.files import SourceFolder
 from intern.sources.library import Library
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import RefreshReport, refresh_sources
+from intern.sources.source_folder import SourceFolder
 from intern.stores.archive import Archive
-from intern.stores.library import CachedFile
-from intern.stores.sqlite.database import SCHEMA, ReadOnlySqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.engines.sqlite.database import SCHEMA, ReadOnlySqliteDatabase
+from intern.stores.source_cache import CachedFile
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.eval.hostile import STRINGS, strings
 from tests.fakes import HandClock, ScriptedModel
 from tests.knowing import knowledge_in

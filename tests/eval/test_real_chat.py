@@ -11,10 +11,11 @@ import pytest
 from anyio import create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectReceiveStream
 
+from intern.actors.activity import ActivityReporter
+from intern.actors.batcher import batcher
 from intern.actors.capturer import capturer
-from intern.actors.events import ActivityReporter
-from intern.actors.filing import Classifier, Integrator
-from intern.actors.listener import batcher
+from intern.actors.classifier import Classifier
+from intern.actors.integrator import Integrator
 from intern.actors.pipeline import (
     ANSWERS,
     ARCHIVED,
@@ -28,22 +29,23 @@ from intern.actors.pipeline import (
     REPLIES,
     WITHDRAWALS,
 )
-from intern.actors.router import Sequencer
-from intern.answering.replying import Decliner
+from intern.actors.sequencer import Sequencer
+from intern.answering.replies import Decliner
 from intern.chat.batching import OpenBatches
 from intern.chat.checkpoints import Checkpoints
-from intern.chat.dispatching import BatchRouter
-from intern.chat.outbox import RecallableReplies
+from intern.chat.delivery import RecallableReplies
+from intern.chat.routing import BatchRouter
 from intern.core.flow import AnswerRequest, MessageCreated, MessageRevisions, QuestionDeclined, Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage
 from intern.learning.message_changes import MessageChanges
 from intern.models.prompt import OfflineModel
-from intern.service.models import offline_rules
+from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
-from intern.settings.loading import Settings, load_settings
-from intern.stores.sqlite.chat import StoredCheckpoints
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
 from tests.fakes import HandClock, Uncounted
 from tests.learners import NoPictures
@@ -134,7 +136,9 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
     """Everything through batcher, router, capturer, classifier and integrator; the stores as they are afterwards."""
     settings, events = settings_in(folder), ActivityReporter()
     async with await SqliteDatabase.open(settings.paths.database) as db:
-        writer = Writer(settings, db, OfflineModel(offline_rules()), HandClock(datetime(2026, 1, 1, tzinfo=UTC)))
+        writer = Writer(
+            settings, db, OfflineModel(collect_offline_rules()), HandClock(datetime(2026, 1, 1, tzinfo=UTC))
+        )
         dispatch = BatchRouter(
             sandbox,
             writer.stores.posts,

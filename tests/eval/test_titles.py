@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from intern.answering.working import prepare_question
+from intern.answering.prepared_question import prepare_question
 from intern.chat.context import BatchContext
 from intern.chat.conversations import build_conversation
 from intern.chat.options import ConversationOptions
 from intern.core.flow import Batch, MessageCreated
 from intern.core.ids import ChannelId, SourceId, UserId
-from intern.core.records import SearchFilter
-from intern.platforms.discord.events import ChannelsUpdated, GatewayCache, Team, read_event
+from intern.core.search_documents import SearchFilter
+from intern.platforms.discord.events import read_event
+from intern.platforms.discord.gateway_cache import ChannelsUpdated, GatewayCache
+from intern.platforms.discord.messages import Team
 from intern.search.embedding_local import LocalEmbedder, is_english_installed
-from intern.search.finding import HybridSearch
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.search.hybrid_search import HybridSearch
+from intern.stores.engines.sqlite.database import SqliteDatabase
 from tests.eval import retrieval
 from tests.eval.chats import EVAL
 

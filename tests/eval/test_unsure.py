@@ -10,9 +10,10 @@ import pytest
 
 from intern.core.messages import Conversation, Message
 from intern.service.calibration import describe_setup
-from intern.service.intern import Intern, open_intern
+from intern.service.intern import Intern
+from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
-from intern.stores.sqlite.judgements import Calibration
+from intern.stores.tables.judgements import Calibration
 from tests.eval.chats import EVAL, rows
 from tests.eval.retrieval import Row
 

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from intern.core.captures import Capture, Speaker, Turn
 from intern.core.ids import ConversationId, FactId, MessageId, UserId
-from intern.core.records import Capture, Fact, Speaker, Turn
-from intern.facts.extracting import build_fact_document, build_nugget_documents
+from intern.core.knowledge import Fact
+from intern.facts.extraction import build_fact_document, build_nugget_documents
 from intern.facts.prompts import (
     EXTRACT,
     MAX_CONVERSATION_CHARS,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from intern.core.captures import Speaker, Turn
 from intern.core.ids import ConversationId, MessageId, UserId
-from intern.core.records import Speaker, Turn
 from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment, find_outside_names
 from tests.samples import START
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import example, given, strategies as st
 
-from intern.core.records import Visibility
+from intern.core.knowledge import Visibility
 from intern.facts.visibility import VisibilityRule, decide_visibility, rate_account_text, strictest_visibility
 from tests.facts import personal
 

@@ -23,9 +23,9 @@ from anyio.to_thread import run_sync
 
 from intern.core.ids import GuildId
 from intern.platforms.discord.options import shard_index
-from intern.stores.postgres.database import PostgresDatabase
-from intern.stores.sqlite.captures import DatabaseArchive
-from intern.stores.sqlite.communities import CommunityStore
+from intern.stores.engines.postgres.database import PostgresDatabase
+from intern.stores.tables.communities import CommunityStore
+from intern.stores.tables.database_archive import DatabaseArchive
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, Role, User
 from tests.endpoint_double import EndpointDouble, endpoint_double

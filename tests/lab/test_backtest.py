@@ -17,13 +17,14 @@ from intern.core.errors import ConfigError, ModelUnavailableError
 from intern.core.ids import UserId
 from intern.core.messages import Image
 from intern.lab.backtest import BacktestRequest, BacktestRun, PreparedBacktest, ReplayClock, prepare_backtest
-from intern.lab.estimating import EstimateRange, estimate_backtest
+from intern.lab.backtest_estimate import EstimateRange, estimate_backtest
 from intern.lab.outcomes import BacktestOutcome, BacktestReport
 from intern.lab.timeline import EDITED, NOT_SAMPLED
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.service.intern import open_intern
 from intern.service.models import Models
-from intern.settings.loading import Settings, load_settings
+from intern.service.opening import open_intern
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests.endpoint_double import Reply, endpoint_double
 from tests.service.chatting import ALICE, BOB, MAYA, NOON, TOM, Town
 

@@ -15,8 +15,8 @@ from hypothesis import given, strategies as st
 
 from intern.core.errors import ConfigError
 from intern.core.ids import SourceId
+from intern.core.knowledge import IndexEntry
 from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Citation, Conversation, RequestContext, SilenceReason
-from intern.core.records import IndexEntry
 from intern.lab.evaluation import (
     VERDICTS,
     Evaluation,

@@ -10,10 +10,10 @@ from zlib import crc32
 import msgspec
 from anyio.lowlevel import checkpoint
 
+from intern.core.captures import TopicBlock
 from intern.core.errors import ModelRefusedError, ModelReplyError
 from intern.core.ids import QAId
 from intern.core.messages import Image
-from intern.core.records import TopicBlock
 from intern.learning.prompts import (
     CLASSIFY,
     INTEGRATE,
@@ -27,8 +27,8 @@ from intern.learning.prompts import (
 )
 from intern.learning.regenerating import Regeneration, RegenerationResult
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.stores.blocks import parse_topic_file
-from intern.stores.library import parse_index
+from intern.stores.block_format import parse_topic_file
+from intern.stores.source_cache import parse_index
 from tests.fakes import KilledError
 from tests.learning.pairs import Team
 

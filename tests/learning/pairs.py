@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Self, TypeVar
 from zlib import crc32
 
+from intern.core.captures import Capture, CapturedPair, TopicBlock, Turn
+from intern.core.decisions import Decision
 from intern.core.flow import TopicChoice
 from intern.core.ids import ConversationId, MessageId, TopicName
-from intern.core.records import Capture, CapturedPair, Decision, TopicBlock, Turn
-from intern.learning.filing import MessageRemoval, TopicFiler, withdraw_messages
+from intern.learning.filing import TopicFiler
 from intern.learning.prompts import LearningOptions, build_block
+from intern.learning.withdrawing import MessageRemoval, withdraw_messages
 from intern.stores.archive import Archive
 from intern.stores.database import Transaction
-from intern.stores.sqlite.changes import ChangeLogEntry, read_changes
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.knowledge import TOPIC, KnowledgeStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.change_log import ChangeLogEntry, read_changes
+from intern.stores.tables.knowledge import TOPIC, KnowledgeStore
 from tests.fakes import HandClock, KilledError, ScriptedModel
 
 T = TypeVar("T")

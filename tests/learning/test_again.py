@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 from hypothesis import given, strategies as st
 
+from intern.core.decisions import PairParked
 from intern.core.ids import QAId
-from intern.core.records import PairParked
 from intern.learning.review import find_due_pairs
-from intern.stores.blocks import make_qa_id
-from intern.stores.sqlite.work import Retry
+from intern.stores.qa_ids import make_qa_id
+from intern.stores.tables.attempts import Retry
 from tests.samples import START
 
 

@@ -11,29 +11,31 @@ import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
+from intern.core.captures import CapturedPair
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ModelReplyError
 from intern.core.flow import Batch, QuestionDeclined, Reply
 from intern.core.ids import ChannelId, ConversationId, bot_answer_conversation, thread_conversation
+from intern.core.knowledge import Fact, Nugget
 from intern.core.messages import ChatMessage
-from intern.core.records import CapturedPair, Fact, Nugget
-from intern.facts.extracting import Came
+from intern.facts.extraction import Came
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.facts.segments import ExtractionOptions
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime.bot import open_sandbox
-from intern.service.intern import open_intern
-from intern.service.models import Models, offline_rules
-from intern.settings.loading import Settings
+from intern.service.models import Models, collect_offline_rules
+from intern.service.opening import open_intern
+from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from intern.stores.database import Transaction
-from intern.stores.sqlite.chat import AnsweredThreads
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.documents import DocumentStore
-from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
-from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.usage import UsageLog
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.answered_threads import AnsweredThreads
+from intern.stores.tables.documents import DocumentStore
+from intern.stores.tables.extractions import ExtractionLog
+from intern.stores.tables.facts import FactFilter, FactStore
+from intern.stores.tables.nuggets import NuggetStore
+from intern.stores.tables.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.fakes import HandClock, ScriptedModel
 from tests.leaping import all_quiet
@@ -78,7 +80,7 @@ class Learner(ScriptedModel):
     def __init__(self) -> None:
         super().__init__()
         self.always(EXTRACT, parrot)
-        self._rules = OfflineModel(offline_rules())
+        self._rules = OfflineModel(collect_offline_rules())
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, **more: Any) -> OutT:
         if prompt.name == EXTRACT.name:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
+from intern.core.captures import CapturedPair
 from intern.core.flow import ApprovalReaction, MessageCreated, MessageEdited, SessionStarted
 from intern.core.ids import MessageId, UserId
-from intern.core.records import CapturedPair
-from intern.learning.review import HELD_FOR, MOST_HELD, ApprovalQueue
+from intern.learning.approvals import HELD_FOR, MOST_HELD, ApprovalQueue
 from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, START, message, pair
 

@@ -18,10 +18,10 @@ from intern.core.errors import (
 from intern.core.flow import CaptureRequest
 from intern.core.ids import MessageId
 from intern.core.messages import Attachment, ChatMessage, Image
-from intern.learning.archiving import AttachmentCaptioner, CaptioningBounds, conversation_text
 from intern.learning.attached_files import FileReader
+from intern.learning.captioning import AttachmentCaptioner, CaptioningBounds, conversation_text
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
-from intern.stores.sqlite.work import AttachmentTexts, PendingCaptures
+from intern.stores.tables.pending_captures import AttachmentTexts, PendingCaptures
 from tests.fakes import ScriptedModel, refused
 from tests.samples import author, capture_request, message
 

@@ -6,7 +6,7 @@ from anyio import fail_after
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.flow import SkipChoice, TopicChoice
 from intern.core.ids import SourceId, TopicName
-from intern.core.records import IndexEntry
+from intern.core.knowledge import IndexEntry
 from intern.learning.classifying import choose_topic
 from intern.learning.prompts import CLASSIFY, ClassifyOut, LearningOptions
 from tests.fakes import ScriptedModel

@@ -13,14 +13,15 @@ import pytest
 from anyio import fail_after
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from intern.core.captures import Capture, CapturedPair, Speaker, Turn
 from intern.core.flow import TopicChoice
 from intern.core.ids import ConversationId, MessageId, UserId
-from intern.core.records import Capture, CapturedPair, Speaker, Turn
-from intern.learning.archiving import Archivist
-from intern.learning.filing import file_pairs, remove_messages
+from intern.learning.archivist import Archivist
+from intern.learning.filing import file_pairs
 from intern.learning.forgetting import ForgetRequest, find_forget_scope, make_tombstone
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.learning.regenerating import Regeneration
+from intern.learning.withdrawing import remove_messages
 from tests.examples import examples
 from tests.fakes import Uncounted
 from tests.learning.pairs import NOON, Team

@@ -9,9 +9,8 @@ import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 from hypothesis import Phase, given, settings, strategies as st
 
+from intern.core.decisions import MessagesWithdrawn, PairParked
 from intern.core.errors import ModelReplyError
-from intern.core.records import MessagesWithdrawn, PairParked
-from intern.learning.draft import EPOCH
 from intern.learning.prompts import (
     CLASSIFY,
     INTEGRATE,
@@ -24,6 +23,7 @@ from intern.learning.prompts import (
     SplitIn,
     SplitOut,
 )
+from intern.learning.regeneration_journal import EPOCH
 from tests.examples import examples
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome
 from tests.learning.pairs import Team, held

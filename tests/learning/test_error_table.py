@@ -9,6 +9,8 @@ from anyio import fail_after
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairDecision, PairParked, PairSkipped
 from intern.core.errors import (
     KnowledgeError,
     ModelBudgetTooSmallError,
@@ -21,7 +23,6 @@ from intern.core.errors import (
     ModelUnavailableError,
 )
 from intern.core.flow import SkipChoice, TopicChoice
-from intern.core.records import CapturedPair, PairDecision, PairParked, PairSkipped
 from intern.learning.classifying import choose_topic
 from intern.learning.filing import attempt_filing
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, LearningOptions

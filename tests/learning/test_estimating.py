@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from anyio import fail_after
 
+from intern.core.decisions import PairRejected
 from intern.core.errors import ModelUnavailableError
-from intern.core.records import PairRejected
 from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.learning.regenerating import read_progress
 from intern.models.prompt import Prompt
-from intern.service.models import RegenerationEstimate, estimate_from_archive
+from intern.service.regeneration_estimate import RegenerationEstimate, estimate_from_archive
 from tests.learning.anew import KEEP, again, by_first_word, describe
 from tests.learning.pairs import Team
 

@@ -10,11 +10,12 @@ from anyio import fail_after
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
+from intern.core.captures import CapturedPair
+from intern.core.decisions import Decision, PairFiled, PairParked, PairReplaced, PairSkipped
 from intern.core.errors import KnowledgeError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId, TopicName
-from intern.core.records import CapturedPair, Decision, PairFiled, PairParked, PairReplaced, PairSkipped
-from intern.learning.classifying import AttemptsExhausted
+from intern.learning.attempts import AttemptsExhausted
 from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut, answer_time, build_block
 from tests.fakes import UNCOUNTED, KilledError

@@ -9,17 +9,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
+from intern.core.captures import Capture, CapturedPair, Turn
 from intern.core.ids import ConversationId, MessageId, UserId
-from intern.core.records import Capture, CapturedPair, Turn
-from intern.learning.archiving import (
-    Archivist,
-    ImportCounts,
-    ImportPlan,
-    RehearsalArchive,
-    archive_imported,
-    iter_author_names,
-    plan_import,
-)
+from intern.learning.archivist import Archivist, iter_author_names
+from intern.learning.importing import ImportCounts, ImportPlan, archive_imported, plan_import
+from intern.learning.rehearsal_archive import RehearsalArchive
 from intern.stores.archive import Archive
 from tests.examples import examples
 from tests.fakes import HandClock

@@ -5,12 +5,13 @@ from datetime import UTC, datetime
 
 from hypothesis import given, strategies as st
 
+from intern.core.captures import TopicBlock, Turn, extract_question
 from intern.core.ids import ConversationId, QAId, SourceId
-from intern.core.records import IndexEntry, TopicBlock, Turn, extract_question
+from intern.core.knowledge import IndexEntry
 from intern.core.text.words import WordRarity, stem_set
 from intern.learning.prompts import render_block, render_blocks, render_index
-from intern.stores.blocks import parse_topic_file
-from intern.stores.library import format_index
+from intern.stores.block_format import parse_topic_file
+from intern.stores.source_cache import format_index
 
 _TURNS = st.lists(
     st.builds(Turn, st.sampled_from(["User", "Team"]), st.text(st.characters(codec="utf-8"), max_size=400)),

@@ -8,16 +8,16 @@ import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
+from intern.core.captures import CapturedPair, Turn
 from intern.core.errors import ChatUnavailableError
 from intern.core.flow import Batch, CaptureRequest, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId
 from intern.core.messages import ChatMessage
-from intern.core.records import CapturedPair, Turn
 from intern.learning.message_changes import MessageChanges
 from intern.stores.archive import Archive
-from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.work import PendingCaptures
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.answered_threads import AnsweredThreads, ThreadMessage
+from intern.stores.tables.pending_captures import PendingCaptures
 from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, answer_request, author, capture_request, message, pair
 

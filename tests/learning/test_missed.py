@@ -10,14 +10,14 @@ from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.chat.conversations import build_capture
+from intern.core.captures import CapturedPair
 from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import CaptureRequest, LateChange, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.messages import ChatMessage, RoleLookupBudget
-from intern.core.records import CapturedPair
-from intern.learning import message_changes as missed_module
-from intern.learning.message_changes import DAYS, MissedChangeFinder
-from intern.platforms.memory import Call
+from intern.learning import missed_changes as missed_module
+from intern.learning.missed_changes import DAYS, MissedChangeFinder
+from intern.platforms.sandbox import Call
 from intern.stores.archive import Archive
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(missed_module, "PACE", 0.0)
-    monkeypatch.setattr(missed_module, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(missed_module, "FIRST_PAUSE", 0.0)
 
 
 class Blind(Sandbox):

@@ -4,11 +4,12 @@ from datetime import timedelta
 
 import pytest
 
+from intern.core.captures import CapturedPair
 from intern.core.ids import SourceId
-from intern.core.records import CapturedPair, IndexEntry
-from intern.core.text.words import make_topic_name
+from intern.core.knowledge import IndexEntry
+from intern.core.text.topic_names import make_topic_name
 from intern.facts.prompts import EXTRACT
-from intern.learning.classifying import RULES, classify, integrate
+from intern.learning.offline_rules import RULES, classify, integrate
 from intern.learning.prompts import (
     CLASSIFY,
     INTEGRATE,
@@ -23,7 +24,7 @@ from intern.learning.prompts import (
     render_blocks,
     render_index,
 )
-from intern.stores.blocks import make_qa_id
+from intern.stores.qa_ids import make_qa_id
 from tests.learning.pairs import NOON, capture
 
 

@@ -8,6 +8,8 @@ import pytest
 from anyio import fail_after
 from structlog.testing import capture_logs
 
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairApproved, PairFiled, PairParked, PairRejected, PairReplaced, PairReviewRequested
 from intern.core.errors import (
     KnowledgeError,
     ModelAccessError,
@@ -20,20 +22,11 @@ from intern.core.errors import (
 )
 from intern.core.ids import QAId
 from intern.core.messages import Image
-from intern.core.records import (
-    CapturedPair,
-    PairApproved,
-    PairFiled,
-    PairParked,
-    PairRejected,
-    PairReplaced,
-    PairReviewRequested,
-)
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import RegenerationProgress
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.usage import UsageCounter
-from intern.stores.sqlite.knowledge import KnowledgeDraft
+from intern.stores.tables.knowledge import KnowledgeDraft
 from tests.fakes import ScriptedModel
 from tests.learning.anew import KEEP, again, by_first_word
 from tests.learning.pairs import Team, held

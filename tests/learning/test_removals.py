@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from anyio import fail_after
 
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairFiled, PairMoved
 from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import TopicName
-from intern.core.records import CapturedPair, PairFiled, PairMoved
 from intern.learning.prompts import INTEGRATE, IntegrateOut
 from intern.service.reading import find_removed_pairs
 from tests.learning.pairs import Team

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from anyio import fail_after
 
+from intern.core.decisions import MessagesForgotten, MessagesWithdrawn, PairFiled, PairParked, PairRemoved
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.ids import TopicName
-from intern.core.records import MessagesForgotten, MessagesWithdrawn, PairFiled, PairParked, PairRemoved
-from intern.learning.filing import remove_messages
 from intern.learning.prompts import CLASSIFY, INTEGRATE, LearningOptions, build_block
 from intern.learning.regenerating import read_progress
-from intern.stores.sqlite.knowledge import KnowledgeDraft
+from intern.learning.withdrawing import remove_messages
+from intern.stores.tables.knowledge import KnowledgeDraft
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome, until_killed
 from tests.learning.pairs import Team, held
 from tests.samples import pair

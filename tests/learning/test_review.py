@@ -6,11 +6,8 @@ import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
-from intern.core.errors import ConfigError
-from intern.core.flow import FilingDecision, SkipChoice, TopicChoice
-from intern.core.ids import MessageId, QAId, TopicName
-from intern.core.records import (
-    CapturedPair,
+from intern.core.captures import CapturedPair, Turn
+from intern.core.decisions import (
     PairApproved,
     PairDecision,
     PairFiled,
@@ -18,8 +15,10 @@ from intern.core.records import (
     PairRemoved,
     PairReplaced,
     PairReviewRequested,
-    Turn,
 )
+from intern.core.errors import ConfigError
+from intern.core.flow import FilingDecision, SkipChoice, TopicChoice
+from intern.core.ids import MessageId, QAId, TopicName
 from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import LearningOptions
 from intern.learning.review import Review, find_waiting_pairs, make_review_decisions

@@ -11,11 +11,13 @@ from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from intern.core.captures import CapturedPair, Turn
+from intern.core.decisions import PairFiled, PairMoved
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.ids import MessageId, QAId, TopicName
-from intern.core.records import CapturedPair, PairFiled, PairMoved, Turn
-from intern.core.text.words import make_topic_name
-from intern.learning.classifying import format_outline, free_name, split_topic
+from intern.core.text.topic_names import make_topic_name
+from intern.learning.classifying import format_outline, free_name
+from intern.learning.offline_rules import split_topic
 from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut, build_block
 from tests.examples import examples
 from tests.fakes import KilledError

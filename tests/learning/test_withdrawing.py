@@ -14,25 +14,15 @@ from anyio import fail_after
 from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from intern.core.captures import Capture, CapturedPair, Speaker, TopicBlock, Turn
+from intern.core.decisions import MessagesWithdrawn, PairDecision, PairFiled, PairRemoved, PairReplaced
 from intern.core.flow import FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import ConversationId, MessageId, TopicName
-from intern.core.records import (
-    Capture,
-    CapturedPair,
-    MessagesWithdrawn,
-    PairDecision,
-    PairFiled,
-    PairRemoved,
-    PairReplaced,
-    Speaker,
-    TopicBlock,
-    Turn,
-)
-from intern.learning.archiving import Archivist
+from intern.learning.archivist import Archivist
 from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Regeneration
-from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
+from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 from tests.examples import examples
 from tests.fakes import UNCOUNTED, KilledError
 from tests.learning.pairs import NOON, Team

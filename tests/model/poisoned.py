@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import anyio
 
+from intern.answering.answerer import Answerer
 from intern.answering.prompts import AnsweringOptions
-from intern.answering.workflow import Answerer
 from intern.chat.reply_text import format_parts
 from intern.core import log
 from intern.core.clock import SystemClock

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from intern.core.captures import CapturedPair, Turn
 from intern.core.clock import SystemClock
 from intern.core.errors import ModelError
 from intern.core.flow import SkipChoice
 from intern.core.ids import MessageId, SourceId
-from intern.core.records import CapturedPair, IndexEntry, Turn
+from intern.core.knowledge import IndexEntry
 from intern.learning.classifying import choose_topic
 from intern.learning.prompts import LearningOptions
 from intern.models.prompt import Model

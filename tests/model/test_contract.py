@@ -26,14 +26,14 @@ from intern.core.errors import (
     ModelUnavailableError,
 )
 from intern.core.ids import SourceId
-from intern.core.records import IndexEntry
+from intern.core.knowledge import IndexEntry
 from intern.models.endpoint import EndpointModel
 from intern.models.options import StructuredOutput
 from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter
 from intern.service.models import PROMPTS
-from intern.service.prompt_checks import build_full_example
+from intern.service.prompt_examples import build_full_example
 from tests.endpoint_double import retried_at_once
 from tests.fakes import calls_of
 from tests.model.serving import CONTEXT

@@ -14,7 +14,8 @@ import pytest
 
 from intern.core.errors import ModelError
 from intern.core.messages import Conversation, Message
-from intern.service.intern import Intern, open_intern
+from intern.service.intern import Intern
+from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from tests import samples
 from tests.model.serving import serving

@@ -12,13 +12,13 @@ import pytest
 from intern.answering.prompts import GATE, SELECT, GateIn, SelectIn
 from intern.core.errors import ModelAccessError, ModelPromptTooLongError, ModelReplyError
 from intern.core.ids import SourceId
-from intern.core.records import IndexEntry
-from intern.core.text.masking import Secret
+from intern.core.knowledge import IndexEntry
+from intern.core.text.secret_values import Secret
 from intern.models.options import StructuredOutput
 from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
-from intern.service.prompt_checks import build_full_example
+from intern.service.prompt_examples import build_full_example
 from tests.fakes import calls_of
 from tests.model.proxying import KEY, proxying
 from tests.model.serving import serving

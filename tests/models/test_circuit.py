@@ -15,8 +15,9 @@ from trio.testing import MockClock
 
 from intern.answering.prompts import AnsweringOptions
 from intern.core.errors import ModelAccessError, ModelUnavailableError
+from intern.models.circuit_breaker import FAILURES, HEAD_START
 from intern.models.endpoint import EndpointModel
-from intern.models.limits import FAILURES, FIRST_PAUSE, HEAD_START
+from intern.models.limits import FIRST_PAUSE
 from intern.models.options import LlmOptions
 from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates

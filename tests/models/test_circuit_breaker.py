@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from intern.models.limits import (
+from intern.models.circuit_breaker import (
     FAILURES,
-    FIRST_PAUSE,
     HEAD_START,
-    LONGEST_PAUSE,
     AttemptPermit,
     AttemptRefusal,
     CircuitBreaker,
     CircuitState,
 )
+from intern.models.limits import FIRST_PAUSE, LONGEST_PAUSE
 
 
 def state_of(breaker: CircuitBreaker, now: float) -> Literal["closed", "open", "half_open"]:

@@ -35,12 +35,13 @@ from intern.core.errors import (
     ModelUnavailableError,
 )
 from intern.core.messages import Image
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.models.endpoint import EndpointModel
+from intern.models.endpoint_failures import parse_retry_after
 from intern.models.http import EndpointUnavailableError, pause_before_retry
-from intern.models.options import LlmOptions, ModelPrice, StructuredOutput
+from intern.models.options import LlmOptions, StructuredOutput
+from intern.models.pricing import ModelPrice
 from intern.models.prompt import Prompt
-from intern.models.refusals import parse_retry_after
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter, measure_usage
 from intern.service.model_servers import list_models

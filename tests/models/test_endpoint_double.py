@@ -11,7 +11,7 @@ import pytest
 
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, AnswerIn, GateIn, SelectIn, ShownSource, VerifyIn
 from intern.core.ids import SourceId
-from intern.core.records import IndexEntry
+from intern.core.knowledge import IndexEntry
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, IntegrateIn
 from intern.models.endpoint import EndpointModel
 from intern.models.options import LlmOptions

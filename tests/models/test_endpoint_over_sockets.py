@@ -19,7 +19,7 @@ from anyio.streams.tls import TLSListener
 from msgspec import Meta, Struct, structs
 
 from intern.core.errors import ModelAccessError, ModelError, ModelReplyCutError, ModelReplyError, ModelUnavailableError
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.models.endpoint import EndpointModel
 from intern.models.options import LlmOptions, StructuredOutput
 from intern.models.prompt import Prompt

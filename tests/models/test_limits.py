@@ -13,7 +13,8 @@ from trio.testing import MockClock
 
 from intern.core.errors import ModelBudgetError, ModelBudgetTooSmallError
 from intern.models.limits import EndpointLimits, FairCallQueue, RateWindow, make_call_queue
-from intern.models.options import LlmOptions, ModelPrice
+from intern.models.options import LlmOptions
+from intern.models.pricing import ModelPrice
 from intern.models.usage import UsageCounter
 from tests.fakes import HandClock
 

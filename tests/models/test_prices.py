@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.models.options import FREE, ModelPrice, find_price
+from intern.models.pricing import FREE, ModelPrice, find_price
 
 SMALL = ModelPrice(model="small", input=0.4, output=1.6, cached=0.1)
 TOKENS = st.integers(0, 10**9)

@@ -15,7 +15,7 @@ from intern.learning.prompts import INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
 from intern.models.prompt import Prompt, narrow_schema, reply_schema
 from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
-from intern.service.prompt_checks import build_full_example
+from intern.service.prompt_examples import build_full_example
 from tests.endpoint_double import faults_of
 
 

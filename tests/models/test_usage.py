@@ -12,8 +12,8 @@ from intern.core.errors import KnowledgeError, ModelBudgetError
 from intern.models.limits import EndpointLimits
 from intern.models.options import LlmOptions
 from intern.models.usage import UsageCounter, UsageMeter, UsageTotal, estimate_tokens, measure_usage
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.usage import UsageLog
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.usage import UsageLog
 from tests.fakes import HandClock, calls_of
 
 pytestmark = pytest.mark.anyio

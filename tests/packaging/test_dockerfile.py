@@ -89,7 +89,7 @@ def test_it_runs_the_program_as_somebody_without_rights_who_may_write_the_volume
         ("prompts/answer.md.j2", True),
         ("intern.toml.example", True),
         ("intern/search/vocabulary.txt", True),
-        ("intern/stores/sqlite/schema.sql", True),
+        ("intern/stores/schema.sql", True),
         ("constraints.txt", True),
         ("README.md", True),
         ("LICENSE", True),

@@ -13,8 +13,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from hypothesis import given, strategies as st
 
 from intern.actors.interactions import InteractionWorker
-from intern.answering.replying import load_wordings
-from intern.answering.slash_commands import InteractionHandler
+from intern.answering.interactions import InteractionHandler
+from intern.answering.wordings import load_wordings
 from intern.chat.options import ConversationOptions
 from intern.chat.phrases import get_phrases
 from intern.chat.platform import Interactions
@@ -34,13 +34,15 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import AnswerResult, Button, Conversation, RequestContext
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.platforms.discord.commands import COMMANDS, HikariCommands, read_interaction, same_commands
-from intern.platforms.discord.events import GatewayCache, Team
 from intern.platforms.discord.gateway import HikariDiscord
+from intern.platforms.discord.gateway_cache import GatewayCache
+from intern.platforms.discord.messages import Team
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import HikariRest
-from intern.stores.sqlite.traces import FeedbackStore, TraceStore, Votes
+from intern.stores.tables.feedback import FeedbackStore, Votes
+from intern.stores.tables.traces import TraceStore
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.world import Interaction as Used

@@ -12,15 +12,9 @@ from hypothesis import given, strategies as st
 from intern.core.flow import ApprovalReaction, MessageCreated, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, parse_position
 from intern.core.messages import Channel, ChatMessage, MemberRoles
-from intern.platforms.discord.events import (
-    ChannelDeleted,
-    ChannelsUpdated,
-    GatewayCache,
-    Team,
-    build_channel,
-    build_message,
-    read_event,
-)
+from intern.platforms.discord.events import read_event
+from intern.platforms.discord.gateway_cache import ChannelDeleted, ChannelsUpdated, GatewayCache, build_channel
+from intern.platforms.discord.messages import Team, build_message
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawChannel, RawMessage, decode_json
 

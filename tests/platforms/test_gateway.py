@@ -28,7 +28,7 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import Channel
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.frontends.http.metrics import Metrics
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions

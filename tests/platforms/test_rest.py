@@ -23,8 +23,8 @@ from intern.core.errors import (
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at
 from intern.core.messages import Button, Page
-from intern.core.text.masking import Secret
-from intern.platforms.discord.events import ChannelsUpdated, GatewayCache
+from intern.core.text.secret_values import Secret
+from intern.platforms.discord.gateway_cache import ChannelsUpdated, GatewayCache
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawChannel
 from intern.platforms.discord.rate_limits import convert_to_seconds

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from intern.core.ids import GuildId, UserId
-from intern.platforms.discord.audience import CONNECT, READ, VIEW_CHANNEL, read_own_roles, read_session_start
+from intern.platforms.discord.channel_visibility import read_own_roles, read_session_start
+from intern.platforms.discord.permissions import CONNECT, READ, VIEW_CHANNEL
 from intern.platforms.discord.sessions import SessionStarts
 from tests.examples import examples
 

@@ -14,7 +14,7 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import GatewayEvent, GuildJoined, GuildLeft, MessageCreated, SessionStarted
 from intern.core.ids import ChannelId, GuildId, MessageId
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions, ShardChoice, shard_index
 from intern.platforms.discord.sessions import IdentifyTurns, SessionStarts

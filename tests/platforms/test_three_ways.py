@@ -23,17 +23,20 @@ from anyio import fail_after
 from hypothesis import Phase, given, settings as hypothesis_settings, strategies as st
 from msgspec import Struct, structs
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
+from intern.core.captures import CapturedPair
 from intern.core.flow import MessageCreated
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId, position_at
 from intern.core.messages import ChatMessage
-from intern.core.records import CapturedPair
-from intern.platforms.discord.events import ChannelsUpdated, GatewayCache, Team, build_message, read_event
+from intern.platforms.discord.events import read_event
 from intern.platforms.discord.exports import ExportedTeam, read_exports
+from intern.platforms.discord.gateway_cache import ChannelsUpdated, GatewayCache
+from intern.platforms.discord.messages import Team, build_message
 from intern.platforms.discord.payloads import RawMessage, parse_leniently
 from intern.runtime.bot import open_sandbox
-from intern.service.importing import ImportRequest, import_history
-from intern.settings.loading import Settings, load_settings
+from intern.service.history_import import ImportRequest, import_history
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from tests.examples import examples
 from tests.fakes import HandClock

@@ -31,20 +31,22 @@ import msgspec
 from anyio import Event, sleep, sleep_forever
 from anyio.to_thread import run_sync
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
+from intern.core.captures import Capture
+from intern.core.decisions import Decision, MessagesWithdrawn, PairParked, PairReviewRequested
 from intern.core.flow import MessageWithdrawal
 from intern.core.ids import MessageId, QAId
 from intern.core.messages import Image
-from intern.core.records import Capture, Decision, MessagesWithdrawn, PairParked, PairReviewRequested
 from intern.learning.forgetting import ForgetRequest
 from intern.learning.review import Review
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
-from intern.service.models import offline_rules
+from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.work import JobOutcome
+from intern.stores.tables.jobs import JobOutcome
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.engines import Schemas
 from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
 from tests.learners import Learners, learners
@@ -70,7 +72,7 @@ class Stalled:
 
 
 def fast() -> Model:
-    return OfflineModel(offline_rules())
+    return OfflineModel(collect_offline_rules())
 
 
 class Tally(NamedTuple):

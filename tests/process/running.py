@@ -18,8 +18,8 @@ from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
 from intern.sources.catalogue import Catalogue
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message
 

@@ -41,7 +41,7 @@ async def test_the_wheel_brings_its_prompts_and_its_sample_and_the_source_tree_i
     for folder in (Path("frontends", "http", "templates"), Path("frontends", "http", "static")):
         assert _names(package / folder) == _names(source_tree / "intern" / folder) != []
     assert (package / "search" / "vocabulary.txt").is_file()
-    assert (package / "stores" / "sqlite" / "schema.sql").is_file()
+    assert (package / "stores" / "schema.sql").is_file()
 
 
 def _names(folder: Path) -> list[str]:

@@ -8,14 +8,15 @@ import pytest
 from anyio.lowlevel import checkpoint
 from msgspec import structs
 
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairFiled, PairSkipped
 from intern.core.flow import Batch, FilingDecision
 from intern.core.ids import ChannelId, GuildId
 from intern.core.messages import AnswerResult
-from intern.core.records import CapturedPair, PairFiled, PairSkipped
-from intern.service.intern import open_intern
+from intern.service.opening import open_intern
 from intern.sources.refresh import RefreshReport
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.work import JobOutcome, JobQueue
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.jobs import JobOutcome, JobQueue
 from tests import samples
 from tests.at_work import Watching, at_work, settings_in
 from tests.fakes import HandClock

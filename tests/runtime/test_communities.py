@@ -26,7 +26,7 @@ from intern.platforms.discord.options import DiscordOptions
 from intern.runtime.communities import Communities
 from intern.settings.communities import Community, build_community_settings, change_chosen_value
 from intern.settings.loading import load_settings
-from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.fakes import HandClock
 from tests.town import Town
 

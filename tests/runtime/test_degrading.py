@@ -10,17 +10,18 @@ import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
+from intern.core.captures import CapturedPair
 from intern.core.clock import Clock
+from intern.core.decisions import PairFiled, PairParked
 from intern.core.flow import Reply
 from intern.core.messages import AnswerResult
-from intern.core.records import CapturedPair, PairFiled, PairParked
-from intern.models.limits import FAILURES
+from intern.models.circuit_breaker import FAILURES
 from intern.models.usage import UsageMeter
 from intern.runtime.bot import open_sandbox
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.usage import UsageLog
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import endpoint_double, never, refuse, sensible
 from tests.fakes import HandClock

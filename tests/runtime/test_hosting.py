@@ -23,19 +23,20 @@ from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.runtime import hosted_bot, hosting
 from intern.runtime.bot import _LocalFiles, _NoCommands, run_page
 from intern.runtime.hosting import Hosting, Sharding
-from intern.runtime.parts import PlatformPorts, open_process_resources
-from intern.service.hosted import HostingPage, HostingState
-from intern.service.running import LiveBotState
+from intern.runtime.resources import PlatformPorts, open_process_resources
+from intern.service.bot_state import LiveBotState
+from intern.service.hosting_state import HostingPage, HostingState
 from intern.service.status import read_status
-from intern.settings.loading import Settings, load_settings
-from intern.stores.postgres.leases import LeaseStatus, LeaseStore
-from intern.stores.sqlite.chat import StoredCheckpoints, read_checkpoints
-from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.work import JobQueue
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
+from intern.stores.engines.postgres.leases import LeaseStatus, LeaseStore
+from intern.stores.tables.checkpoints import StoredCheckpoints, read_checkpoints
+from intern.stores.tables.communities import CommunityStore
+from intern.stores.tables.jobs import JobQueue
 from tests.engines import Schemas
 from tests.fakes import HandClock
 from tests.town import Town

@@ -21,7 +21,7 @@ from intern.runtime import hosting
 from intern.runtime.hosted_bot import open_hosting_on_discord
 from intern.runtime.hosting import Hosting
 from intern.service import PageOptions
-from intern.service.communities import build_community
+from intern.service.community_registry import build_community
 from intern.settings.loading import load_settings
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble

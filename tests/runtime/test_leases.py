@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
 from intern.runtime.leases import LeaseHolder, plan_lease_changes
-from intern.stores.postgres.leases import Lease, LeaseStatus
+from intern.stores.engines.postgres.leases import Lease, LeaseStatus
 from tests.contracts.leases import MemoryLeases
 
 pytestmark = pytest.mark.anyio

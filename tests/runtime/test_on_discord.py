@@ -13,12 +13,13 @@ from anyio import Event, create_task_group, fail_after
 
 from intern.actors.pipeline import ANSWERS, run_pipeline
 from intern.actors.responder import ROOM
-from intern.answering.replying import load_wordings
+from intern.answering.wordings import load_wordings
 from intern.chat.phrases import get_phrases
+from intern.core.captures import CapturedPair
+from intern.core.decisions import MessagesWithdrawn
 from intern.core.flow import Batch, QuestionDeclined, Reply
 from intern.core.ids import position_at
 from intern.core.messages import AnswerResult
-from intern.core.records import CapturedPair, MessagesWithdrawn
 from intern.runtime.bot import open_discord_parts
 from intern.service.status import FolderStatus, read_status
 from intern.sources.refresh import RefreshReport

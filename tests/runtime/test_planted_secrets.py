@@ -20,12 +20,13 @@ from anyio import Event, create_task_group, fail_after
 from anyio.to_thread import run_sync
 
 from intern.actors.pipeline import run_pipeline
+from intern.core.decisions import PairFiled
 from intern.core.log import configure_logging
 from intern.core.messages import AnswerResult
-from intern.core.records import PairFiled
 from intern.frontends.http.server import create_page_service
 from intern.runtime.bot import open_discord_parts
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from tests.at_work import Watching
 from tests.double import interactions as double

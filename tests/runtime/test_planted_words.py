@@ -19,30 +19,32 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from intern.core import flow
+from intern.core.decisions import PairFiled
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId
 from intern.core.messages import AnswerResult, Image
-from intern.core.records import PairFiled
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.facts.prompts import ExtractIn, ExtractOut
 from intern.frontends.http.server import create_metrics
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.runtime.bot import _LocalFiles, _NoCommands
 from intern.runtime.hosting import build_communities
-from intern.runtime.parts import FrontEndHooks, open_community_parts, open_process_resources
-from intern.service.communities import build_community, open_registry
-from intern.service.hosted import HostingState
-from intern.service.intern import open_intern
+from intern.runtime.parts import open_community_parts
+from intern.runtime.resources import FrontEndHooks, open_process_resources
+from intern.service.bot_state import LiveBotState
+from intern.service.community_registry import build_community, open_registry
+from intern.service.hosting_state import HostingState
 from intern.service.models import Models, open_models
+from intern.service.opening import open_intern
 from intern.service.questions import QuestionFilter
-from intern.service.running import LiveBotState
 from intern.service.server_setup import ServerSetup
-from intern.service.status import open_source_statuses, read_status
+from intern.service.source_status import open_source_statuses
+from intern.service.status import read_status
 from intern.settings.loading import load_settings
 from intern.sources.refresh import RefreshReport
-from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.database import SqliteTransaction
-from intern.stores.sqlite.facts import FactFilter
+from intern.stores.engines.sqlite.database import SqliteTransaction
+from intern.stores.tables.communities import CommunityStore
+from intern.stores.tables.facts import FactFilter
 from tests import samples
 from tests.at_work import Watching
 from tests.facts.test_distilling import fact, nugget

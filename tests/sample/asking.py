@@ -15,9 +15,11 @@ from intern.core.clock import SystemClock
 from intern.core.messages import COULD_NOT_LOOK, Conversation, Image, Message
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import UsageMeter, measure_usage
-from intern.service.intern import Intern, open_intern
+from intern.service.intern import Intern
 from intern.service.models import Models, open_models
-from intern.settings.loading import Settings, load_settings
+from intern.service.opening import open_intern
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests.sample.cases import SAMPLE, Case, Kind, Language, is_right
 
 Verdict = Literal["right", "wrong", "silent", "failed"]

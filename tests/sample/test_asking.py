@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from anyio import fail_after
 
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from tests.endpoint_double import endpoint_double
 from tests.sample.asking import Outcome, ask_each, line_of, sample_settings, table_of, totals_of
 from tests.sample.cases import CASES

@@ -8,7 +8,7 @@ import pytest
 from anyio import fail_after
 
 from benchmarks.attached_logs import log_with, sought
-from intern.service.intern import open_intern
+from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from tests.sample.cases import SAMPLE
 

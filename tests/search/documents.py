@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from intern.core.errors import ModelError
 from intern.core.ids import SourceId
-from intern.core.records import SearchDocument
-from intern.search.finding import HybridSearch
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.core.search_documents import SearchDocument
+from intern.search.hybrid_search import HybridSearch
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.search_file.search_index import SqliteSearchStore
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 

@@ -22,7 +22,7 @@ from intern.core.errors import (
     ModelReplyError,
     ModelUnavailableError,
 )
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.models.options import EmbeddingOptions, LlmOptions
 from intern.models.usage import UsageCounter
 from intern.search.embedding_endpoint import EndpointEmbedder

@@ -13,7 +13,7 @@ import pytest
 from anyio import fail_after
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from intern.core.records import SearchFilter
+from intern.core.search_documents import SearchFilter
 from tests.search.documents import opened, vector
 from tests.search.writing import NAMES
 from tests.stores.full_text import check

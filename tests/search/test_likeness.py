@@ -11,9 +11,11 @@ from anyio import fail_after
 from hypothesis import given, strategies as st
 
 from intern.core.errors import KnowledgeError, ModelRefusedError, ModelUnavailableError
-from intern.core.records import SearchFilter
-from intern.search.finding import LEAST_LIKENESS, HybridSearch, SimilarityThresholds, join_scores
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.core.search_documents import SearchFilter
+from intern.search.embedder import LEAST_LIKENESS, SimilarityThresholds
+from intern.search.hybrid_search import HybridSearch
+from intern.search.ranking import join_scores
+from intern.stores.search_file.search_index import SqliteSearchStore
 from tests.search.documents import Directions, document, opened, ranked, vector
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,9 @@ import pytest
 from anyio import fail_after
 from hypothesis import given, strategies as st
 
-from intern.core.records import SearchDocument, SearchFilter
-from intern.search.finding import STAGE_ONE, HybridSearch, SearchHit, find_and_rerank, rerank_hits
+from intern.core.search_documents import SearchDocument, SearchFilter
+from intern.search.hybrid_search import HybridSearch
+from intern.search.ranking import STAGE_ONE, SearchHit, find_and_rerank, rerank_hits
 from tests.search.documents import NOON, Directions, document, opened
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,8 @@ pytest.importorskip("tokenizers")
 
 from intern.core.errors import ConfigError, ModelAccessError  # noqa: E402 - after what they need
 from intern.search import minilm  # noqa: E402
+from intern.search.embedding_custom import make_custom_model  # noqa: E402
 from intern.search.embedding_local import LocalEmbedder  # noqa: E402
-from intern.search.embedding_onnx import make_custom_model  # noqa: E402
 
 pytestmark = pytest.mark.anyio
 VOCABULARY = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "key": 3, "lock": 4, "soup": 5, "asked": 6, ":": 7}

@@ -10,8 +10,10 @@ import pytest
 from anyio import fail_after
 from hypothesis import given, settings, strategies as st
 
-from intern.search.finding import MOST_TERMS, HybridSearch, SearchTerms, fuse_rankings, split_search_terms
-from intern.stores.sqlite.word_matches import match_any, quote_term
+from intern.search.hybrid_search import HybridSearch
+from intern.search.ranking import fuse_rankings
+from intern.search.terms import MOST_TERMS, SearchTerms, split_search_terms
+from intern.stores.search_file.word_matches import match_any, quote_term
 from tests.examples import examples
 from tests.search.documents import Directions, document, opened
 

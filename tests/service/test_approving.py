@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from anyio.lowlevel import checkpoint
 
-from intern.core.records import CapturedPair, PairApproved, PairFiled, PairReviewRequested
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairApproved, PairFiled, PairReviewRequested
 from intern.service.status import read_status
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.at_work import Watching, at_work, settings_in
 from tests.double.discord import DiscordDouble
 from tests.fakes import HandClock

@@ -12,16 +12,17 @@ import pytest
 from anyio import Event, fail_after
 from anyio.to_thread import run_sync
 
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairFiled
 from intern.core.messages import AnswerResult, Attachment, Image
-from intern.core.records import CapturedPair, PairFiled
 from intern.learning.forgetting import ForgetRequest
 from intern.platforms.discord.attachments import AttachmentFetcher
 from intern.runtime.bot import open_sandbox
-from intern.service.intern import open_intern
-from intern.settings.loading import Settings
+from intern.service.opening import open_intern
+from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
 from tests.at_work import Watching, settings_in
 from tests.cdn_double import CdnDouble, Served, cdn_double
 from tests.fakes import HandClock

@@ -14,12 +14,13 @@ from anyio.to_thread import run_sync
 
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import MessageId
-from intern.service.stores import back_up
-from intern.settings.loading import Settings, load_settings
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.documents import DocumentStore
-from intern.stores.sqlite.maintenance import find_broken_indexes, find_problems
-from intern.stores.sqlite.recordings import NewRecording, RecordingStore, StoredRecording
+from intern.service.backups import back_up
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
+from intern.stores.engines.sqlite.copies import find_broken_indexes, find_problems
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.documents import DocumentStore
+from intern.stores.tables.recordings import NewRecording, RecordingStore, StoredRecording
 from tests.search.documents import document
 
 pytestmark = pytest.mark.anyio

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from intern.core.captures import CapturedPair
 from intern.core.flow import Reply
 from intern.core.ids import MessageId
-from intern.core.records import CapturedPair
-from intern.frontends.words import describe_calibration
+from intern.frontends.wording import describe_calibration
 from intern.service.calibration import calibrate, describe_setup
-from intern.service.monitoring import CalibrationWatch
-from intern.settings.loading import Settings
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.judgements import Judge, Judgement, JudgementStore, read_judgements
+from intern.service.health import CalibrationWatch
+from intern.settings.settings import Settings
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.judgements import Judge, Judgement, JudgementStore, read_judgements
 from tests.at_work import Watching, at_work, settings_in
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox

@@ -22,17 +22,18 @@ from anyio import Lock, fail_after
 from anyio.to_thread import run_sync
 
 from intern.chat.conversations import build_capture
+from intern.core.decisions import PairMoved
 from intern.core.ids import MessageId, parse_position
-from intern.core.records import PairMoved
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.service.databases import open_database, open_read_only
-from intern.service.models import offline_rules
+from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.stores.database import Database, Transaction
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.engines import Rows, Schemas
 from tests.fakes import HandClock
 from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
@@ -190,7 +191,7 @@ def _fingerprint(folder: Path, *also: object) -> str:
 
 
 def _model() -> OfflineModel:
-    return OfflineModel(offline_rules())
+    return OfflineModel(collect_offline_rules())
 
 
 def _settings(folder: Path, url: str) -> Settings:

@@ -13,34 +13,25 @@ import pytest
 from anyio import fail_after, move_on_after
 from anyio.to_thread import run_sync
 
+from intern.core.captures import Capture, CapturedPair, Speaker, Turn
+from intern.core.decisions import Decision, PairApproved, PairMoved, PairRejected, PairSkipped
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.flow import FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import ConversationId, MessageId, TopicName, UserId
-from intern.core.records import (
-    Capture,
-    CapturedPair,
-    Decision,
-    PairApproved,
-    PairMoved,
-    PairRejected,
-    PairSkipped,
-    SearchFilter,
-    SearchKind,
-    Speaker,
-    Turn,
-)
-from intern.facts.extracting import PAUSES
+from intern.core.search_documents import SearchFilter, SearchKind
+from intern.facts.extraction import PAUSES
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
-from intern.facts.reconciling import FactRetirement
+from intern.facts.reconciliation import FactRetirement
 from intern.learning.forgetting import ForgetRequest
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
-from intern.search.finding import HybridSearch
+from intern.search.hybrid_search import HybridSearch
 from intern.service.writer import Writer
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.documents import DocumentStore
-from intern.stores.sqlite.facts import FactFilter
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.documents import DocumentStore
+from intern.stores.tables.facts import FactFilter
 from tests.fakes import HandClock, ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -18,24 +18,27 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from intern.actors.job_worker import do_jobs_forever
+from intern.core.captures import Capture, CapturedPair, Speaker, Turn
+from intern.core.decisions import MessagesForgotten, PairFiled, PairRemoved
 from intern.core.errors import ConfigError, ModelUnavailableError
 from intern.core.flow import CaptureRequest, FilingDecision, TopicChoice
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName, UserId, position_at
 from intern.core.messages import Author, ChatMessage, Image, MemberRoles
-from intern.core.records import Capture, CapturedPair, MessagesForgotten, PairFiled, PairRemoved, Speaker, Turn
 from intern.learning.forgetting import ForgetRequest, ForgetResult
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.service.databases import open_database
-from intern.service.models import offline_rules
+from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
-from intern.stores.sqlite.knowledge import KnowledgeDraft
-from intern.stores.sqlite.outbox import Outbox
-from intern.stores.sqlite.traces import FeedbackStore, TraceStore
-from intern.stores.sqlite.work import Job, JobQueue
+from intern.stores.tables.feedback import FeedbackStore
+from intern.stores.tables.jobs import Job, JobQueue
+from intern.stores.tables.knowledge import KnowledgeDraft
+from intern.stores.tables.outbox import Outbox
+from intern.stores.tables.traces import TraceStore
 from tests import samples
 from tests.engines import Schemas
 from tests.fakes import HandClock, ScriptedModel
@@ -66,7 +69,7 @@ class Shop:
         with fail_after(30):
             async with await open_database(self.settings) as self.db:
                 self.work = await run_sync(
-                    Writer, self.settings, self.db, model or OfflineModel(offline_rules()), self.clock
+                    Writer, self.settings, self.db, model or OfflineModel(collect_offline_rules()), self.clock
                 )
                 yield self.work
 
@@ -424,7 +427,7 @@ class Pondering:
         self._rules = ScriptedModel()
         self._rules.always(CLASSIFY, ClassifyOut(skip=False, topic_name=SPOOL))
         self._rules.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
-        self._offline = OfflineModel(offline_rules())
+        self._offline = OfflineModel(collect_offline_rules())
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         if prompt.name == INTEGRATE.name:

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from anyio import CancelScope, Event, create_task_group, sleep
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
+from intern.core.captures import Turn
 from intern.core.clock import Clock
 from intern.core.messages import ChatMessage, Image
-from intern.core.records import Turn
 from intern.facts.segments import remove_person_ids
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime.bot import open_sandbox
-from intern.service.models import Models, offline_rules
-from intern.settings.loading import Settings
+from intern.service.models import Models, collect_offline_rules
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.usage import UsageLog
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeStore
+from intern.stores.tables.usage import UsageLog
 from tests.at_work import settings_in
 from tests.sandbox import Sandbox
 from tests.simulation.machine import SimulatedTime, run_seed
@@ -41,7 +41,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
-        self._rules = OfflineModel(offline_rules())
+        self._rules = OfflineModel(collect_offline_rules())
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         self.calls[prompt.name] += 1

@@ -17,9 +17,10 @@ from intern.core.errors import (
     ModelReplyError,
     ModelUnavailableError,
 )
-from intern.models.limits import FAILURES, FIRST_PAUSE, AttemptPermit, CircuitBreaker
+from intern.models.circuit_breaker import FAILURES, AttemptPermit, CircuitBreaker
+from intern.models.limits import FIRST_PAUSE
 from intern.models.prompt import Model
-from intern.service.monitoring import STUCK_AFTER, USELESS_FROM, HealthCheck, ModelWatch, posting_check
+from intern.service.health import STUCK_AFTER, USELESS_FROM, HealthCheck, ModelWatch, posting_check
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from tests.fakes import HandClock, ScriptedModel
 

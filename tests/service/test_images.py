@@ -13,13 +13,14 @@ from anyio import fail_after
 from anyio.lowlevel import checkpoint
 from msgspec import structs
 
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairFiled
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Attachment, ChatMessage
-from intern.core.records import CapturedPair, PairFiled
 from intern.platforms.discord.attachments import AttachmentFetcher
 from intern.runtime.bot import open_sandbox
 from intern.service.status import read_status
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from tests import pictures
 from tests.at_work import Watching, settings_in

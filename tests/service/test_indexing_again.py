@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from anyio import fail_after
 
-from intern.service.intern import open_intern
-from intern.settings.loading import Settings, load_settings
+from intern.service.opening import open_intern
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests.endpoint_double import endpoint_double
 
 pytestmark = pytest.mark.anyio

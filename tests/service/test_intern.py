@@ -15,19 +15,21 @@ from anyio import Event, create_task_group, fail_after
 from anyio.lowlevel import checkpoint
 
 import intern.service
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
+from intern.core.captures import CapturedPair
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.messages import Conversation, Message
-from intern.core.records import CapturedPair
 from intern.learning.filing import DecisionCounts
 from intern.learning.regenerating import RegenerationResult
 from intern.runtime.bot import open_sandbox
-from intern.service.intern import Intern, open_intern
-from intern.settings.loading import Settings, load_settings
+from intern.service.intern import Intern
+from intern.service.opening import open_intern
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
-from intern.stores.files import FolderLock
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.work import Job, JobQueue
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.folder_lock import FolderLock
+from intern.stores.tables.jobs import Job, JobQueue
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock

@@ -9,9 +9,9 @@ import pytest
 from anyio import fail_after, sleep
 
 from intern.core.ids import GuildId, MessageId
-from intern.stores.sqlite.chat import CheckpointStore
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
+from intern.stores.tables.checkpoints import CheckpointStore
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message
 from tests.fakes import HandClock
@@ -31,7 +31,7 @@ def anyio_backend() -> str:
 @pytest.fixture
 async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Stage]:
     monkeypatch.setattr("intern.actors.backfill.SETTLES", 0.0, raising=False)
-    monkeypatch.setattr("intern.learning.message_changes.PACE", 0.0, raising=False)
+    monkeypatch.setattr("intern.learning.missed_changes.PACE", 0.0, raising=False)
     clock = HandClock()
     async with DiscordDouble(now=clock.now) as discord:
         yield Stage(tmp_path, discord, clock)

@@ -10,7 +10,8 @@ from anyio import fail_after
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.service import model_servers
 from intern.service.model_servers import find_local_servers, list_configured
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests.endpoint_double import EndpointDouble, endpoint_double
 
 pytestmark = pytest.mark.anyio

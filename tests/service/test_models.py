@@ -13,11 +13,12 @@ from anyio.lowlevel import checkpoint
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, GateIn
 from intern.core.errors import ConfigError, ModelSchemaError
 from intern.models.prompt import Model, OfflineModel
-from intern.service.models import PROMPTS, answering_options, offline_rules, open_models
-from intern.settings.loading import Settings, load_settings
+from intern.service.models import PROMPTS, answering_options, collect_offline_rules, open_models
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.usage import RequestFormStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.request_forms import RequestFormStore
 from tests.endpoint_double import EndpointDouble, Reply, endpoint_double, never, refuse
 from tests.fakes import HandClock
 
@@ -137,6 +138,6 @@ async def test_rules_read_no_template(tmp_path: Path) -> None:
 
 def test_there_is_a_rule_for_every_prompt_but_those_of_the_separate_steps() -> None:
     others = {prompt.name for prompt in (GATE, SELECT, ANSWER, VERIFY)}
-    assert offline_rules().keys() == {prompt.name for prompt in PROMPTS} - others
+    assert collect_offline_rules().keys() == {prompt.name for prompt in PROMPTS} - others
     settings = load_settings(environ={}, overrides={"ai": {"steps": "separate"}, "llm": {"provider": "offline"}})
     assert answering_options(settings).steps == "fused"

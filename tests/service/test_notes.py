@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from intern.core.errors import ConfigError
-from intern.service.importing import import_notes
-from intern.service.intern import open_intern
-from intern.settings.loading import Settings, load_settings
+from intern.service.notes_import import import_notes
+from intern.service.opening import open_intern
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

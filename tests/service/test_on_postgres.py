@@ -16,25 +16,26 @@ from anyio import create_task_group, fail_after, move_on_after, run_process
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
+from intern.core.captures import CapturedPair
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import GuildId
 from intern.core.messages import AnswerResult
-from intern.core.records import CapturedPair
 from intern.learning.forgetting import ForgetRequest
 from intern.platforms.discord.options import HostingOptions
 from intern.runtime.bot import open_sandbox
-from intern.service.communities import open_registry
+from intern.service.backups import back_up
+from intern.service.community_registry import open_registry
 from intern.service.databases import move_database
-from intern.service.intern import open_intern
 from intern.service.local_checks import check_folder
-from intern.service.status import open_source_statuses, read_status
-from intern.service.stores import back_up
-from intern.settings.loading import Paths, Settings
+from intern.service.opening import open_intern
+from intern.service.source_status import open_source_statuses
+from intern.service.status import read_status
+from intern.settings.settings import Paths, Settings
 from intern.sources.refresh import RefreshReport
-from intern.stores.postgres.connection import ServerAwayError, connect
-from intern.stores.postgres.database import PostgresDatabase
+from intern.stores.engines.postgres.connection import ServerAwayError, connect
+from intern.stores.engines.postgres.database import PostgresDatabase
 from tests import samples
 from tests.at_work import Watching
 from tests.double.discord import DiscordDouble

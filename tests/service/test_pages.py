@@ -11,14 +11,14 @@ from anyio.to_thread import run_sync
 
 from intern.core.ids import SourceId
 from intern.models.prompt import OfflineModel
-from intern.service.models import offline_rules
-from intern.service.status import open_source_statuses
+from intern.service.models import collect_offline_rules
+from intern.service.source_status import open_source_statuses
 from intern.service.writer import Writer
-from intern.settings.loading import DataSection, KbSection, Settings
+from intern.settings.settings import DataSection, KbSection, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import MOST_MISSING
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.work import Job
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.jobs import Job
 from tests.fakes import HandClock
 from tests.site_double import Served, SiteDouble, page, site_double
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def opened(settings: Settings, db: SqliteDatabase, clock: HandClock, site: SiteDouble) -> Writer:
-    writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), clock)
+    writer = await run_sync(Writer, settings, db, OfflineModel(collect_offline_rules()), clock)
     writer.indexing.open_web, writer.indexing.policy = site.fetcher, site.policy
     return writer
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from anyio import fail_after
 
+from intern.core.captures import CapturedPair
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId, MessageId, RoleId, UserId
 from intern.core.messages import AnswerResult, Conversation, MemberRoles, Message
-from intern.core.records import CapturedPair
 from intern.learning.forgetting import ForgetRequest
 from intern.service.databases import open_database
-from intern.service.intern import open_intern
+from intern.service.opening import open_intern
 from intern.service.questions import QuestionFilter
-from intern.settings.loading import Settings
-from intern.stores.sqlite.chat import NameStore, RoleStore
-from intern.stores.sqlite.questions import QuestionStore
+from intern.settings.settings import Settings
+from intern.stores.tables.members import NameStore, RoleStore
+from intern.stores.tables.questions import QuestionStore
 from tests import samples
 from tests.at_work import Watching, at_work, settings_in
 from tests.fakes import HandClock

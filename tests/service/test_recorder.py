@@ -15,19 +15,22 @@ from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from intern.answering.answerer import Answerer
 from intern.answering.prompts import AnsweringOptions
-from intern.answering.workflow import Answerer
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairFiled
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
 from intern.core.ids import MessageId, SourceId, UserId
+from intern.core.knowledge import IndexEntry, LearnedMatches
 from intern.core.messages import AnswerResult, Conversation, Message, RequestContext
-from intern.core.records import CapturedPair, IndexEntry, LearnedMatches, PairFiled
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
-from intern.service.intern import Intern, open_intern
-from intern.service.models import offline_rules
-from intern.settings.loading import Settings
+from intern.service.intern import Intern
+from intern.service.models import collect_offline_rules
+from intern.service.opening import open_intern
+from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from intern.stores.options import RecorderOptions
 from tests.answering.shelf import Shelf
@@ -145,7 +148,9 @@ async def test_secrets_in_descriptions_and_addresses_are_masked_too(bot: Bot) ->
     known.order = [SourceId("kb:ports.md")]
     async with bot.looked_into() as intern:
         recorder = (await intern.acquire_writer()).stores.recorder
-        answers = recorder.wrap_answerer(Answerer(OfflineModel(offline_rules()), known, AnsweringOptions()), "m")
+        answers = recorder.wrap_answerer(
+            Answerer(OfflineModel(collect_offline_rules()), known, AnsweringOptions()), "m"
+        )
         asked = Message(role="user", text="which ports?", author_id=UserId("5"), id=MessageId("7"))
         await answers.answer(Conversation((asked,)), RequestContext(message_id=asked.id), addressed=True)
         await recorder.store()
@@ -206,7 +211,9 @@ async def test_an_end_while_recordings_are_stored_loses_none(bot: Bot) -> None:
     ends = range(8)
     async with bot.looked_into() as intern:
         recorder = (await intern.acquire_writer()).stores.recorder
-        answers = recorder.wrap_answerer(Answerer(OfflineModel(offline_rules()), Shelf({}), AnsweringOptions()), "m")
+        answers = recorder.wrap_answerer(
+            Answerer(OfflineModel(collect_offline_rules()), Shelf({}), AnsweringOptions()), "m"
+        )
         for steps in ends:
             asked = Message(role="user", text=f"port {steps}?", author_id=UserId("5"), id=MessageId(str(steps + 1)))
             await answers.answer(Conversation((asked,)), RequestContext(message_id=asked.id))
@@ -245,7 +252,7 @@ async def test_words_that_go_while_they_are_answered_are_not_recorded(bot: Bot, 
                 recorder.drop([MessageId("7")])
                 await recorder.store()
 
-        model = OfflineModel(offline_rules())
+        model = OfflineModel(collect_offline_rules())
         answers = recorder.wrap_answerer(Answerer(model, Meanwhile(happen), AnsweringOptions()), "m")
         await answers.answer(Conversation((asked,)), RequestContext(message_id=asked.id))
         await recorder.store()

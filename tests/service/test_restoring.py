@@ -19,24 +19,27 @@ from msgspec.structs import replace
 
 from intern.actors.job_worker import do_all_jobs
 from intern.chat.conversations import build_capture
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairFiled, PairRemoved
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import MessageId, TopicName
 from intern.core.messages import AnswerResult, Conversation, Message
-from intern.core.records import CapturedPair, PairFiled, PairRemoved
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
-from intern.service.intern import Intern, open_intern
-from intern.service.models import offline_rules
-from intern.service.projection import TextFiles
+from intern.service.intern import Intern
+from intern.service.models import collect_offline_rules
+from intern.service.opening import open_intern
 from intern.service.restoring import TopicAdoption
 from intern.service.status import find_lost_folders
+from intern.service.text_files import TextFiles
 from intern.service.writer import Writer
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
+from intern.stores.engines.sqlite.copies import copy_database
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
-from intern.stores.sqlite.maintenance import copy_database
+from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 from tests import samples
 from tests.fakes import HandClock, KilledError, MortalDisk, ScriptedModel
 from tests.kept import Community, Deleted, Forgotten, Taught, Told
@@ -228,7 +231,7 @@ async def test_a_tombstone_is_on_disk_before_anything_else_is_cleared(tmp_path: 
         pair = await filed(writer, 1)
     with fail_after(20):
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            make = partial(Writer, settings, db, OfflineModel(offline_rules()), HandClock(), Broken())
+            make = partial(Writer, settings, db, OfflineModel(collect_offline_rules()), HandClock(), Broken())
             writer = await run_sync(make)
             with pytest.raises(KnowledgeError, match="no space"):
                 await writer.forget(ForgetRequest(message_ids=tuple(map(MessageId, pair.message_ids))))

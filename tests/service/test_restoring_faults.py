@@ -13,25 +13,26 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
+from intern.core.captures import CapturedPair
 from intern.core.clock import SystemClock
 from intern.core.errors import KnowledgeError
 from intern.core.flow import FilingDecision, TopicChoice
-from intern.core.records import CapturedPair
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
 from intern.service.hidden_files import find_edited_files
-from intern.service.intern import open_intern
-from intern.service.models import offline_rules
+from intern.service.models import collect_offline_rules
+from intern.service.opening import open_intern
 from intern.service.restoring import TopicAdoption, restore
 from intern.service.status import find_lost_folders
 from intern.service.writer import FOLLOWER, Writer
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from intern.stores.database import Transaction
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.maintenance import copy_database
+from intern.stores.engines.sqlite.copies import copy_database
+from intern.stores.engines.sqlite.database import SqliteDatabase
 from tests import samples
 from tests.fakes import HandClock, KilledError
 from tests.sandbox import Sandbox
@@ -102,7 +103,7 @@ async def test_neither_an_index_nor_a_damaged_file_revives_what_was_forgotten(tm
         await shop.work.indexing.refresh()
         await shop.work.stores.files.catch_up()
     async with await SqliteDatabase.open(shop.settings.paths.database) as db:
-        work = await run_sync(Writer, shop.settings, db, OfflineModel(offline_rules()), shop.clock, Broken())
+        work = await run_sync(Writer, shop.settings, db, OfflineModel(collect_offline_rules()), shop.clock, Broken())
         with pytest.raises(KnowledgeError, match="no space"):
             await work.forget(ForgetRequest(user_id=MIA))
         [pair, _] = work.stores.archive.pairs_after(None)

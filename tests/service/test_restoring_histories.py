@@ -12,9 +12,8 @@ from anyio.to_thread import run_sync
 from hypothesis import HealthCheck, given, settings as bounded, strategies as st
 from msgspec.structs import replace
 
-from intern.core.ids import SourceId, TopicName
-from intern.core.records import (
-    CapturedPair,
+from intern.core.captures import CapturedPair, TopicBlock
+from intern.core.decisions import (
     MessagesForgotten,
     MessagesWithdrawn,
     PairFiled,
@@ -22,20 +21,20 @@ from intern.core.records import (
     PairRemoved,
     PairReplaced,
     PairSkipped,
-    TopicBlock,
 )
-from intern.learning.filing import remove_messages
+from intern.core.ids import SourceId, TopicName
 from intern.learning.prompts import build_block, strip_withdrawn
+from intern.learning.withdrawing import remove_messages
 from intern.service.hidden_files import find_edited_files
-from intern.service.projection import TextFiles
 from intern.service.restoring import copy_archive, export, restore
+from intern.service.text_files import TextFiles
 from intern.service.writer import FOLLOWER
-from intern.settings.loading import Paths
+from intern.settings.settings import Paths
 from intern.sources.refresh import describe_provisionally
 from intern.stores.archive import Archive
-from intern.stores.library import CachedFile, content_hash, topic_id
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeDraft, KnowledgeStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.source_cache import CachedFile, content_hash, topic_id
+from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeDraft, KnowledgeStore
 from tests import samples
 from tests.fakes import HandClock
 from tests.knowing import knowledge_in

@@ -14,13 +14,13 @@ from anyio import fail_after
 from intern.core import flow
 from intern.core.flow import InteractionTicket, SetupChanges, SetupCommand, StatusCommand
 from intern.core.ids import ChannelId, GuildId, RoleId
-from intern.core.text.masking import Secret
-from intern.service.communities import CommunityRegistry, erase_left_communities
+from intern.core.text.secret_values import Secret
+from intern.service.community_registry import CommunityRegistry, erase_left_communities
 from intern.service.databases import open_database
 from intern.service.server_setup import ServerSetup, first_choice
 from intern.settings.loading import load_settings
-from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.traces import DailyCounts
+from intern.stores.tables.communities import CommunityStore
+from intern.stores.tables.daily_counts import DailyCounts
 from tests import samples
 from tests.fakes import HandClock
 

@@ -12,7 +12,7 @@ import pytest
 
 from intern.service.reading import ArchiveReader
 from intern.service.status import read_status
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from tests import samples
 from tests.at_work import settings_in

@@ -12,17 +12,19 @@ from anyio import create_memory_object_stream, create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectSendStream
 from anyio.to_thread import run_sync
 
-from intern.actors.events import ActivityReporter
-from intern.actors.filing import Classifier, Integrator
+from intern.actors.activity import ActivityReporter
+from intern.actors.classifier import Classifier
+from intern.actors.integrator import Integrator
 from intern.actors.loops import wake
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairApproved, PairFiled, PairParked
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.flow import CaptureArchived, DecisionRecorded, FilingDecision, MessageWithdrawal, SourceChanged
-from intern.core.records import CapturedPair, PairApproved, PairFiled, PairParked
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.engines.sqlite.database import SqliteDatabase
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
 from tests.leaping import all_quiet, leap, leaping

@@ -11,20 +11,21 @@ import pytest
 from anyio import fail_after
 from anyio.to_thread import run_sync
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import GuildId
 from intern.learning.forgetting import ForgetRequest
 from intern.runtime.bot import open_sandbox
 from intern.search.embedding_local import is_english_installed
-from intern.service.communities import open_registry
+from intern.service.community_registry import open_registry
 from intern.service.databases import open_database
 from intern.service.doctor import examine
-from intern.service.intern import open_intern
-from intern.service.monitoring import BotState, vector_checks
+from intern.service.health import BotState, vector_checks
+from intern.service.opening import open_intern
 from intern.service.status import read_status
-from intern.settings.loading import Settings, load_settings
-from intern.stores.sqlite.communities import CommunityStore
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
+from intern.stores.tables.communities import CommunityStore
 from tests import samples
 from tests.contracts.vector_engines import KEY, QdrantDouble, serving
 from tests.fakes import HandClock
@@ -119,7 +120,7 @@ async def test_an_engine_that_is_away_is_told_by_health_metrics_status_and_docto
             standing.stores = stores
 
             async def told() -> tuple[list[float], str, str, int, str]:
-                gauges = [next(iter(each.values.values())) for each in await standing._vectors()]
+                gauges = [next(iter(each.values.values())) for each in await standing._vector_gauges()]
                 [check] = vector_checks(engine)
                 assert check.ok, "local vectors do"
                 assert "127.0.0.1" not in check.note

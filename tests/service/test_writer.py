@@ -13,30 +13,23 @@ from anyio import Event, create_task_group
 from structlog.testing import capture_logs
 
 from intern.actors.loops import DueRecord
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairApproved, PairDecision, PairFiled, PairParked, PairRejected, PairReviewRequested
 from intern.core.errors import ConfigError, KnowledgeError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import QAId, TopicName
 from intern.core.messages import Image
-from intern.core.records import (
-    CapturedPair,
-    PairApproved,
-    PairDecision,
-    PairFiled,
-    PairParked,
-    PairRejected,
-    PairReviewRequested,
-)
-from intern.learning.classifying import split_topic
 from intern.learning.filing import DecisionCounts
 from intern.learning.forgetting import ForgetRequest
+from intern.learning.offline_rules import split_topic
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
-from intern.service.models import offline_rules
+from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
 from intern.sources.catalogue import Catalogue
-from intern.stores.blocks import make_qa_id
-from intern.stores.sqlite.work import Job
+from intern.stores.qa_ids import make_qa_id
+from intern.stores.tables.jobs import Job
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
 from tests.leaping import all_quiet
@@ -51,7 +44,7 @@ class Gated:
     """Rules that do not answer CLASSIFY before the gate is open."""
 
     def __init__(self) -> None:
-        self._rules = OfflineModel(offline_rules())
+        self._rules = OfflineModel(collect_offline_rules())
         self.begun, self.gate = Event(), Event()
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:

@@ -10,10 +10,11 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 
 from intern.models.prompt import Model, OfflineModel
-from intern.service.models import offline_rules
+from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
-from intern.settings.loading import Settings, load_settings
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
+from intern.stores.engines.sqlite.database import SqliteDatabase
 from tests.fakes import HandClock
 
 
@@ -27,4 +28,6 @@ async def writer_in(
 ) -> AsyncGenerator[Writer]:
     with fail_after(20):
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            yield await run_sync(Writer, settings, db, model or OfflineModel(offline_rules()), clock or HandClock())
+            yield await run_sync(
+                Writer, settings, db, model or OfflineModel(collect_offline_rules()), clock or HandClock()
+            )

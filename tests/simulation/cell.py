@@ -16,7 +16,7 @@ import anyio
 import pytest
 from anyio import CancelScope, Event, create_task_group, fail_after, sleep
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.actors.pipeline import PipelineParts
 from intern.core.clock import Wakeup
 from intern.core.errors import InternError, KnowledgeError
@@ -26,18 +26,20 @@ from intern.runtime.bot import _LocalFiles
 from intern.runtime.communities import Communities
 from intern.runtime.hosting import build_communities
 from intern.runtime.leases import LeaseHolder
-from intern.runtime.parts import ProcessResources, open_community_parts
+from intern.runtime.parts import open_community_parts
+from intern.runtime.resources import ProcessResources
 from intern.service.models import SharedResources
 from intern.settings import communities
 from intern.settings.communities import build_community_settings
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.stores.database import DEFAULT_COMMUNITY, Transaction
-from intern.stores.files import FolderLock
-from intern.stores.postgres.connection import Connection
-from intern.stores.postgres.database import PostgresDatabase
-from intern.stores.postgres.leases import Lease, LeaseStore
-from intern.stores.sqlite.captures import DatabaseArchive
-from intern.stores.sqlite.communities import CommunityStore, RegisteredCommunity
+from intern.stores.engines.postgres.connection import Connection
+from intern.stores.engines.postgres.database import PostgresDatabase
+from intern.stores.engines.postgres.leases import Lease, LeaseStore
+from intern.stores.folder_lock import FolderLock
+from intern.stores.tables.communities import CommunityStore, RegisteredCommunity
+from intern.stores.tables.database_archive import DatabaseArchive
 from tests.engines import Schemas
 from tests.simulation.community import HANDOFF, HEARD, LAST_LOOK, WINDOW, Community, World
 from tests.simulation.machine import SimulatedTime

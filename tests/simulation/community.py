@@ -21,10 +21,11 @@ from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnkno
 from intern.core.flow import AskCommand, ButtonPressed, Interaction, InteractionTicket, LearnCommand, WhyCommand
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.core.messages import Author, ChatMessage
-from intern.core.text.masking import Secret
-from intern.platforms.memory import Call
+from intern.core.text.secret_values import Secret
+from intern.platforms.sandbox import Call
 from intern.runtime.bot import open_sandbox
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests.sandbox import Sandbox
 from tests.simulation.machine import PAUSES, SimulatedTime
 from tests.simulation.people import MEMBERS, TEAM, Act, Change, People, Said, write_documents

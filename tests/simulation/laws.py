@@ -8,17 +8,18 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from intern.chat.context import BatchContext
-from intern.chat.dispatching import find_question_messages
 from intern.chat.phrases import get_phrases
+from intern.chat.routing import find_question_messages
+from intern.core.captures import Turn
+from intern.core.decisions import PairFiled, PairParked
 from intern.core.flow import Batch, ButtonPressed, LearnCommand
 from intern.core.ids import ChannelId, MessageId
-from intern.core.records import PairFiled, PairParked, Turn
 from intern.facts.segments import remove_person_ids
-from intern.learning.classifying import MOST_ATTEMPTS
+from intern.learning.attempts import MOST_ATTEMPTS
 from intern.service.databases import open_archive, open_database, open_read_only
 from intern.stores.archive import Archive
 from intern.stores.database import Row
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.simulation.community import Community
 from tests.simulation.people import People, Said
 

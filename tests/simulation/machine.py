@@ -135,7 +135,7 @@ class _Threads:
 @contextmanager
 def _one_order(seed: int, writer: Writer, pauses: Sequence[float]) -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("intern.stores.sqlite.database.SimpleQueue", writer.queue)
+        patch.setattr("intern.stores.engines.sqlite.database.SimpleQueue", writer.queue)
         patch.setattr(_threads, "start_thread_soon", _Threads(Random(seed), pauses).start)
         # Tasks that are ready at one time still run in any order, but the seed chooses it.
         patch.setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)

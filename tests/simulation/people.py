@@ -11,11 +11,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.core.messages import Author, Channel, ChatMessage
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 
 MEMBERS = ("alice", "bob", "carol", "dave")
 TEAM = ("mira", "noor")

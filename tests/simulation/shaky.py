@@ -22,9 +22,9 @@ from intern.core.flow import InteractionTicket
 from intern.core.ids import parse_position
 from intern.core.messages import Button, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
-from intern.service.models import Models, offline_rules
-from intern.settings.loading import Settings
-from intern.stores.sqlite.usage import UsageLog
+from intern.service.models import Models, collect_offline_rules
+from intern.settings.settings import Settings
+from intern.stores.tables.usage import UsageLog
 from tests.commands import SandboxCommands
 
 LATENCY = 0.4  # seconds, at most, on each way of a call
@@ -38,7 +38,7 @@ class ShakyModel:
     def __init__(self, rng: Random, failures: Sequence[type[ModelError]]) -> None:
         self._rng = rng
         self._failures = failures
-        self._rules = OfflineModel(offline_rules())
+        self._rules = OfflineModel(collect_offline_rules())
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         await sleep(self._rng.choice(_PACE))

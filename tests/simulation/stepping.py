@@ -122,6 +122,6 @@ def run_stepping(backend: Backend, main: Callable[[SimulatedTime], Awaitable[T]]
         return await main(SimulatedTime(loop))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("intern.stores.sqlite.database.SimpleQueue", loop.writer.queue)
+        patch.setattr("intern.stores.engines.sqlite.database.SimpleQueue", loop.writer.queue)
         patch.setattr(_asyncio.AsyncIOBackend, "run_sync_in_worker_thread", _in_loop)
         return anyio.run(begin, backend="asyncio", backend_options={"loop_factory": lambda: loop})

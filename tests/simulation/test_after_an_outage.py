@@ -13,9 +13,9 @@ from intern.core.flow import AnswerRequest, QuestionDeclined
 from intern.core.messages import AnswerResult, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime.bot import open_sandbox
-from intern.service.models import Models, offline_rules
-from intern.settings.loading import Settings
-from intern.stores.sqlite.usage import UsageLog
+from intern.service.models import Models, collect_offline_rules
+from intern.settings.settings import Settings
+from intern.stores.tables.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.sandbox import Sandbox
 from tests.simulation.machine import SimulatedTime, run_seed
@@ -28,7 +28,7 @@ class SlowModel:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._rules = OfflineModel(offline_rules())
+        self._rules = OfflineModel(collect_offline_rules())
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         await sleep(self._seconds)

@@ -20,16 +20,17 @@ from anyio import Event, create_task_group, move_on_after, sleep, sleep_forever
 
 from intern.actors.responder import Responder
 from intern.core.clock import Clock
+from intern.core.decisions import Decision
 from intern.core.flow import MessageRevisions
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Image
-from intern.core.records import Decision
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime import parts
 from intern.runtime.bot import open_sandbox
-from intern.service.models import Models, SharedResources, offline_rules
-from intern.settings.loading import Settings, load_settings
-from intern.stores.sqlite.usage import UsageLog
+from intern.service.models import Models, SharedResources, collect_offline_rules
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
+from intern.stores.tables.usage import UsageLog
 from tests.simulation.community import Community, World
 from tests.simulation.laws import Books, books_of, violations
 from tests.simulation.machine import SimulatedTime
@@ -51,7 +52,7 @@ class _Steady:
     """Rules that always take the same time."""
 
     def __init__(self) -> None:
-        self._rules = OfflineModel(offline_rules())
+        self._rules = OfflineModel(collect_offline_rules())
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         await sleep(_THOUGHT)

@@ -24,7 +24,8 @@ from intern.core.clock import SystemClock
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import Author, Channel, ChatMessage
 from intern.runtime.bot import open_discord_parts
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests.double.discord import DiscordDouble
 from tests.double.gateway import Session
 from tests.double.world import FORUM, Channel as RawChannel, Message, User

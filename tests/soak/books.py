@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, cast
 
-from intern.core.ids import MessageId, QAId
-from intern.core.records import (
-    CapturedPair,
+from intern.core.captures import CapturedPair, TopicBlock, Turn
+from intern.core.decisions import (
     Decision,
     MessagesForgotten,
     MessagesWithdrawn,
@@ -20,16 +19,15 @@ from intern.core.records import (
     PairFiled,
     PairParked,
     PairSkipped,
-    TopicBlock,
-    Turn,
 )
+from intern.core.ids import MessageId, QAId
 from intern.core.text.masking import mask_secrets
 from intern.facts.segments import remove_person_ids
 from intern.service.databases import open_read_only
-from intern.settings.loading import Settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from intern.stores.database import Database
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.soak.traffic import Role
 
 

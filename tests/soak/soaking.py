@@ -28,7 +28,8 @@ from anyio.to_thread import run_sync
 from intern.core.errors import InternError
 from intern.core.ids import MessageId, parse_position
 from intern.core.memory import EVERY_SECONDS
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests.double.discord import DiscordDouble, Request
 from tests.double.gateway import Session
 from tests.double.world import Message, User

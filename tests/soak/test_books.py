@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from intern.core.captures import CapturedPair, TopicBlock, Turn
+from intern.core.decisions import PairFiled, PairSkipped
 from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, TopicName
-from intern.core.records import CapturedPair, PairFiled, PairSkipped, TopicBlock, Turn
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.outbox import Outbox
-from intern.stores.sqlite.traces import TraceStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.outbox import Outbox
+from intern.stores.tables.traces import TraceStore
 from tests import samples
 from tests.at_work import settings_in
 from tests.fakes import HandClock

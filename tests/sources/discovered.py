@@ -10,12 +10,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from intern.core.records import SearchDocument
+from intern.core.search_documents import SearchDocument
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
 from intern.sources.discovery import Discovery, DiscoveryQuestion
 from intern.sources.options import DiscoveryOptions
 from intern.sources.scanning import FileText, Scanner, read_file
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.search_file.search_index import SqliteSearchStore
 from tests.fakes import HandClock, ScriptedModel
 from tests.search.documents import opened
 

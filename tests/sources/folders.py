@@ -8,16 +8,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
+from intern.core.captures import TopicBlock, Turn
 from intern.core.ids import ConversationId, SourceId, TopicName
-from intern.core.records import IndexEntry, TopicBlock, Turn
+from intern.core.knowledge import IndexEntry
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SummarizeIn, SummarizeOut
-from intern.sources.files import SourceFolder
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import RefreshReport, list_topic, refresh_sources, refresh_topics
-from intern.stores.blocks import make_qa_id
-from intern.stores.library import CachedSource
-from intern.stores.sqlite.knowledge import KnowledgeChange, KnowledgeStore
+from intern.sources.source_folder import SourceFolder
+from intern.stores.qa_ids import make_qa_id
+from intern.stores.source_cache import CachedSource
+from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 from tests.fakes import HandClock, ScriptedModel
 from tests.knowing import knowledge_in
 

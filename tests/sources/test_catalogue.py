@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from intern.core.ids import SourceId
 from intern.sources.catalogue import Catalogue
-from intern.stores.library import CachedFile, CachedPage
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.source_cache import CachedFile, CachedPage
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.fakes import HandClock
 from tests.knowing import knowledge_in
 

@@ -11,7 +11,7 @@ from anyio import Path as AsyncPath, fail_after
 from structlog.testing import capture_logs
 
 from intern.core.errors import ModelReplyError, ModelUnavailableError
-from intern.search.finding import HybridSearch
+from intern.search.hybrid_search import HybridSearch
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
 from intern.sources.discovery import SUMMARY_FAILED, DiscoveryReport
 from intern.sources.scanning import FileText, FileUnreadableError, read_file

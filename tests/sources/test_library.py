@@ -9,18 +9,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from intern.answering.working import KnowledgeLookup as Sources
+from intern.answering.context import KnowledgeLookup as Sources
+from intern.core.captures import Capture, CapturedPair, Turn
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import ChannelId, GuildId, MessageId, QAId, SourceId, TopicName, reply_conversation
-from intern.core.records import Capture, CapturedPair, Turn
 from intern.learning.prompts import build_block
 from intern.platforms.discord.options import DiscordOptions
 from intern.sources.catalogue import Catalogue
-from intern.sources.files import SourceFolder
 from intern.sources.library import Library, document_title, jump_link
+from intern.sources.source_folder import SourceFolder
 from intern.stores.archive import Archive
-from intern.stores.library import CachedFile, CachedSource, Index
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.source_cache import CachedFile, CachedSource, Index
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.fakes import HandClock
 from tests.knowing import knowledge_in
 

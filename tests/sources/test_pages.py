@@ -22,8 +22,8 @@ from intern.sources.library import MOST_MISSING, Library, PageCopies, PageState,
 from intern.sources.pages import refresh_pages
 from intern.sources.refresh import PendingSummary, RefreshReport
 from intern.stores.archive import Archive
-from intern.stores.library import CachedPage, DescriptionAttempts
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.source_cache import CachedPage, DescriptionAttempts
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.fakes import HandClock
 from tests.knowing import knowledge_in
 from tests.site_double import Served, SiteDouble, page, redirect, site_double

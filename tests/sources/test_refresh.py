@@ -12,10 +12,10 @@ import pytest
 from anyio import fail_after, from_thread
 from anyio.lowlevel import checkpoint
 
+from intern.core.captures import TopicBlock
 from intern.core.errors import ModelReplyError, ModelSchemaError, ModelUnavailableError, SourceError
 from intern.core.ids import SourceId, TopicName
 from intern.core.progress import send_progress_to
-from intern.core.records import TopicBlock
 from intern.sources.catalogue import OUTAGE_PAUSES, PAUSES, respect_pauses
 from intern.sources.descriptions import (
     SUMMARIZE_SOURCE,
@@ -23,11 +23,11 @@ from intern.sources.descriptions import (
     SummarizeIn,
     SummarizeOut,
 )
-from intern.sources.files import FolderScan, SkippedFile, SourceFolder
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import RefreshReport, describe_provisionally, refresh_sources, refresh_topics
-from intern.stores.library import CachedFile, CachedTopic, DescriptionAttempts, IndexCache
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.sources.source_folder import FolderScan, SkippedFile, SourceFolder
+from intern.stores.source_cache import CachedFile, CachedTopic, DescriptionAttempts, IndexCache
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests.sources.folders import Shelf, block, praised
 
 T = TypeVar("T")

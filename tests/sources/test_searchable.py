@@ -11,7 +11,7 @@ from anyio import fail_after
 
 from intern.core.ids import SourceId
 from intern.sources.catalogue import SourceContent, update_search_index
-from intern.stores.library import CachedFile
+from intern.stores.source_cache import CachedFile
 from tests.search.documents import opened
 from tests.stores.full_text import check
 

@@ -14,10 +14,10 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 from intern.actors.upkeep import run_regularly
 from intern.core.errors import ModelRefusedError, ModelUnavailableError
 from intern.core.ids import SourceId
-from intern.core.records import SearchDocument, SearchFilter
+from intern.core.search_documents import SearchDocument, SearchFilter
 from intern.sources.catalogue import EmbeddingUpdater, embedding_text
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.search_file.search_index import SqliteSearchStore
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from intern.stores.database import Transaction
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.search_file.search_index import SqliteSearchStore
 
 
 async def check(store: SqliteSearchStore) -> None:

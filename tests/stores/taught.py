@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from intern.core.ids import ConversationId, FactId, MessageId, NuggetId
-from intern.core.records import (
+from intern.core.knowledge import (
     UNSAID,
     DistilledConversation,
     ExtractionResult,

@@ -10,8 +10,8 @@ import pytest
 
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.stores.database import Database
-from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
-from intern.stores.sqlite.outbox import Outbox
+from intern.stores.tables.answered_threads import AnsweredThreads, ThreadMessage
+from intern.stores.tables.outbox import Outbox
 from tests import samples
 from tests.engines import open_database
 from tests.fakes import HandClock

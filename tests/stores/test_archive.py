@@ -16,13 +16,14 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import asdict, replace
 from structlog.testing import capture_logs
 
+from intern.core.captures import Capture, CapturedPair, Speaker, Turn
 from intern.core.clock import to_microseconds
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId
-from intern.core.records import Capture, CapturedPair, Speaker, Turn
 from intern.stores.archive import Archive
-from intern.stores.blocks import format_pair_block, make_qa_id, qa_id_time
+from intern.stores.block_format import format_pair_block
 from intern.stores.files import FileLayer
+from intern.stores.qa_ids import make_qa_id, qa_id_time
 from tests.examples import examples
 from tests.fakes import HandClock
 

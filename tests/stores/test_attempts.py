@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from intern.core.decisions import PairFiled, PairParked
 from intern.core.ids import QAId, TopicName
-from intern.core.records import PairFiled, PairParked
-from intern.stores.sqlite.work import AttemptStore, Retry, find_retry
+from intern.stores.tables.attempts import AttemptStore, Retry, find_retry
 from tests.engines import open_database
 from tests.samples import START
 

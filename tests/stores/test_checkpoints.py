@@ -10,7 +10,7 @@ import pytest
 
 from intern.core.ids import ChannelId, GuildId, MessageId
 from intern.stores.database import Database
-from intern.stores.sqlite.chat import Checkpoint, CheckpointStore, StoredCheckpoints
+from intern.stores.tables.checkpoints import Checkpoint, CheckpointStore, StoredCheckpoints
 from tests.engines import open_database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]

@@ -23,15 +23,33 @@ from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleI
 from intern.core.messages import Citation, MemberRoles
 from intern.models.usage import UsageMeter
 from intern.stores.database import Row, Value
-from intern.stores.sqlite import chat, outbox, questions, traces, usage
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.store import Store
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables import (
+    answered_threads,
+    checkpoints,
+    citations,
+    daily_counts,
+    feedback,
+    members,
+    outbox,
+    questions,
+    reply_cache,
+    request_forms,
+    traces,
+    usage,
+    vector_cache,
+)
+from intern.stores.tables.knowledge import KnowledgeStore
+from intern.stores.tables.store import Store
 from tests import samples
 from tests.fakes import HandClock
 
+MODULES = (
+    *(answered_threads, checkpoints, citations, daily_counts, feedback, members, outbox, questions, reply_cache),
+    *(request_forms, traces, usage, vector_cache),
+)
 STORES = Path(intern.stores.__file__).parent
-SCHEMA = (STORES / "sqlite/schema.sql").read_text(encoding="utf-8")
+SCHEMA = (STORES / "schema.sql").read_text(encoding="utf-8")
 
 WITHOUT_COMMUNITY = {
     "endpoint_forms": "what an endpoint accepts is the same, whichever community asks",
@@ -206,29 +224,29 @@ POSTED = MessageId("777")
 
 
 async def loaded(db: SqliteDatabase) -> bool:
-    threads = chat.AnsweredThreads(db)
+    threads = answered_threads.AnsweredThreads(db)
     await threads.load()
     return threads.holds(THREAD, ASKED.id)
 
 
 READS: dict[str, Read] = {
-    "CheckpointStore.load_or_create": lambda db: chat.CheckpointStore(db).load_or_create([], MessageId("1")),
-    "AnsweredThreads.next_due": lambda db: chat.AnsweredThreads(db).next_due(),
+    "CheckpointStore.load_or_create": lambda db: checkpoints.CheckpointStore(db).load_or_create([], MessageId("1")),
+    "AnsweredThreads.next_due": lambda db: answered_threads.AnsweredThreads(db).next_due(),
     "AnsweredThreads.load": loaded,
-    "AnsweredThreads.read_message_ids": lambda db: chat.AnsweredThreads(db).read_message_ids(THREAD),
-    "AnsweredThreads.find_threads": lambda db: chat.AnsweredThreads(db).find_threads([ASKED.id]),
-    "AnsweredThreads.find_messages_by": lambda db: chat.AnsweredThreads(db).find_messages_by(MEMBER),
-    "RoleStore.read_recent": lambda db: chat.RoleStore(db, clock=CLOCK).read_recent(),
-    "NameStore.read_team_ids": lambda db: chat.NameStore(db).read_team_ids(),
-    "NameStore.read_names": lambda db: chat.NameStore(db).read_names([MEMBER]),
-    "NameStore.find_in_text": lambda db: chat.NameStore(db).find_in_text("Thanks, Alice Liddell."),
-    "CitationStore.list_sources": lambda db: outbox.CitationStore(db).list_sources(),
-    "CitationStore.read_citations": lambda db: outbox.CitationStore(db).read_citations([ASKED.id]),
-    "CitationStore.find_citations": lambda db: outbox.CitationStore(db).find_citations(SOURCE),
-    "CitationStore.count_outdated": lambda db: outbox.CitationStore(db).count_outdated(),
-    "CitationStore.list_outdated": lambda db: outbox.CitationStore(db).list_outdated(9),
-    "CitationStore.list_to_retract": lambda db: outbox.CitationStore(db).list_to_retract(CLOCK.now()),
-    "CitationStore.find_messages_by": lambda db: outbox.CitationStore(db).find_messages_by(MEMBER),
+    "AnsweredThreads.read_message_ids": lambda db: answered_threads.AnsweredThreads(db).read_message_ids(THREAD),
+    "AnsweredThreads.find_threads": lambda db: answered_threads.AnsweredThreads(db).find_threads([ASKED.id]),
+    "AnsweredThreads.find_messages_by": lambda db: answered_threads.AnsweredThreads(db).find_messages_by(MEMBER),
+    "RoleStore.read_recent": lambda db: members.RoleStore(db, clock=CLOCK).read_recent(),
+    "NameStore.read_team_ids": lambda db: members.NameStore(db).read_team_ids(),
+    "NameStore.read_names": lambda db: members.NameStore(db).read_names([MEMBER]),
+    "NameStore.find_in_text": lambda db: members.NameStore(db).find_in_text("Thanks, Alice Liddell."),
+    "CitationStore.list_sources": lambda db: citations.CitationStore(db).list_sources(),
+    "CitationStore.read_citations": lambda db: citations.CitationStore(db).read_citations([ASKED.id]),
+    "CitationStore.find_citations": lambda db: citations.CitationStore(db).find_citations(SOURCE),
+    "CitationStore.count_outdated": lambda db: citations.CitationStore(db).count_outdated(),
+    "CitationStore.list_outdated": lambda db: citations.CitationStore(db).list_outdated(9),
+    "CitationStore.list_to_retract": lambda db: citations.CitationStore(db).list_to_retract(CLOCK.now()),
+    "CitationStore.find_messages_by": lambda db: citations.CitationStore(db).find_messages_by(MEMBER),
     "Outbox.get": lambda db: outbox.Outbox(db, clock=CLOCK).get(ASKED.id),
     "Outbox.holds": lambda db: outbox.Outbox(db, clock=CLOCK).holds(POSTED),
     "Outbox.is_done": lambda db: outbox.Outbox(db, clock=CLOCK).is_done(ASKED.id),
@@ -238,8 +256,8 @@ READS: dict[str, Read] = {
     "Outbox.has_answer_in": lambda db: outbox.Outbox(db, clock=CLOCK).has_answer_in(THREAD),
     "TraceStore.find_trace": lambda db: traces.TraceStore(db, clock=CLOCK).find_trace(ASKED.id),
     "TraceStore.find_newest_in": lambda db: traces.TraceStore(db, clock=CLOCK).find_newest_in(CHANNEL),
-    "DailyCounts.read_day": lambda db: traces.DailyCounts(db, clock=CLOCK).read_day(TODAY),
-    "DailyCounts.read_since": lambda db: traces.DailyCounts(db, clock=CLOCK).read_since(date.min),
+    "DailyCounts.read_day": lambda db: daily_counts.DailyCounts(db, clock=CLOCK).read_day(TODAY),
+    "DailyCounts.read_since": lambda db: daily_counts.DailyCounts(db, clock=CLOCK).read_since(date.min),
     "QuestionStore.list_open": lambda db: questions.QuestionStore(db, clock=CLOCK).list_open(),
     "QuestionStore.find": lambda db: questions.QuestionStore(db, clock=CLOCK).find(questions.QuestionFilter(), 9),
     "QuestionStore.count_reasons": lambda db: questions.QuestionStore(db, clock=CLOCK).count_reasons(),
@@ -247,11 +265,11 @@ READS: dict[str, Read] = {
     "QuestionStore.read_question": lambda db: questions.QuestionStore(db, clock=CLOCK).read_question(ASKED.id),
     "QuestionStore.read_votes": lambda db: questions.QuestionStore(db, clock=CLOCK).read_votes([ASKED.id]),
     "QuestionStore.find_messages_by": lambda db: questions.QuestionStore(db, clock=CLOCK).find_messages_by(MEMBER),
-    "FeedbackStore.read_votes": lambda db: traces.FeedbackStore(db, clock=CLOCK).read_votes(),
+    "FeedbackStore.read_votes": lambda db: feedback.FeedbackStore(db, clock=CLOCK).read_votes(),
     "UsageLog.read_spent": lambda db: usage.UsageLog(db).read_spent(TODAY),
     "UsageLog.read_day": lambda db: usage.UsageLog(db).read_day(TODAY),
-    "VectorMemory.recall": lambda db: usage.VectorMemory(db, clock=CLOCK).recall(["text"]),
-    "ReplyStore.recall": lambda db: usage.ReplyStore(db, clock=CLOCK).recall("request", None),
+    "VectorMemory.recall": lambda db: vector_cache.VectorMemory(db, clock=CLOCK).recall(["text"]),
+    "ReplyStore.recall": lambda db: reply_cache.ReplyStore(db, clock=CLOCK).recall("request", None),
 }
 CHANGES = {
     *("CheckpointStore.save", "GreetedMembers.add", "GreetedMembers.drop", "RoleStore.save", "RoleStore.forget_author"),
@@ -281,32 +299,32 @@ CHANGES = {
 
 async def plant(db: SqliteDatabase, word: str) -> None:
     """Write something with every store."""
-    await chat.CheckpointStore(db).load_or_create([GUILD], MessageId("5"))
-    moved = {CHANNEL: chat.Checkpoint(guild_id=GUILD, settled_to=MessageId("8"))}
-    await chat.CheckpointStore(db).save(chat.StoredCheckpoints(channels=moved))
-    threads = chat.AnsweredThreads(db)
+    await checkpoints.CheckpointStore(db).load_or_create([GUILD], MessageId("5"))
+    moved = {CHANNEL: checkpoints.Checkpoint(guild_id=GUILD, settled_to=MessageId("8"))}
+    await checkpoints.CheckpointStore(db).save(checkpoints.StoredCheckpoints(channels=moved))
+    threads = answered_threads.AnsweredThreads(db)
     await threads.add({THREAD: CLOCK.now()})
-    await threads.replace_messages(THREAD, [chat.ThreadMessage(id=ASKED.id, author_id=MEMBER)])
-    await chat.GreetedMembers(db, clock=CLOCK).add(MEMBER)
-    await chat.RoleStore(db, clock=CLOCK).save([MemberRoles(GUILD, MEMBER, (RoleId(word),))])
-    await chat.NameStore(db).add([(MEMBER, ["Alice", f"{word} Liddell", "Liddell"])], team=[MEMBER])
+    await threads.replace_messages(THREAD, [answered_threads.ThreadMessage(id=ASKED.id, author_id=MEMBER)])
+    await members.GreetedMembers(db, clock=CLOCK).add(MEMBER)
+    await members.RoleStore(db, clock=CLOCK).save([MemberRoles(GUILD, MEMBER, (RoleId(word),))])
+    await members.NameStore(db).add([(MEMBER, ["Alice", f"{word} Liddell", "Liddell"])], team=[MEMBER])
     await plant_posts(db, word)
     await traces.TraceStore(db, clock=CLOCK).save([ASKED.id], CHANNEL, outcome="answer", reason=word)
-    counts = traces.DailyCounts(db, clock=CLOCK)
+    counts = daily_counts.DailyCounts(db, clock=CLOCK)
     counts.add(word)
     await counts.store()
     asked = questions.QuestionStore(db, clock=CLOCK)
     asked.add([samples.message(word, n=1)], "no_sources")
     await asked.store()
-    await traces.FeedbackStore(db, clock=CLOCK).vote(ASKED.id, MEMBER, up=True)
+    await feedback.FeedbackStore(db, clock=CLOCK).vote(ASKED.id, MEMBER, up=True)
     await usage.UsageLog(db).add(TODAY, word, UsageMeter(calls=1, prompt_tokens=2))
-    await usage.VectorMemory(db, clock=CLOCK).remember({"text": word.encode()})
-    await usage.ReplyStore(db, clock=CLOCK).save("request", word.encode(), ASKED.id, 0)
+    await vector_cache.VectorMemory(db, clock=CLOCK).remember({"text": word.encode()})
+    await reply_cache.ReplyStore(db, clock=CLOCK).save("request", word.encode(), ASKED.id, 0)
 
 
 async def plant_posts(db: SqliteDatabase, word: str) -> None:
     """Post an answer whose source has gone since, and begin another."""
-    posts, cited = outbox.Outbox(db, clock=CLOCK), outbox.CitationStore(db, clock=CLOCK)
+    posts, cited = outbox.Outbox(db, clock=CLOCK), citations.CitationStore(db, clock=CLOCK)
     reply = samples.reply(
         ASKED.id, CHANNEL, "new_thread", asked=word, citations=(Citation(source_id=SOURCE, title=word, quote=word),)
     )
@@ -321,20 +339,20 @@ async def plant_posts(db: SqliteDatabase, word: str) -> None:
 
 async def wipe(db: SqliteDatabase) -> None:
     """Delete all that a store can delete, with every store."""
-    await chat.CheckpointStore(db).save(chat.StoredCheckpoints(attended={GUILD: MessageId("99")}))
-    await chat.AnsweredThreads(db).reschedule(THREAD, None)
-    await chat.AnsweredThreads(db).forget([ASKED.id])
-    await chat.GreetedMembers(db).drop(MEMBER)
-    await chat.RoleStore(db).forget_author(MEMBER)
-    await chat.NameStore(db).forget_author(MEMBER)
-    await outbox.CitationStore(db).forget([ASKED.id])
+    await checkpoints.CheckpointStore(db).save(checkpoints.StoredCheckpoints(attended={GUILD: MessageId("99")}))
+    await answered_threads.AnsweredThreads(db).reschedule(THREAD, None)
+    await answered_threads.AnsweredThreads(db).forget([ASKED.id])
+    await members.GreetedMembers(db).drop(MEMBER)
+    await members.RoleStore(db).forget_author(MEMBER)
+    await members.NameStore(db).forget_author(MEMBER)
+    await citations.CitationStore(db).forget([ASKED.id])
     for each in (ASKED.id, MessageId("12")):
         await outbox.Outbox(db, clock=CLOCK).delete_unsent(each)
     await traces.TraceStore(db).save([ASKED.id], ChannelId("0"), outcome="silent")
     await questions.QuestionStore(db, clock=CLOCK).forget([ASKED.id])
-    await traces.FeedbackStore(db).vote(ASKED.id, MEMBER, up=False)
-    await usage.VectorMemory(db).forget([ASKED.id])
-    await usage.ReplyStore(db, clock=CLOCK).forget([ASKED.id])
+    await feedback.FeedbackStore(db).vote(ASKED.id, MEMBER, up=False)
+    await vector_cache.VectorMemory(db).forget([ASKED.id])
+    await reply_cache.ReplyStore(db, clock=CLOCK).forget([ASKED.id])
 
 
 @pytest.mark.anyio
@@ -380,7 +398,7 @@ async def everything(db: SqliteDatabase) -> dict[str, object]:
 def test_each_method_of_these_stores_is_looked_at() -> None:
     methods = {
         f"{store.__name__}.{name}"
-        for module in (chat, outbox, questions, traces, usage)
+        for module in MODULES
         for store in vars(module).values()
         if inspect.isclass(store) and issubclass(store, Store) and store is not Store
         for name, method in vars(store).items()
@@ -402,8 +420,8 @@ async def test_a_community_reads_nothing_of_another_and_changes_nothing_there(tm
 
             await plant(other, "815")
             assert not [name for name, found in (await everything(other)).items() if "4711" in repr(found)]
-            assert await chat.GreetedMembers(one, clock=CLOCK).add(MEMBER) is False
+            assert await members.GreetedMembers(one, clock=CLOCK).add(MEMBER) is False
             await wipe(other)
-            assert await chat.GreetedMembers(other, clock=CLOCK).add(MEMBER) is True
+            assert await members.GreetedMembers(other, clock=CLOCK).add(MEMBER) is True
             assert await everything(one) == planted
             assert await other.number("select count(*) from posts where community = :community") == 0

@@ -8,13 +8,16 @@ import anyio
 import pytest
 
 from intern.core.ids import FactId, MessageId, NuggetId, QAId
-from intern.core.records import NewFact
+from intern.core.knowledge import NewFact
 from intern.stores.database import Database as Handle
-from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
-from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.maintenance import PersonalDataStore, SkippedSourceStore
-from intern.stores.sqlite.word_matches import match_any
-from intern.stores.sqlite.work import AttemptStore, JobQueue
+from intern.stores.search_file.word_matches import match_any
+from intern.stores.tables.attempts import AttemptStore
+from intern.stores.tables.extractions import ExtractionLog
+from intern.stores.tables.facts import FactFilter, FactStore
+from intern.stores.tables.jobs import JobQueue
+from intern.stores.tables.nuggets import NuggetStore
+from intern.stores.tables.personal_data import PersonalDataStore
+from intern.stores.tables.skipped_sources import SkippedSourceStore
 from tests.engines import open_database
 from tests.fakes import HandClock
 from tests.stores.taught import at, conversation, fact, nugget, outcome, said

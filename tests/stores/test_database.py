@@ -18,7 +18,7 @@ from anyio import wait_all_tasks_blocked
 
 from intern.core.errors import KnowledgeError
 from intern.stores.database import SCHEMA_VERSION, Transaction
-from intern.stores.sqlite.database import SqliteDatabase, SqliteTransaction
+from intern.stores.engines.sqlite.database import SqliteDatabase, SqliteTransaction
 
 pytestmark = pytest.mark.anyio
 
@@ -323,7 +323,7 @@ from pathlib import Path
 import anyio
 
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.engines.sqlite.database import SqliteDatabase
 
 
 def add(n: int, db: Transaction) -> None:

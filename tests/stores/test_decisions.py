@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from intern.core.decisions import PairFiled
 from intern.core.ids import QAId, TopicName
-from intern.core.records import PairFiled
 from intern.stores.archive import encode_decision, parse_decisions
 
 FIRST, SECOND = (QAId(f"qa_20260201_03105{n}.000000") for n in (6, 7))

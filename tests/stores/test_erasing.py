@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from intern.core.captures import Capture, CapturedPair, Turn
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ConversationId, MessageId, UserId
-from intern.core.records import Capture, CapturedPair, Turn
 from intern.stores.archive import Archive, ArchiveErasure
-from intern.stores.blocks import format_pair_block, remove_blocks
+from intern.stores.block_format import format_pair_block, remove_blocks
 from tests.examples import examples
 from tests.fakes import HandClock, KilledError, MortalDisk
 

@@ -16,13 +16,14 @@ from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.core.ids import FactId, MessageId, NuggetId
-from intern.core.records import AppliedExtraction, FactDecision, NewFact, RefusedFact, RepeatedFact, UpdatedFact
-from intern.search.finding import split_search_terms
+from intern.core.knowledge import AppliedExtraction, FactDecision, NewFact, RefusedFact, RepeatedFact, UpdatedFact
+from intern.search.terms import split_search_terms
 from intern.stores.database import Database
-from intern.stores.sqlite import facts as facts_module, store as store_module
-from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
-from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.word_matches import match_any
+from intern.stores.search_file.word_matches import match_any
+from intern.stores.tables import facts as facts_module, store as store_module
+from intern.stores.tables.extractions import ExtractionLog
+from intern.stores.tables.facts import FactFilter, FactStore
+from intern.stores.tables.nuggets import NuggetStore
 from tests.engines import ON_SQLITE, open_database
 from tests.fakes import HandClock
 from tests.stores.taught import at, conversation, fact, nugget, outcome, said

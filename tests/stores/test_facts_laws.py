@@ -14,14 +14,14 @@ from anyio import fail_after
 from hypothesis import example, given, settings, strategies as st
 
 from intern.core.ids import FactId, MessageId
-from intern.core.records import Fact, RefusedFact, Visibility
-from intern.facts.reconciling import FactProposal, decide_proposals
+from intern.core.knowledge import Fact, RefusedFact, Visibility
+from intern.facts.reconciliation import FactProposal, decide_proposals
 from intern.facts.visibility import FactOptions
-from intern.search.finding import split_search_terms
+from intern.search.terms import split_search_terms
 from intern.stores.database import Database
-from intern.stores.sqlite.extractions import ExtractionLog
-from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.word_matches import match_any
+from intern.stores.search_file.word_matches import match_any
+from intern.stores.tables.extractions import ExtractionLog
+from intern.stores.tables.facts import FactFilter, FactStore
 from tests.engines import open_database
 from tests.examples import examples
 from tests.fakes import HandClock

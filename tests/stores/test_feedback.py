@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from intern.core.ids import MessageId, UserId
-from intern.stores.sqlite.traces import FeedbackStore, Votes
+from intern.stores.tables.feedback import FeedbackStore, Votes
 from tests.engines import open_database
 from tests.fakes import HandClock
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.ids import UserId
-from intern.stores.sqlite.chat import GreetedMembers
+from intern.stores.tables.members import GreetedMembers
 from tests.engines import open_database
 from tests.fakes import HandClock
 

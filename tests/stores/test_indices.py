@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
-from intern.core.records import IndexEntry
-from intern.stores.library import (
+from intern.core.knowledge import IndexEntry
+from intern.stores.source_cache import (
     CachedFile,
     CachedPage,
     CachedSource,

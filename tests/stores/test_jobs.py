@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from intern.stores.database import Database
-from intern.stores.sqlite.work import Job, JobOutcome, JobQueue
+from intern.stores.tables.jobs import Job, JobOutcome, JobQueue
 from tests.engines import open_database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from intern.core.ids import ChannelId, MessageId, UserId
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.judgements import Judgement, JudgementStore, read_judgements
-from intern.stores.sqlite.outbox import Outbox
-from intern.stores.sqlite.traces import FeedbackStore, TraceStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.feedback import FeedbackStore
+from intern.stores.tables.judgements import Judgement, JudgementStore, read_judgements
+from intern.stores.tables.outbox import Outbox
+from intern.stores.tables.traces import TraceStore
 from tests.fakes import HandClock
 from tests.samples import reply
 

@@ -14,10 +14,8 @@ from anyio import CancelScope, create_task_group, fail_after, wait_all_tasks_blo
 from hypothesis import HealthCheck, given, settings, strategies as st
 from structlog.testing import capture_logs
 
-from intern.core.errors import SourceError
-from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId, position_at
-from intern.core.log import get_logger
-from intern.core.records import (
+from intern.core.captures import TopicBlock, Turn
+from intern.core.decisions import (
     Decision,
     MessagesForgotten,
     MessagesWithdrawn,
@@ -31,12 +29,14 @@ from intern.core.records import (
     PairReplaced,
     PairReviewRequested,
     PairSkipped,
-    TopicBlock,
-    Turn,
 )
-from intern.stores.blocks import format_topic_block, make_qa_id, qa_id_time
-from intern.stores.sqlite.changes import read_changes
-from intern.stores.sqlite.knowledge import TOPIC, KnowledgeChange, KnowledgeDraft, KnowledgeStore
+from intern.core.errors import SourceError
+from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId, position_at
+from intern.core.log import get_logger
+from intern.stores.block_format import format_topic_block
+from intern.stores.qa_ids import make_qa_id, qa_id_time
+from intern.stores.tables.change_log import read_changes
+from intern.stores.tables.knowledge import TOPIC, KnowledgeChange, KnowledgeDraft, KnowledgeStore
 from tests.examples import examples
 from tests.knowing import knowledge_in
 from tests.samples import START

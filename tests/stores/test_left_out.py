@@ -11,8 +11,8 @@ import pytest
 from anyio import fail_after
 from structlog.testing import capture_logs
 
-from intern.sources.files import SkippedFile, drop_hidden_files
-from intern.stores.sqlite.maintenance import LeftOutKind, SkippedSource, SkippedSourceStore
+from intern.sources.source_folder import SkippedFile, drop_hidden_files
+from intern.stores.tables.skipped_sources import LeftOutKind, SkippedSource, SkippedSourceStore
 from tests.engines import ON_SQLITE, open_database
 from tests.fakes import HandClock
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.errors import FolderBusyError, KnowledgeError
-from intern.stores.files import FolderLock
+from intern.stores.folder_lock import FolderLock
 
 
 def test_a_second_writer_is_told_who_the_first_is_and_what_to_do(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_second_writer_is_told_who_the_first_is_and_what_to_do(tmp_path: Path)
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     hold = (
-        "import sys; from pathlib import Path; from intern.stores.files import FolderLock\n"
+        "import sys; from pathlib import Path; from intern.stores.folder_lock import FolderLock\n"
         "lock = FolderLock(Path(sys.argv[1])); lock.acquire(); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -8,7 +8,7 @@ import pytest
 
 from intern.core.ids import GuildId, RoleId, UserId
 from intern.core.messages import MemberRoles
-from intern.stores.sqlite.chat import RoleStore
+from intern.stores.tables.members import RoleStore
 from tests.engines import open_database
 from tests.fakes import HandClock
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.ids import UserId
-from intern.stores.sqlite.chat import NameStore
+from intern.stores.tables.members import NameStore
 from tests.engines import open_database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import Button
 from intern.stores.database import Database
-from intern.stores.sqlite.outbox import Outbox, Post, PostPart, make_nonce
+from intern.stores.tables.outbox import Outbox, Post, PostPart, make_nonce
 from tests import samples
 from tests.engines import open_database
 from tests.fakes import HandClock

@@ -15,7 +15,7 @@ from intern.core.flow import CaptureRequest
 from intern.core.ids import ConversationId, MessageId
 from intern.core.messages import Attachment, ChatMessage
 from intern.settings.loading import load_settings
-from intern.stores.sqlite.work import PendingCapture, PendingCaptures, trim_request
+from intern.stores.tables.pending_captures import PendingCapture, PendingCaptures, trim_request
 from tests.engines import open_database
 from tests.examples import examples
 from tests.fakes import HandClock

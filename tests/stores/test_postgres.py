@@ -21,9 +21,14 @@ import psycopg
 
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.stores.database import SCHEMA_VERSION, Transaction
-from intern.stores.postgres.connection import PostgresTransaction, escape_zero_bytes, explain_error, unescape_zero_bytes
-from intern.stores.postgres.database import PostgresDatabase
-from intern.stores.sqlite.store import json_array
+from intern.stores.engines.postgres.connection import (
+    PostgresTransaction,
+    escape_zero_bytes,
+    explain_error,
+    unescape_zero_bytes,
+)
+from intern.stores.engines.postgres.database import PostgresDatabase
+from intern.stores.tables.store import json_array
 from tests.contracts.database import INSERT, SHARED, Gate
 from tests.engines import ROLE, Opening, Server, serving
 

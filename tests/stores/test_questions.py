@@ -14,9 +14,10 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.messages import Channel
 from intern.stores.database import Database
-from intern.stores.sqlite import questions as module
-from intern.stores.sqlite.questions import MAX_AGE, MAX_CHARS, QuestionChannel, QuestionFilter, QuestionStore
-from intern.stores.sqlite.traces import FeedbackStore, TraceStore
+from intern.stores.tables import questions as module
+from intern.stores.tables.feedback import FeedbackStore
+from intern.stores.tables.questions import MAX_AGE, MAX_CHARS, QuestionChannel, QuestionFilter, QuestionStore
+from intern.stores.tables.traces import TraceStore
 from tests.engines import open_database
 from tests.fakes import HandClock
 from tests.samples import author, message

@@ -10,7 +10,7 @@ import pytest
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
 from intern.stores.database import Database
-from intern.stores.sqlite.recordings import NewRecording, RecordingStore, StoredRecording, compress_data
+from intern.stores.tables.recordings import NewRecording, RecordingStore, StoredRecording, compress_data
 from tests.engines import open_database
 from tests.fakes import HandClock
 

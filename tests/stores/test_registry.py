@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
-from intern.stores.sqlite.communities import CommunityStore, RegisteredCommunity
+from intern.stores.tables.communities import CommunityStore, RegisteredCommunity
 from tests.engines import open_database
 from tests.fakes import HandClock
 

@@ -19,12 +19,13 @@ from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
-from intern.core.records import SearchDocument, SearchFilter
+from intern.core.search_documents import SearchDocument, SearchFilter
 from intern.stores.database import Row
-from intern.stores.sqlite import database, search_index
-from intern.stores.sqlite.documents import DocumentStore
-from intern.stores.sqlite.maintenance import copy_database
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.engines.sqlite import database
+from intern.stores.engines.sqlite.copies import copy_database
+from intern.stores.search_file import search_index
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.tables.documents import DocumentStore
 from tests.examples import examples
 from tests.search.documents import document, opened, vector
 

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
-from intern.core.records import SearchDocument, SearchFilter
+from intern.core.search_documents import SearchDocument, SearchFilter
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.search_file.search_index import SqliteSearchStore
 from tests.examples import examples
 from tests.search.documents import NOON, document, opened, vector
 from tests.stores.full_text import check

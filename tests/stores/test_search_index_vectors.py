@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from intern.core.ids import SourceId
 from intern.core.memory import CacheBudget
-from intern.core.records import SearchDocument, SearchFilter, SearchKind
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.vectors import VectorIndex
+from intern.core.search_documents import SearchDocument, SearchFilter, SearchKind
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.search_file.vector_index import VectorIndex
 from tests.examples import examples
 from tests.search.documents import NOON, document, opened, vector
 from tests.stores.full_text import check
@@ -277,7 +277,7 @@ async def test_of_many_vectors_only_the_best_are_put_in_order(tmp_path: Path, mo
 
 def test_whoever_searches_by_words_alone_does_not_load_numpy() -> None:
     code = (
-        "import sys, intern.service, intern.search.finding, intern.search.finding, intern.stores.sqlite.search_index;"
+        "import sys, intern.service, intern.search.hybrid_search, intern.stores.search_file.search_index;"
         "print('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout == b"False\n"

@@ -15,9 +15,10 @@ from hypothesis import given, settings, strategies as st
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite import traces as traces_module
-from intern.stores.sqlite.outbox import Outbox
-from intern.stores.sqlite.traces import MAX_DEBUG_CHARS, DailyCounts, QuestionTrace, TraceStore, encode_steps
+from intern.stores.tables import traces as traces_module
+from intern.stores.tables.daily_counts import DailyCounts
+from intern.stores.tables.outbox import Outbox
+from intern.stores.tables.traces import MAX_DEBUG_CHARS, QuestionTrace, TraceStore, encode_steps
 from tests import samples
 from tests.engines import ON_SQLITE, open_database
 from tests.examples import examples

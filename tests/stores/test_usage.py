@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from intern.models.usage import UsageMeter, UsageStore
-from intern.stores.sqlite.usage import UsageLog
+from intern.stores.tables.usage import UsageLog
 from tests.engines import open_database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]

@@ -8,7 +8,7 @@ import pytest
 from anyio import fail_after
 
 from intern.core.ids import MessageId
-from intern.stores.sqlite.usage import VectorMemory
+from intern.stores.tables.vector_cache import VectorMemory
 from tests.engines import open_database
 from tests.fakes import HandClock
 

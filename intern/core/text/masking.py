@@ -6,17 +6,13 @@ UTF-8 cannot hold, are replaced.
 
 from __future__ import annotations
 
-import json
 import re
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from functools import reduce
 from ipaddress import ip_address
-from typing import Final, cast
 
-import msgspec
 from msgspec import Struct
 
 from intern.core.text.patterns import regex
@@ -399,111 +395,4 @@ _RULES: _Rules = tuple(
         ("card_number", (), rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _find_card_number),
     )
 )
-
-
-_LEAST_DIFFERENT = 7
-_ODD = regex(r"(?is)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w|.{16}")
 _MASK = regex(rf"\[masked ({'|'.join(sorted({kind for kind, *_ in (*_RULES, *_EMAILS, *_OF_FILES)}))})\]")
-
-# A password may hold `?` and `#`; figures and one of these are a port with what follows it.
-_USER = regex(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
-_QUERY = regex(r"(?<=[?#])\S+")
-
-
-class Secret:
-    """Holds a token or key; equal to another by value, empty when nothing was set."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str = "") -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """Return the value itself: for the one place that sends it."""
-        return self._value
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __repr__(self) -> str:
-        return "Secret('***')" if self._value else "Secret('')"
-
-    __str__ = __repr__
-
-
-def make_hider(secrets: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that replaces each of these secrets by `[secret]`, also where JSON spells it otherwise.
-
-    Only what is long and random enough is sought: a user called `intern` or a key `ollama` would hide words of our own.
-    """
-    known = {each for each in secrets if len(set(each)) >= _LEAST_DIFFERENT and _ODD.search(each)}
-    forms = sorted({*known, *(json.dumps(each)[1:-1] for each in known)}, key=len, reverse=True)
-    return lambda text: reduce(lambda left, form: left.replace(form, "[secret]"), forms, text)
-
-
-def address_secrets(url: str) -> tuple[str, ...]:
-    """Return the parts of an address that may hold a key: query, fragment, user and password."""
-    return tuple(found[0] for pattern in (_USER, _QUERY) for found in pattern.finditer(url))
-
-
-def settings_repr(options: Struct) -> str:
-    """Return the `__repr__` of settings with an address: as msgspec's, without the `address_secrets`."""
-    fields = ((name, getattr(options, name)) for name in options.__struct_fields__)
-    return f"{type(options).__name__}({', '.join(f'{name}={_hide_address(name, value)!r}' for name, value in fields)})"
-
-
-def _hide_address(name: str, value: object) -> object:
-    if not isinstance(value, str) or not ("://" in value or name.endswith("_url")):
-        return value
-    return _QUERY.sub("***", _USER.sub("***", value))
-
-
-_HALF: Final = regex("[\ud800-\udfff]")
-# One escape of a JSON text: a whole pair first, so that its halves are not met alone.
-_ESCAPE: Final = regex(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace half surrogates, which UTF-8 cannot hold, by U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _HALF.sub("\ufffd", text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
-    return text
-
-
-def replace_json_surrogates(text: bytes) -> bytes:
-    """Replace escapes of half surrogates in a JSON text by U+FFFD; the length stays."""
-    return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape["half"] else escape[0], text)
-
-
-def encode_json(value: object) -> bytes:
-    """Encode a value as JSON; half surrogates in its texts become U+FFFD."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        escaped = json.dumps(msgspec.to_builtins(value)).encode()
-        return msgspec.json.encode(msgspec.json.decode(replace_json_surrogates(escaped)))
-
-
-def mask_nested(value: object, mask: Callable[[str], str]) -> object:
-    """Mask every text in a value, however deep; what is no number, list or mapping counts as its text."""
-    match value:
-        case None | bool() | int() | float():
-            return value
-        case Mapping():
-            fields = cast("Mapping[object, object]", value)
-            return {str(name): mask_nested(each, mask) for name, each in fields.items()}
-        case list() | tuple():
-            return [mask_nested(each, mask) for each in cast("Sequence[object]", value)]
-        case _:
-            return mask(str(value))

@@ -10,9 +10,9 @@ import re
 from itertools import pairwise
 
 from intern.core.text.fences import remove_invisible
+from intern.core.text.lookalikes import normalise_lookalikes
 from intern.core.text.passages import GAP
 from intern.core.text.patterns import regex
-from intern.core.text.words import normalise_lookalikes
 
 _NEAR = r"\b(?:(?![.?!](?:\s|\Z)).){0,100}?\b"  # in one sentence
 _REPLY = r"(?:responses?|repl(?:y|ies)|answers?)"

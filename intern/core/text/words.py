@@ -10,17 +10,14 @@ same subject. A topic's name is the slug of a model's label.
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set as AbstractSet
-from functools import cache, lru_cache
-from itertools import pairwise
-from typing import Generic, NamedTuple, TypeVar, cast
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Set as AbstractSet
+from functools import lru_cache
+from typing import Generic, TypeVar, cast
 
 from Stemmer import Stemmer  # type: ignore[import-not-found]  # pyright: ignore[reportUnknownVariableType]
 
-from intern.core.ids import TopicName
 from intern.core.text.patterns import regex
 
 _SMALL_TALK = """
@@ -214,29 +211,6 @@ PLEASANTRIES = stem_set(
 )
 """Words without content, beside the stop words."""
 
-MAX_LENGTH = 64
-"""Characters of a topic name."""
-
-_PREFIX = "team:"
-_SUFFIX = ".txt"
-
-# Windows opens a device for these, with any extension.
-_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
-
-
-def make_topic_name(label: str) -> TopicName:
-    """Return the slug (`[a-z0-9-]`, 1 to 64 characters) of a label; a slug is its own slug.
-
-    `team:Node_Startup.txt` and `node startup` are one topic. Raises ValueError where nothing is left of the label.
-    """
-    text = unicodedata.normalize("NFKD", label).encode("ascii", "ignore").decode("ascii").lower().strip()
-    text = text.removeprefix(_PREFIX).removesuffix(_SUFFIX)
-    slug = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:MAX_LENGTH].strip("-")
-    if not slug:
-        raise ValueError(f"no topic name can be made of {label[:80]!r}: it holds no Latin letter or digit")
-    return TopicName(f"{slug}-topic" if slug in _DEVICES else slug)
-
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -257,153 +231,3 @@ class LastBatchCache(Generic[K, V]):
         now = {item: last[item] if item in last else self._of(item) for item in dict.fromkeys(asked)}
         self._last = now
         return [now[item] for item in asked]
-
-
-ALIKE = 0.5
-"""The share of two texts' weight that has to be in common. Half of it: "start a node" and "start the node twice" are
-one question, "start a node" and "stop a node" are two."""
-
-_MOST_WORDS = 60  # of a text: a paste below a question says little about it
-
-
-def group_similar_texts(texts: Sequence[str]) -> list[list[int]]:
-    """Group the places of similar texts; the largest groups first, each in the given order.
-
-    A text joins the group whose first text it is most like, so the same texts in the same order give the same groups.
-    Texts without words (`???`) share a group only if they are equal.
-    """
-    held = [frozenset(stem_words(text)[:_MOST_WORDS]) for text in texts]
-    rarity = WordRarity(held)
-    weights = {word: rarity.weight(word) for word in frozenset[str]().union(*held)}
-    # Sorted, here and below: floating point sums depend on the order.
-    totals = [sum(weights[word] for word in sorted(own)) for own in held]
-    groups: dict[int, list[int]] = {}  # by the place of their first text
-    holding: dict[str, list[int]] = {}  # by word, the first texts that hold it: only they can be alike
-    wordless: dict[str, int] = {}
-    for place, own in enumerate(held):
-        shared: defaultdict[int, float] = defaultdict(float)
-        for word in sorted(own):
-            for first in holding.get(word, ()):
-                shared[first] += weights[word]
-        alike = {first: common / (totals[place] + totals[first] - common) for first, common in sorted(shared.items())}
-        nearest = max(alike, key=alike.__getitem__, default=place)
-        if alike.get(nearest, 0.0) < ALIKE:
-            nearest = place
-        if not own:
-            nearest = wordless.setdefault(texts[place].strip(), place)
-        elif nearest == place:
-            for word in own:
-                holding.setdefault(word, []).append(place)
-        groups.setdefault(nearest, []).append(place)
-    return sorted(groups.values(), key=len, reverse=True)
-
-
-# Letters that most fonts draw alike, of the scripts in which people write over Latin names. No list is complete.
-_LOOK_ALIKE = dict(
-    zip(
-        "АВЕЅІЈКМНОРСТУХԚԜаеѕіјкмотрсухԁһԛԝвн" + "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαοινρκυετχ" + "ıɑɡłŁøØđĐ",
-        "ABESIJKMHOPCTYXQWaesijkmotpcyxdhqwbh" + "ABEZHIKMNOPTYXaoivpkuetx" + "iaglLoOdD",
-        strict=True,
-    )
-)
-# Drawn as nothing, though they count as letters or signs.
-_BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800")
-# Marks that change no letter into another, of scripts where others do.
-_MARKS = ((0x0300, 0x036F), (0x0483, 0x0487), (0x0591, 0x05C7), (0x0610, 0x061A), (0x064B, 0x065F), (0x1AB0, 0x1AFF))
-_MARKS_BESIDE = ((0x1DC0, 0x1DFF), (0x20D0, 0x20FF), (0xFE00, 0xFE0F), (0xFE20, 0xFE2F), (0xE0100, 0xE01EF))
-_WESTERN = 0x0590  # below it, a mark is never more than an accent
-
-
-class LookalikeText(NamedTuple):
-    """A text as it looks."""
-
-    text: str
-    starts: tuple[int, ...] | None
-    """The positions of its signs, and of its end, in the given text; None: the same positions."""
-
-    def find_original_span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span of a part of it in the given text, with the invisible characters behind it."""
-        if self.starts is None:
-            return start, end
-        # One sign may look like several, and is taken whole.
-        whole = end
-        while whole < len(self.starts) - 1 and self.starts[whole] == self.starts[end - 1]:
-            whole += 1
-        return self.starts[start], self.starts[whole]
-
-
-def normalise_lookalikes(text: str, without: str = "") -> LookalikeText:
-    """Return a text without accents, invisible characters and the characters in `without`; digits as 0 to 9."""
-    if text.isascii() and not any(each in text for each in without):
-        return LookalikeText(text, None)
-    signs: list[str] = []
-    starts: list[int] = []
-    before = ""
-    for at, char in enumerate(text):
-        if char in without:
-            continue
-        for sign in _normalise_character(char):
-            if unicodedata.category(sign) == "Mn" and (_is_accent(sign) or (before and ord(before) < _WESTERN)):
-                continue
-            before = sign
-            signs.append(sign)
-            starts.append(at)
-    return LookalikeText("".join(signs), (*starts, len(text)))
-
-
-def lookalike_key(name: str) -> str:
-    """Return a key that is equal for names that look alike, in any case, with or without dots and spaces."""
-    return "".join(char for char in normalise_lookalikes(name).text.casefold() if not char.isspace() and char != ".")
-
-
-@cache
-def _normalise_character(char: str) -> tuple[str, ...]:
-    if char.isascii():
-        return (char,)
-    found: list[str] = []
-    for sign in unicodedata.normalize("NFKD", char):
-        if unicodedata.category(sign) == "Cf" or sign in _BLANK:
-            continue
-        digit = unicodedata.decimal(sign, None)
-        found.append(_LOOK_ALIKE.get(sign, sign) if digit is None else str(digit))
-    return tuple(found)
-
-
-def _is_accent(mark: str) -> bool:
-    return any(first <= ord(mark) <= last for first, last in (*_MARKS, *_MARKS_BESIDE))
-
-
-SAME_SUBJECT = 0.37
-"""The least similarity of two facts if one may replace the other.
-
-Measured on 77 real updates of a support channel's and a tutorial's entries, with a model that always names the most
-alike older entry: 87% of the updates take the place of the right one, and none of 137 entries takes that of another
-subject's; the most similar of those reach 0.26 (at 0.27: 90%, at 0.33: 87%, at 0.45: 83% of the updates). By the words'
-Jaccard index alone, addresses and all, 87% of the updates cost 1.5% of the others. Single sentences about the same few
-people are similar sooner: 17% of 353 such reach it with the most similar other, and most of these are about the same.
-"""
-
-# The server in an address says nothing about the subject: half of a channel's answers point to the same wiki.
-_HOST = regex(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)[^\s/]+", re.IGNORECASE)
-
-
-def text_similarity(one: str, other: str) -> float:
-    """Return the similarity of two texts, from 0 to 1, by their words and the pairs of words that follow each other.
-
-    It is the mean of the stems' Jaccard index, and of the share of the shorter text's pairs that the longer has: a
-    rewritten text keeps runs of words, and one on another subject shares single words.
-    """
-    first, second = stem_words(_HOST.sub(" ", one)), stem_words(_HOST.sub(" ", other))
-    stems, others = set(first), set(second)
-    if not stems or not others:
-        return 0.0
-    jaccard = len(stems & others) / len(stems | others)
-    pairs, other_pairs = set(pairwise(first)), set(pairwise(second))
-    if not pairs or not other_pairs:
-        return jaccard
-    return (jaccard + len(pairs & other_pairs) / min(len(pairs), len(other_pairs))) / 2
-
-
-def is_same_subject(one: str, other: str) -> bool:
-    """Return whether a fact may replace another."""
-    return text_similarity(one, other) >= SAME_SUBJECT

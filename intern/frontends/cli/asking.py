@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
+from intern.core.knowledge import FactCategory
 from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Conversation, Message
 from intern.core.progress import report_progress
-from intern.core.records import FactCategory, FileType, SearchFilter, SearchKind, SearchStatus, SourceType
-from intern.core.text.masking import encode_json
+from intern.core.search_documents import FileType, SearchFilter, SearchKind, SearchStatus, SourceType
+from intern.core.text.encoding import encode_json
 from intern.core.text.words import stem_set
 from intern.frontends.cli.options import UtcTime, ask_folder, read_folder_settings
 from intern.frontends.cli.output import paint, say, show, show_json, show_painted
-from intern.frontends.words import excerpt, explain_silence, mark_words
+from intern.frontends.wording import excerpt, explain_silence, mark_words
 
 if TYPE_CHECKING:
     from intern.service.intern import Intern
-    from intern.service.searching import SearchResult
+    from intern.service.search_results import SearchResult
 
 
 @click.command("ask")

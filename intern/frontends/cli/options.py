@@ -74,7 +74,7 @@ def read_settings(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fa
     chosen: str | None = click.get_current_context().obj
     settings = load_settings(Path(chosen) if chosen else None, overrides=overrides)
     if name := _community_option():
-        from intern.service.communities import open_registry
+        from intern.service.community_registry import open_registry
 
         check_folder(settings)
         settings = ask_service(open_registry(settings), lambda registry: registry.settings(name))
@@ -204,7 +204,7 @@ def run_work(work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
 def ask_folder(ask: Callable[[Intern], Awaitable[T]], settings: Settings | None = None) -> T:
     """Ask the service over the data folder. Raises ConfigError if there is none."""
     settings = settings or read_folder_settings()
-    from intern.service.intern import open_intern
+    from intern.service.opening import open_intern
 
     return ask_service(open_intern(settings), ask)
 

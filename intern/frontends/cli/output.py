@@ -174,7 +174,7 @@ def show_painted(text: str) -> None:
 
 def show_json(value: object) -> None:
     """Print a result for scripts: one JSON value on a line, always UTF-8."""
-    from intern.core.text.masking import encode_json  # `--help` needs no msgspec
+    from intern.core.text.encoding import encode_json  # `--help` needs no msgspec
 
     _write(encode_json(value))
 

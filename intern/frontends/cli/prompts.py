@@ -11,7 +11,7 @@ from intern.frontends.cli.options import DefaultListGroup, json_option, read_set
 from intern.frontends.cli.output import say, show, show_json
 
 if TYPE_CHECKING:
-    from intern.service.prompt_checks import PromptLibrary
+    from intern.service.prompt_library import PromptLibrary
 
 
 _IN_A_LANGUAGE = 2  # slashes in the name of a message: messages/de/busy
@@ -114,6 +114,6 @@ def diff_prompts(name: str | None, *, as_json: bool) -> None:
 
 
 def _open_prompts() -> PromptLibrary:
-    from intern.service.prompt_checks import PromptLibrary
+    from intern.service.prompt_library import PromptLibrary
 
     return PromptLibrary(read_settings())

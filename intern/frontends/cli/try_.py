@@ -18,20 +18,21 @@ import click
 from anyio import Event, move_on_after
 from msgspec.structs import replace
 
+from intern.core.captures import CapturedPair
 from intern.core.clock import SystemClock
+from intern.core.decisions import Decision, PairFiled
 from intern.core.errors import ConfigError, ModelError
 from intern.core.flow import AnswerRequest, Batch, QuestionDeclined, Reply
 from intern.core.ids import MessageId
 from intern.core.log import configure_logging
 from intern.core.messages import MOST_FILE_BYTES, AnswerResult, Attachment, ChatMessage
 from intern.core.progress import send_progress_to
-from intern.core.records import CapturedPair, Decision, PairFiled
 from intern.core.tasks import open_task_group
 from intern.core.text.patterns import regex
 from intern.frontends.cli.options import folder_overrides, read_settings, run_work
 from intern.frontends.cli.output import INTERRUPTED, ProgressLine, printable, say
 from intern.frontends.cli.terminal import Keyboard, TypedMessage, say_wrapped, write_lines
-from intern.frontends.words import explain_silence
+from intern.frontends.wording import explain_silence
 from intern.runtime.bot import ActivityReporter, Sandbox, open_sandbox
 from intern.service import Settings
 from intern.service.intern import RefreshReport

@@ -9,11 +9,11 @@ from aiohttp import web
 
 from intern.core.errors import ConfigError
 from intern.core.ids import FactId, MessageId, NuggetId, QAId
-from intern.core.records import FactCategory, NuggetStatus
+from intern.core.knowledge import FactCategory, NuggetStatus
+from intern.frontends.http.page_renderer import PageRenderer, form_text, query_offset
 from intern.frontends.http.rendering import humanize
-from intern.frontends.http.shell import PageRenderer, form_text, query_offset
-from intern.service.browsing import Held, Kind, Order, SourceStates
-from intern.service.running import LiveBotState
+from intern.service.bot_state import LiveBotState
+from intern.service.knowledge_browser import Held, Kind, Order, SourceStates
 
 _SAID: Final[Mapping[str, str]] = {
     "approve": "Approved: it is filed next.",

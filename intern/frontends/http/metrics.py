@@ -15,10 +15,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
 
+from intern.core.captures import CapturedPair
+from intern.core.decisions import Decision
 from intern.core.flow import DECLINED, DeclineReason
 from intern.core.messages import COULD_NOT_LOOK, AnswerResult, SilenceReason
-from intern.core.records import CapturedPair, Decision
-from intern.service.monitoring import CallOutcome, Gauge, RequestOutcome
+from intern.service.activity_counters import CallOutcome, Gauge, RequestOutcome
 
 PREFIX: Final = "intern"
 OTHER: Final = "other"
@@ -27,7 +28,7 @@ _REPLIES = (
     *("posted", "already_posted", "dropped", "recalled", "failed"),
     *("question_deleted", "team_answered", "not_public", "refused", "too_old", "empty"),
 )
-"""The outcome of a reply, or its reason; see `intern.chat.outbox`. `failed`: not before the next start."""
+"""The outcome of a reply, or its reason; see `intern.chat.delivery`. `failed`: not before the next start."""
 _DECISIONS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Decision))
 
 _CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120)

@@ -12,10 +12,10 @@ from aiohttp import web
 
 from intern.core.errors import ConfigError, InternError
 from intern.core.ids import ChannelId, MessageId
+from intern.frontends.http.page_renderer import PageRenderer, form_text, query_offset
 from intern.frontends.http.rendering import first_words
-from intern.frontends.http.shell import PageRenderer, form_text, query_offset
+from intern.service.bot_state import LiveBotState
 from intern.service.questions import MAX_ANSWER_CHARS, PAGE, QuestionChannel, QuestionFilter
-from intern.service.running import LiveBotState
 
 MAX_QUESTION_CHARS = 6_000
 DAYS: Final = (1, 7, 30)  # of 90, for which questions are kept

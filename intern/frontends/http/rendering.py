@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from msgspec import Struct
 
 from intern.core.text.words import stem_set, truncate_text
-from intern.frontends.words import (
+from intern.frontends.wording import (
     ago,
     describe_calibration,
     describe_steps,
@@ -30,7 +30,7 @@ from intern.frontends.words import (
 from intern.lab.plot import draw_curve
 from intern.service.calibration import CalibrationStatus
 from intern.service.overview import Figure, Plot, sum_by_prompt, sum_usage
-from intern.service.searching import SearchResult
+from intern.service.search_results import SearchResult
 
 _SLOT, _BAR, HEIGHT = 10, 8, 100  # of a day, in the picture's own units: it is stretched to the available width
 _LEAST = 1.5  # so that one of a thousand is still visible

@@ -23,10 +23,9 @@ from intern import __version__
 from intern.core.errors import ConfigError, InternError
 from intern.core.log import get_logger
 from intern.frontends.http import knowledge, questions
-from intern.frontends.http.guarding import SESSION_SECONDS, AccessGuard
+from intern.frontends.http.access import SESSION_SECONDS, AccessGuard
 from intern.frontends.http.metrics import Metrics
-from intern.frontends.http.rendering import PageTemplates
-from intern.frontends.http.shell import (
+from intern.frontends.http.page_renderer import (
     HEADERS,
     PAGES,
     STATIC,
@@ -36,12 +35,13 @@ from intern.frontends.http.shell import (
     remote_address,
     static_route,
 )
-from intern.runtime.parts import FrontEndHooks
+from intern.frontends.http.rendering import PageTemplates
+from intern.runtime.resources import FrontEndHooks
 from intern.service import PageOptions, Settings
-from intern.service.hosted import HostingState
-from intern.service.monitoring import CALLED
+from intern.service.activity_counters import CALLED
+from intern.service.bot_state import LiveBotState
+from intern.service.hosting_state import HostingState
 from intern.service.overview import PERIODS
-from intern.service.running import LiveBotState
 
 MAX_FORM_BYTES = 64 * 1024
 _CLOSE_SECONDS = 1.0  # for requests in work, once the bot has ended

@@ -18,7 +18,7 @@ from msgspec import Struct
 from intern.core.errors import ChatUnavailableError, LinkExpiredError, UnusableFileError
 from intern.core.messages import Attachment, Image
 from intern.models.clients import open_client, read_length, read_most
-from intern.models.refusals import is_transient
+from intern.models.endpoint_failures import is_transient
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"

@@ -22,9 +22,11 @@ from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.ids import ChannelId, GuildId
 from intern.core.log import get_logger
 from intern.core.messages import Author, Button, ChatMessage
-from intern.core.text.masking import Secret, replace_surrogates
+from intern.core.text.encoding import replace_surrogates
+from intern.core.text.secret_values import Secret
 from intern.platforms.discord import payloads
-from intern.platforms.discord.events import GatewayCache, Team, build_attachment, build_author, build_message
+from intern.platforms.discord.gateway_cache import GatewayCache
+from intern.platforms.discord.messages import Team, build_attachment, build_author, build_message
 from intern.platforms.discord.rest import HikariRest
 
 _log = get_logger(__name__)

@@ -25,13 +25,13 @@ from intern.core.errors import ChatRefusedError, ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, parse_position
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage
 from intern.core.progress import report_progress
-from intern.core.text.masking import replace_json_surrogates
+from intern.core.text.encoding import replace_json_surrogates
 from intern.core.text.patterns import regex
 from intern.core.text.words import add_title
-from intern.platforms.discord.events import opens_thread
 from intern.platforms.discord.message_text import identify_author, read_text
+from intern.platforms.discord.messages import opens_thread
 from intern.platforms.discord.payloads import RawContent, Snowflake, parse_items, parse_leniently
-from intern.platforms.memory import MemoryHistory
+from intern.platforms.sandbox import MemoryHistory
 
 # The exporter writes the names of its own enumerations, and the bare number where it has no name. Of messages,
 # these are the types that people and bots write: plain, reply, slash command, menu command.

@@ -20,9 +20,11 @@ from intern.core.ids import ChannelId, GuildId, parse_position
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage, RoleLookupBudget
 from intern.core.tasks import open_task_group
-from intern.platforms.discord.audience import ChannelVisibility, read_own_roles, read_session_start
+from intern.platforms.discord.channel_visibility import ChannelVisibility, read_own_roles, read_session_start
 from intern.platforms.discord.commands import read_interaction
-from intern.platforms.discord.events import ChannelDeleted, ChannelsUpdated, GatewayCache, opens_thread, read_event
+from intern.platforms.discord.events import read_event
+from intern.platforms.discord.gateway_cache import ChannelDeleted, ChannelsUpdated, GatewayCache
+from intern.platforms.discord.messages import opens_thread
 from intern.platforms.discord.options import NO_SERVERS, DiscordOptions, ShardChoice, shard_advice
 from intern.platforms.discord.payloads import (
     RawChannel,

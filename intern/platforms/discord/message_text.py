@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from intern.core.ids import MessageId, UserId
-from intern.core.text.masking import replace_surrogates
+from intern.core.text.encoding import replace_surrogates
 from intern.core.text.words import collapse_whitespace, truncate_text
 from intern.platforms.discord import payloads
 from intern.platforms.discord.payloads import RawContent, parse_items

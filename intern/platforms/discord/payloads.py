@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnavailableError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import Button
-from intern.core.text.masking import replace_surrogates
+from intern.core.text.encoding import replace_surrogates
 
 # Channel types (its reference, "Channel Types").
 _TALKS: Final = frozenset({0, 2, 5, 13})  # text, voice, announcements, stage: they hold messages

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final, Self, TypeVar, cast
 
 import aiohttp
 import hikari
 import msgspec
 from anyio import CancelScope
-from hikari.impl import BasicAuthHeader, HTTPSettings, ProxySettings, RESTApp, RESTClientImpl
+from hikari.impl import HTTPSettings, RESTApp, RESTClientImpl
 from hikari.internal import data_binding, routes
 
 from intern.chat.platform import PAGE, Capabilities, Requested
@@ -29,10 +28,11 @@ from intern.core.flow import ChannelSnapshot
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, parse_position
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Page, RoleLookupBudget
-from intern.models.clients import find_proxy
 from intern.models.limits import FairCallQueue
 from intern.platforms.discord import payloads
-from intern.platforms.discord.events import GatewayCache, build_message
+from intern.platforms.discord.connection import find_proxy_settings, load_certificates
+from intern.platforms.discord.gateway_cache import GatewayCache
+from intern.platforms.discord.messages import build_message
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rate_limits import RateLimitBuckets
 from intern.platforms.discord.servers import create_server_registry
@@ -62,26 +62,6 @@ NO_API = "discord.rest_url: no Discord API answers there; it should be https://d
 def compile_route(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:
     """Put ids into a route. Raises ChatNotFoundError for a text that is no id."""
     return route.compile(**payloads.check_ids(**snowflakes))
-
-
-@cache
-def load_certificates() -> ssl.SSLContext:
-    """Load the certificates once; hikari would for REST and again for each shard: 43 ms of CPU and .8 MB each."""
-    return ssl.create_default_context()
-
-
-def find_proxy_settings(url: str) -> ProxySettings:
-    """Return the proxy that the environment names for an address of Discord. Raises ConfigError."""
-    proxy = find_proxy(f"http{url.removeprefix('ws')}" if url.startswith("ws") else url)
-    if proxy is None:
-        return ProxySettings()
-    if proxy.url.scheme not in {"http", "https"}:
-        lacks = "aiohttp, which speaks with Discord, knows no SOCKS"
-        raise errors.ConfigError(
-            f"{lacks}: name a proxy http://HOST:PORT in HTTPS_PROXY, or list discord.com in NO_PROXY"
-        )
-    auth = BasicAuthHeader(username=proxy.auth[0], password=proxy.auth[1]) if proxy.auth else None
-    return ProxySettings(url=str(proxy.url), auth=auth)
 
 
 class HikariRest:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from intern.core.errors import ConfigError
 from intern.core.flow import GuildJoined
 from intern.core.ids import GuildId, RoleId, UserId
-from intern.core.text.masking import replace_surrogates
-from intern.platforms.discord.events import Team
+from intern.core.text.encoding import replace_surrogates
+from intern.platforms.discord.messages import Team
 from intern.platforms.discord.options import NO_ACCOUNT, DiscordOptions
 from intern.platforms.discord.payloads import RawGuild
 

@@ -19,9 +19,10 @@ from hikari.impl import GatewayShardImpl, HTTPSettings
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError, KnowledgeError
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
+from intern.platforms.discord.connection import find_proxy_settings, load_certificates
 from intern.platforms.discord.options import ShardChoice, shard_index
 from intern.platforms.discord.payloads import RawGateway, decode_json
-from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, find_proxy_settings, load_certificates
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API
 from intern.platforms.discord.sessions import (
     LONGEST_PAUSE,
     IdentifyTurns,

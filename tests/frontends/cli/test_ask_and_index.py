@@ -16,9 +16,9 @@ import anyio
 import pytest
 from anyio import Event, fail_after
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.runtime.bot import open_sandbox
-from intern.service.intern import open_intern
+from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from intern.sources.refresh import RefreshReport
 from tests import samples

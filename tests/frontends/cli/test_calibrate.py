@@ -11,7 +11,7 @@ import pytest
 
 from intern.core.ids import MessageId
 from intern.service.calibration import describe_setup, make_backtest_judgement
-from intern.service.intern import open_intern
+from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from tests.frontends.cli.conftest import Intern
 

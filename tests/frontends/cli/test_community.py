@@ -13,9 +13,9 @@ from anyio import fail_after
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import GuildId
-from intern.stores.files import FolderLock
-from intern.stores.sqlite.communities import CommunityStore
-from intern.stores.sqlite.database import SqliteDatabase
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.folder_lock import FolderLock
+from intern.stores.tables.communities import CommunityStore
 from tests.frontends.cli.conftest import Intern
 from tests.stores.test_communities import plant
 
@@ -179,7 +179,7 @@ def test_a_community_that_a_process_hosts_is_left_for_it_to_erase(intern: Intern
     def tell(*_: Any) -> None:
         raise KnowledgeError("it waits")
 
-    monkeypatch.setattr("intern.service.communities.report_progress", tell)
+    monkeypatch.setattr("intern.service.community_registry.report_progress", tell)
     with FolderLock(DATA):
         assert intern("community", "delete", "other", "--yes") == (3, "", "intern: it waits\n")
     [found] = [each for each in json.loads(intern("community", "list", "--json").out) if each["name"] == "other"]

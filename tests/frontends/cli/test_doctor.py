@@ -27,25 +27,28 @@ from msgspec import structs
 from intern.answering.prompts import GATE, GateIn
 from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.ids import SourceId
-from intern.core.installing import format_install_hint
-from intern.core.records import SearchDocument
-from intern.core.text.masking import Secret
-from intern.frontends.cli.operating import doctor as doctor_command
-from intern.models.forms import RequestForm
-from intern.models.options import EmbeddingOptions, LlmOptions, ModelPrice
+from intern.core.install_hints import format_install_hint
+from intern.core.search_documents import SearchDocument
+from intern.core.text.secret_values import Secret
+from intern.frontends.cli.setup import doctor as doctor_command
+from intern.models.options import EmbeddingOptions, LlmOptions
+from intern.models.pricing import ModelPrice
+from intern.models.request_forms import RequestForm
 from intern.models.usage import UsageMeter
-from intern.platforms.discord.audience import CREATE_PUBLIC_THREADS, SEND_MESSAGES, SEND_MESSAGES_IN_THREADS
+from intern.platforms.discord.permissions import CREATE_PUBLIC_THREADS, SEND_MESSAGES, SEND_MESSAGES_IN_THREADS
 from intern.search.embedding_local import LOCAL_MODEL
 from intern.service.doctor import WANTED, DoctorReport, examine
 from intern.service.local_checks import check_folder, good
 from intern.service.models import open_models
 from intern.service.status import read_status
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.maintenance import SkippedSourceStore
-from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.usage import RequestFormStore, UsageLog
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.tables.request_forms import RequestFormStore
+from intern.stores.tables.skipped_sources import SkippedSourceStore
+from intern.stores.tables.usage import UsageLog
 from tests import samples
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse, sensible

@@ -141,9 +141,9 @@ ELSEWHERE: Mapping[tuple[str, int], str] = {
         "::test_sigterm_leaves_an_open_batch_to_discord_s_history_and_the_next_start_captures_it"
     ),
     ("page", 0): "test_page.py::test_the_page_stands_beside_the_sandbox_and_alone_on_its_folder",
-    ("replay", 0): "test_recorded.py::test_a_replay_makes_no_call_where_nothing_changed",
-    ("replay", 3): "test_recorded.py::test_a_replay_without_the_model_ends_with_3",
-    ("replay", 1): "test_recorded.py::test_a_replay_with_other_templates_lists_or_asks_what_they_change",
+    ("replay", 0): "test_recordings.py::test_a_replay_makes_no_call_where_nothing_changed",
+    ("replay", 3): "test_recordings.py::test_a_replay_without_the_model_ends_with_3",
+    ("replay", 1): "test_recordings.py::test_a_replay_with_other_templates_lists_or_asks_what_they_change",
     ("run", 2): "test_commands.py::test_a_run_asks_for_what_it_cannot_guess",
     ("run", 3): "../../process/test_bad_start.py::test_a_second_bot_on_the_same_folder_is_refused",
     ("try", 1): "test_try.py::test_a_scene_that_goes_wrong_ends_with_1",

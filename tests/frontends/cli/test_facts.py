@@ -10,11 +10,11 @@ import pytest
 from anyio import fail_after
 
 from intern.core.ids import FactId
-from intern.core.records import NewFact, UpdatedFact
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.documents import DocumentStore
-from intern.stores.sqlite.extractions import ExtractionLog
-from intern.stores.sqlite.facts import FactFilter, FactStore
+from intern.core.knowledge import NewFact, UpdatedFact
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.documents import DocumentStore
+from intern.stores.tables.extractions import ExtractionLog
+from intern.stores.tables.facts import FactFilter, FactStore
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_ask_and_index import bot

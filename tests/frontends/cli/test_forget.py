@@ -11,7 +11,7 @@ from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.core.ids import UserId
-from intern.service.intern import open_intern
+from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from tests import samples
 from tests.fakes import HandClock

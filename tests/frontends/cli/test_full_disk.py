@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from anyio import run
 
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairFiled
 from intern.core.errors import KnowledgeError
 from intern.core.ids import TopicName
-from intern.core.records import CapturedPair, PairFiled
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeChange
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeChange
 from tests import samples
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern

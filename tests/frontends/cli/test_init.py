@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests.frontends.cli.conftest import SOURCE_TREE, Intern
 
 

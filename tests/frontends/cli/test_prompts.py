@@ -11,13 +11,8 @@ import pytest
 from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
-from intern.service.prompt_checks import (
-    SAMPLES,
-    build_bare_example,
-    build_full_example,
-    build_marked_example,
-    find_unmarked_texts,
-)
+from intern.service.prompt_examples import SAMPLES, build_bare_example, build_full_example, build_marked_example
+from intern.service.prompt_library import find_unmarked_texts
 from tests.frontends.cli.conftest import SOURCE_TREE, Intern
 
 PARTS = "{% block system %}\nReply.\n{% endblock %}\n{% block user %}\n"
@@ -48,7 +43,7 @@ def write(folder: Path, user: str, name: str = "gate") -> None:
 def test_every_prompt_renders_with_everything_and_with_nothing(prompt: Prompt[Any, Any]) -> None:
     templates = PromptTemplates()
     full, bare = (templates.render(prompt, made(prompt)) for made in (build_full_example, build_bare_example))
-    assert "an example of" not in full.user, "say in intern.service.prompt_checks what this field is like"
+    assert "an example of" not in full.user, "say in intern.service.prompt_library what this field is like"
     assert len(bare.user) < len(full.user)
     used = [value for value in SAMPLES.values() if isinstance(value, str) and value in full.user]
     assert used

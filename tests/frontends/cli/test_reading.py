@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from intern.core.captures import Capture, CapturedPair
+from intern.core.decisions import MessagesForgotten, PairFiled
 from intern.core.ids import MessageId, QAId, TopicName
-from intern.core.records import Capture, CapturedPair, MessagesForgotten, PairFiled
 from intern.stores.archive import Archive
 from tests import samples
 from tests.fakes import HandClock

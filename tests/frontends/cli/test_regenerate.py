@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from intern.service.intern import open_intern
+from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse

@@ -12,19 +12,12 @@ from anyio import fail_after
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
+from intern.core.captures import CapturedPair, Turn
 from intern.core.clock import SystemClock
+from intern.core.decisions import MessagesWithdrawn, PairApproved, PairFiled, PairRejected, PairReviewRequested
 from intern.core.ids import QAId
-from intern.core.records import (
-    CapturedPair,
-    MessagesWithdrawn,
-    PairApproved,
-    PairFiled,
-    PairRejected,
-    PairReviewRequested,
-    Turn,
-)
 from intern.stores.archive import Archive
-from intern.stores.sqlite.knowledge import KnowledgeStore
+from intern.stores.tables.knowledge import KnowledgeStore
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock
@@ -248,4 +241,4 @@ async def test_the_bot_that_holds_the_folder_does_it_while_the_list_disturbs_nob
             assert b"filed under" in done.stdout
             again = await anyio.run_process(program("review", "reject", first.qa_id), env=environment(), check=False)
             assert (again.returncode, again.stdout) == (2, b"")
-        assert await run_sync(standing, first, second) == ["Filed", "AwaitingReview"]
+        assert await run_sync(standing, first, second) == ["PairFiled", "PairReviewRequested"]

@@ -16,12 +16,12 @@ import pytest
 from msgspec.structs import replace
 
 from intern.core.ids import SourceId
-from intern.core.records import SearchDocument
+from intern.core.search_documents import SearchDocument
 from intern.frontends.cli.asking import _highlight_words  # pyright: ignore[reportPrivateUsage]
-from intern.frontends.words import excerpt
+from intern.frontends.wording import excerpt
 from intern.search.embedding_local import is_english_installed
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.documents import DocumentStore
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.documents import DocumentStore
 from tests.endpoint_double import Reply, endpoint_double
 from tests.frontends.cli.conftest import Intern
 

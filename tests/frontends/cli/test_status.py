@@ -14,21 +14,24 @@ from typing import Any
 import anyio
 import pytest
 
-from intern.actors.events import ActivityReporter
+from intern.actors.activity import ActivityReporter
 from intern.core.clock import SystemClock
+from intern.core.decisions import PairApproved, PairFiled, PairParked, PairReviewRequested
 from intern.core.flow import QuestionDeclined
 from intern.core.ids import GuildId, MessageId, QAId, TopicName, UserId, parse_position, position_at
-from intern.core.records import PairApproved, PairFiled, PairParked, PairReviewRequested
-from intern.service.intern import open_intern
+from intern.service.opening import open_intern
 from intern.service.status import SHED
 from intern.settings.loading import load_settings
 from intern.stores.archive import Archive
-from intern.stores.files import FolderLock
-from intern.stores.sqlite.chat import Checkpoint, CheckpointStore, StoredCheckpoints
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.outbox import Outbox
-from intern.stores.sqlite.traces import DailyCounts, FeedbackStore
-from intern.stores.sqlite.work import AttemptStore, JobQueue, PendingCaptures
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.folder_lock import FolderLock
+from intern.stores.tables.attempts import AttemptStore
+from intern.stores.tables.checkpoints import Checkpoint, CheckpointStore, StoredCheckpoints
+from intern.stores.tables.daily_counts import DailyCounts
+from intern.stores.tables.feedback import FeedbackStore
+from intern.stores.tables.jobs import JobQueue
+from intern.stores.tables.outbox import Outbox
+from intern.stores.tables.pending_captures import PendingCaptures
 from tests import samples
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, environment, process

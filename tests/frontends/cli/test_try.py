@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from intern.answering.nearest import CLOSEST
-from intern.answering.replying import load_wordings
+from intern.answering.closest_passage import CLOSEST
+from intern.answering.wordings import load_wordings
 from intern.service import model_servers
-from intern.stores.files import FolderLock
+from intern.stores.folder_lock import FolderLock
 from tests.endpoint_double import endpoint_double, never, prompt_of, refuse
 from tests.frontends.cli.conftest import Intern, environment, process
 from tests.programs import program

@@ -17,9 +17,11 @@ from msgspec.structs import replace
 
 from intern.actors.job_worker import do_jobs_forever
 from intern.actors.pipeline import BATCHES, EVENTS, StreamMonitor
+from intern.answering.answerer import Answerer
 from intern.answering.posted_answers import PostedAnswers
-from intern.answering.workflow import Answerer
 from intern.chat.checkpoints import Checkpoints
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairParked, PairReviewRequested
 from intern.core.errors import ModelUnavailableError
 from intern.core.flow import GatewayEvent, Reply
 from intern.core.ids import (
@@ -33,33 +35,36 @@ from intern.core.ids import (
     UserId,
     position_at,
 )
+from intern.core.knowledge import Fact, FactOccurrence, Nugget
 from intern.core.messages import AnswerResult, Channel, Citation, Conversation, Image, Message, RequestContext
-from intern.core.records import CapturedPair, Fact, FactOccurrence, Nugget, PairParked, PairReviewRequested
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.server import serve_pages
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.models.usage import UsageMeter
+from intern.service.bot_state import LiveBotState
 from intern.service.calibration import describe_setup
-from intern.service.models import load_templates, offline_rules
-from intern.service.monitoring import GatewayWatch, HealthCheck, HealthMonitor
-from intern.service.replaying import Recordings, ReplayedRecording
-from intern.service.running import LiveBotState
+from intern.service.gateway_watch import GatewayWatch
+from intern.service.health import HealthCheck, HealthMonitor
+from intern.service.models import collect_offline_rules, load_templates
+from intern.service.recordings import Recordings, ReplayedRecording
 from intern.service.writer import Writer
-from intern.settings.loading import PageOptions, Settings
+from intern.settings.settings import PageOptions, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
 from intern.stores.database import Transaction
-from intern.stores.files import FolderLock
-from intern.stores.library import Index
-from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
-from intern.stores.sqlite.database import SqliteDatabase
-from intern.stores.sqlite.extractions import replace_nuggets
-from intern.stores.sqlite.facts import add_fact, add_update
-from intern.stores.sqlite.judgements import Judgement
-from intern.stores.sqlite.questions import QuestionStore
-from intern.stores.sqlite.traces import DailyCounts, FeedbackStore, TraceStore
-from intern.stores.sqlite.usage import UsageLog
+from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.folder_lock import FolderLock
+from intern.stores.source_cache import Index
+from intern.stores.tables.checkpoints import CheckpointStore, StoredCheckpoints
+from intern.stores.tables.daily_counts import DailyCounts
+from intern.stores.tables.facts import add_fact, add_update
+from intern.stores.tables.feedback import FeedbackStore
+from intern.stores.tables.judgements import Judgement
+from intern.stores.tables.nuggets import replace_nuggets
+from intern.stores.tables.questions import QuestionStore
+from intern.stores.tables.traces import TraceStore
+from intern.stores.tables.usage import UsageLog
 from tests import samples
 from tests.at_work import settings_in
 from tests.fakes import HandClock
@@ -122,7 +127,7 @@ class Rules:
     """Rules as a model, which is unavailable if a test wants a broken one."""
 
     def __init__(self) -> None:
-        self._rules = OfflineModel(offline_rules())
+        self._rules = OfflineModel(collect_offline_rules())
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         if prompt.name == "summarize_source" and "only a broken model" in str(given):

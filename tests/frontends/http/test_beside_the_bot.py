@@ -17,21 +17,22 @@ from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from intern.actors.pipeline import STREAMS, PipelineParts, run_pipeline
+from intern.core.captures import CapturedPair
+from intern.core.decisions import MessagesWithdrawn, PairFiled
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
 from intern.core.messages import AnswerResult
-from intern.core.records import CapturedPair, MessagesWithdrawn, PairFiled
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.frontends.http.server import create_page_service
-from intern.models.limits import FAILURES
+from intern.models.circuit_breaker import FAILURES
 from intern.models.usage import UsageMeter
 from intern.runtime.bot import open_discord_parts
 from intern.service.status import read_status
-from intern.settings.loading import PageOptions, Settings
+from intern.settings.settings import PageOptions, Settings
 from intern.sources.refresh import RefreshReport
-from intern.stores.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
-from intern.stores.sqlite.knowledge import KnowledgeStore
-from intern.stores.sqlite.usage import UsageLog
+from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
+from intern.stores.tables.knowledge import KnowledgeStore
+from intern.stores.tables.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import endpoint_double, refuse
@@ -194,7 +195,7 @@ async def test_its_figures_agree_with_those_of_status_and_metrics(discord: Disco
 async def test_while_discord_takes_no_reply_it_is_not_ready_and_the_page_says_how_many_wait(
     discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("intern.service.monitoring.STUCK_AFTER", 0.1, raising=False)
+    monkeypatch.setattr("intern.service.health.STUCK_AFTER", 0.1, raising=False)
     async with at_work(settings_of(tmp_path, discord), discord) as (client, seen):
         stuck = discord.hold_next("POST", "/channels/*/messages", when="before")
         await discord.say(discord.alice, "Which port does the relay listen on?")

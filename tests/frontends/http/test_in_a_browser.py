@@ -16,10 +16,10 @@ import pytest
 from msgspec import structs
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-from intern.core.records import PairFiled, PairRejected
-from intern.frontends.http.shell import PAGES
+from intern.core.decisions import PairFiled, PairRejected
+from intern.frontends.http.page_renderer import PAGES
 from intern.lab.report import render_page
-from intern.service.monitoring import HealthCheck
+from intern.service.health import HealthCheck
 from tests.eval.hostile import STRINGS, strings
 from tests.frontends.http.chromium import CHROMIUM, WANTED, chromium
 from tests.frontends.http.site import OPEN, QUESTIONS, Site, site

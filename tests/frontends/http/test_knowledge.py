@@ -7,8 +7,8 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from intern.core.decisions import PairFiled, PairRejected, PairReplaced, PairReviewRequested
 from intern.core.ids import FactId, QAId, SourceId, TopicName
-from intern.core.records import PairFiled, PairRejected, PairReplaced, PairReviewRequested
 from intern.learning.forgetting import ForgetRequest
 from tests import samples
 from tests.frontends.http.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, QUESTIONS, Site

@@ -11,12 +11,12 @@ from prometheus_client import REGISTRY
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from intern.core.decisions import PairParked
 from intern.core.flow import DeclineReason
 from intern.core.ids import QAId
 from intern.core.messages import AnswerResult, SilenceReason
-from intern.core.records import PairParked
 from intern.frontends.http.metrics import Metrics
-from intern.service.monitoring import CallOutcome, Gauge, RequestOutcome
+from intern.service.activity_counters import CallOutcome, Gauge, RequestOutcome
 from tests.fakes import HandClock
 from tests.samples import pair
 

@@ -16,19 +16,20 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from intern.actors.pipeline import BATCHES, STREAMS, StreamMonitor, run_pipeline
+from intern.core.captures import CapturedPair
+from intern.core.decisions import PairFiled
 from intern.core.messages import AnswerResult
-from intern.core.records import CapturedPair, PairFiled
 from intern.frontends.http.server import create_metrics, create_page_service
-from intern.models.limits import AttemptPermit, CircuitBreaker
+from intern.models.circuit_breaker import AttemptPermit, CircuitBreaker
 from intern.models.options import EmbeddingOptions
 from intern.models.usage import UsageCounter
 from intern.runtime.bot import open_discord_parts
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS
+from intern.service.health import BotState
 from intern.service.models import PROMPTS
-from intern.service.monitoring import BotState
-from intern.settings.loading import PageOptions
+from intern.settings.settings import PageOptions
 from intern.sources.refresh import RefreshReport
-from intern.stores.sqlite.usage import UsageLog
+from intern.stores.tables.usage import UsageLog
 from tests import samples
 from tests.at_work import Watching, settings_in
 from tests.double import interactions as double

@@ -16,9 +16,9 @@ from anyio import create_task_group, fail_after, sleep_forever
 from anyio.to_thread import current_default_thread_limiter
 
 from intern.core.errors import KnowledgeError
-from intern.service.monitoring import Health, HealthCheck, HealthMonitor
+from intern.service.health import Health, HealthCheck, HealthMonitor
 from intern.stores.database import Database
-from intern.stores.files import FolderLock
+from intern.stores.folder_lock import FolderLock
 from tests.fakes import HandClock
 from tests.frontends.http.site import site
 

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from intern.core.ids import ChannelId, MessageId
-from intern.stores.sqlite.traces import FeedbackStore, TraceStore
+from intern.stores.tables.feedback import FeedbackStore
+from intern.stores.tables.traces import TraceStore
 from tests import samples
 from tests.frontends.http.site import ANSWERED, OPEN, TEAM, Site
 from tests.frontends.http.test_server import get, post

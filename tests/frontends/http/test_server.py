@@ -14,18 +14,18 @@ from anyio import Event, connect_tcp, create_task_group, fail_after
 from msgspec import structs
 
 from intern import __version__
+from intern.core.decisions import PairParked, PairReviewRequested
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import MessageCreated, MessagesDeleted
 from intern.core.ids import GuildId, QAId, SourceId
 from intern.core.messages import AnswerResult, Citation, Conversation
-from intern.core.records import PairParked, PairReviewRequested
-from intern.core.text.masking import Secret
+from intern.core.text.secret_values import Secret
 from intern.frontends.http.metrics import Metrics
+from intern.frontends.http.page_renderer import HEADERS, PAGES, STATIC
 from intern.frontends.http.questions import MAX_QUESTION_CHARS
 from intern.frontends.http.server import serve_pages
-from intern.frontends.http.shell import HEADERS, PAGES, STATIC
-from intern.service.monitoring import HealthCheck
-from intern.settings.loading import PageOptions
+from intern.service.health import HealthCheck
+from intern.settings.settings import PageOptions
 from tests import samples
 from tests.eval.hostile import STRINGS, strings
 from tests.frontends.http.site import OPEN, OUTDATED, Site, site

@@ -16,12 +16,12 @@ from intern.actors.job_worker import do_jobs_forever
 from intern.core.ids import QAId
 from intern.frontends.http.server import serve_pages
 from intern.runtime.bot import run_page
-from intern.service.hosted import HostingState
-from intern.service.running import LiveBotState
+from intern.service.bot_state import LiveBotState
+from intern.service.hosting_state import HostingState
 from intern.service.status import find_lock_holder
 from intern.service.writer import Writer
-from intern.settings.loading import PageOptions, Settings
-from intern.stores.files import FolderLock
+from intern.settings.settings import PageOptions, Settings
+from intern.stores.folder_lock import FolderLock
 from tests import samples
 from tests.at_work import settings_in
 from tests.frontends.http.test_server import form_token

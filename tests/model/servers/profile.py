@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.endpoint_double import Reply, prompt_of, sensible
-from tests.models.test_forms import contained_in
+from tests.models.test_request_forms import contained_in
 
 Message = Mapping[str, Any]
 
@@ -56,7 +56,7 @@ class Profile:
     refuses: Mapping[str, Said] = field(default_factory=dict[str, Said])
     """Parts of a request (see `contained_in`) that it refuses, and its words for that. It names one at a time."""
     loses: frozenset[str] = frozenset()
-    """The parts of `intern.models.forms` that it is asked without, or in another way."""
+    """The parts of `intern.models.request_forms` that it is asked without, or in another way."""
     message: Callable[[str], Message] = plain
     """How it words a reply with this text."""
     finish: str | None = "stop"

@@ -14,15 +14,16 @@ from anyio import fail_after
 from intern.answering.prompts import GATE, GateIn
 from intern.core.errors import ModelPromptTooLongError, ModelUnavailableError
 from intern.core.messages import Conversation, Message
+from intern.models.circuit_breaker import FAILURES
 from intern.models.endpoint import EndpointModel
-from intern.models.forms import VALUES
-from intern.models.limits import FAILURES
+from intern.models.request_forms import VALUES
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter
 from intern.service.doctor import ask_endpoints
-from intern.service.intern import open_intern
 from intern.service.model_servers import list_configured
-from intern.settings.loading import Settings, load_settings
+from intern.service.opening import open_intern
+from intern.settings.loading import load_settings
+from intern.settings.settings import Settings
 from tests import samples
 from tests.endpoint_double import EndpointDouble
 from tests.fakes import HandClock

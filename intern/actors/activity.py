@@ -1,0 +1,122 @@
+"""Events of the actors' work, for the log and for observers: `intern try` shows them in the margin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from intern.core.captures import CapturedPair
+from intern.core.decisions import Decision
+from intern.core.flow import DECLINED, AnswerRequest, Batch, DeclineReason, FilingDecision, QuestionDeclined, Reply
+from intern.core.ids import ChannelId, ConversationId, MessageId
+from intern.core.log import get_logger
+from intern.core.messages import AnswerResult
+from intern.facts.extraction import Came
+from intern.sources.refresh import RefreshReport
+
+_log = get_logger("intern.actors")
+
+ASKED: Final = ("questions_answered", "questions_silent", "messages_without_question")
+"""The counters of model usage."""
+
+
+class ActivityCounters(Protocol):
+    """Counts for a monitoring system; it neither waits nor raises. See `intern.frontends.http.metrics`."""
+
+    def count_answer(self, result: AnswerResult, /) -> None:
+        """Count a question that was answered or met with silence."""
+
+    def count_decline(self, reason: DeclineReason, /) -> None:
+        """Count a question that was declined."""
+
+    def count_post(self, outcome: str, /) -> None:
+        """Count a reply that was posted, withheld or failed."""
+
+    def count_capture(self, pair: CapturedPair, /) -> None:
+        """Count a team answer in the archive."""
+
+    def count_decision(self, decision: Decision, /) -> None:
+        """Count a decision about a capture."""
+
+
+class ActivityReporter:
+    """Logs and counts the actors' work, with ids rather than text.
+
+    A subclass may observe it too; it must neither wait nor raise.
+    """
+
+    def __init__(self) -> None:
+        self.count: Callable[[str], object] = lambda _: None
+        """Counts an event by name and day."""
+        self.question: Callable[[AnswerRequest, str, Mapping[str, Any]], object] = lambda _request, _reason, _debug: (
+            None
+        )
+        """Called with a question, the reason for silence (or ""), and the steps; it must neither wait nor raise."""
+        self.tally: ActivityCounters | None = None
+        """The counters of `/metrics`, if that is served."""
+
+    def report_ignored_batch(self, batch: Batch) -> None:
+        """Report a batch that concerns no actor."""
+        _log.debug("batch_ignored", channel_id=batch.channel_id, message_id=batch.last.id)
+
+    def report_answer(self, request: AnswerRequest, result: AnswerResult) -> None:
+        """Report the answer to a question, or silence with a reason."""
+        self.report_private_answer(result)
+        self.question(request, result.reason, result.debug or {})
+
+    def report_private_answer(self, result: AnswerResult) -> None:
+        """Report the answer to a question that only its asker sees, as with `/ask`: its words are never kept."""
+        silent = "messages_without_question" if result.reason == "not_a_question" else "questions_silent"
+        self.count("questions_answered" if result.should_reply else silent)
+        if self.tally:
+            self.tally.count_answer(result)
+
+    def report_decline(self, declined: QuestionDeclined) -> None:
+        """Report a declined question: too many wait already, a limit is reached, or it is too old or spoken."""
+        batch = declined.request.batch
+        self.report_private_decline(declined.reason)
+        if declined.reason != "voice":  # without words it cannot be a gap
+            self.question(declined.request, declined.reason, {})
+        _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
+
+    def report_no_reply(self, request: AnswerRequest) -> None:
+        """Report that no reply follows, after the question was answered with silence or declined."""
+
+    def report_private_decline(self, reason: DeclineReason) -> None:
+        """Report a declined question that only its asker sees, as with `/ask`."""
+        self.count(f"questions_{DECLINED[reason]}")
+        if self.tally:
+            self.tally.count_decline(reason)
+
+    def report_post(self, reply: Reply, outcome: str) -> None:
+        """Report that a reply was posted, or withheld for a reason, or failed until the next start."""
+        self.report_resumed_post(reply.question.id, reply.question.channel_id, outcome)
+
+    def report_resumed_post(self, question_id: MessageId, channel_id: ChannelId, outcome: str) -> None:
+        """Report the outcome of a reply that an earlier run left half posted."""
+        if self.tally:
+            self.tally.count_post(outcome)
+        _log.info("reply_posted", message_id=question_id, channel_id=channel_id, outcome=outcome)
+
+    def report_capture(self, pair: CapturedPair) -> None:
+        """Report a team answer that is safe in the archive."""
+        if self.tally:
+            self.tally.count_capture(pair)
+        _log.info("qa_pair_captured", qa_id=pair.qa_id, conversation_id=pair.conversation_id, turns=len(pair.turns))
+
+    def report_classification(self, filing: FilingDecision) -> None:
+        """Report that a pair has a topic or is skipped, or that classifying it failed."""
+
+    def report_decision(self, decision: Decision) -> None:
+        """Report a decision about a pair. It is on disk already."""
+        if self.tally:
+            self.tally.count_decision(decision)
+
+    def report_extraction(self, conversation_id: ConversationId, came: Came) -> None:
+        """Report that a conversation was read for nuggets and facts."""
+        if came in {"extracted", "failed"}:
+            self.count(f"extractions_{came}")
+        _log.debug("conversation_looked_at", conversation_id=conversation_id, came=came)
+
+    def report_index_refresh(self, refreshed: RefreshReport) -> None:
+        """Report that the indices are up to date again."""

@@ -1,0 +1,56 @@
+"""Texts that UTF-8 and JSON can hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from intern.core.text.patterns import regex
+
+_HALF: Final = regex("[\ud800-\udfff]")
+# One escape of a JSON text: a whole pair first, so that its halves are not met alone.
+_ESCAPE: Final = regex(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace half surrogates, which UTF-8 cannot hold, by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _HALF.sub("\ufffd", text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return text
+
+
+def replace_json_surrogates(text: bytes) -> bytes:
+    """Replace escapes of half surrogates in a JSON text by U+FFFD; the length stays."""
+    return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape["half"] else escape[0], text)
+
+
+def encode_json(value: object) -> bytes:
+    """Encode a value as JSON; half surrogates in its texts become U+FFFD."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        escaped = json.dumps(msgspec.to_builtins(value)).encode()
+        return msgspec.json.encode(msgspec.json.decode(replace_json_surrogates(escaped)))
+
+
+def mask_nested(value: object, mask: Callable[[str], str]) -> object:
+    """Mask every text in a value, however deep; what is no number, list or mapping counts as its text."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            fields = cast("Mapping[object, object]", value)
+            return {str(name): mask_nested(each, mask) for name, each in fields.items()}
+        case list() | tuple():
+            return [mask_nested(each, mask) for each in cast("Sequence[object]", value)]
+        case _:
+            return mask(str(value))

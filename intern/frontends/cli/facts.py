@@ -1,0 +1,152 @@
+"""Commands about knowledge from conversations: `intern facts` and `intern nuggets`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, time
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from intern.core.errors import ConfigError
+from intern.core.knowledge import Fact, FactCategory
+from intern.frontends.cli.options import DefaultListGroup, ask_folder, json_option
+from intern.frontends.cli.output import show, show_list, show_result
+from intern.frontends.wording import minute
+
+if TYPE_CHECKING:
+    from intern.service.intern import FactRetirement, Intern
+    from intern.service.reading import FactChainLink, FactFilter
+
+_AS_OF = "Facts as they were known at this time (UTC); of a day, at its end."
+_id = click.argument("fact_id", metavar="ID")
+_secret = click.option("--secret", is_flag=True, help="Also what is secret.")
+_some = click.IntRange(1)
+top_option = click.option("--top", metavar="N", type=_some, default=100, show_default=True, help="At most so many.")
+
+
+def _parse_as_of(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """Read a time (UTC, unless it says otherwise); a day without an hour is its last moment."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no date such as 2026-03-01 or 2026-03-01T12:00", ctx, param) from None
+    if len(value) == len("2026-03-01"):
+        moment = datetime.combine(moment.date(), time.max)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _add_fact_filters(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        json_option,
+        _secret,
+        click.option("--all", "everything", is_flag=True, help="Also what is retired."),
+        click.option("--as-of", metavar="DATE", callback=_parse_as_of, help=_AS_OF),
+        click.option("--category", type=click.Choice(get_args(FactCategory))),
+        top_option,
+    ):
+        command = option(command)
+    return command
+
+
+@click.group("facts", cls=DefaultListGroup)
+def facts() -> None:
+    """Read what is known as facts; retire what is no longer true.
+
+    Secret ones are shown with --secret only. Without a command: the list, with its options. The beginning of an id
+    is enough.
+
+    Exit code 0; 1 where a search found nothing; 2 for an id that is unknown, or the beginning of several; 3 where
+    something cannot be read or written.
+    """
+
+
+@facts.command("list")
+@_add_fact_filters
+def list_facts(*, top: int, as_json: bool, **filters: Any) -> None:
+    """List facts, what was said last first."""
+    found = ask_folder(lambda intern: intern.learned_knowledge.facts(_build_fact_filter(**filters), top))
+    show_list(found, _fact_line, "no fact is known", as_json=as_json)
+
+
+@facts.command("search")
+@click.argument("text", nargs=-1, required=True)
+@_add_fact_filters
+def search_facts(*, text: tuple[str, ...], top: int, as_json: bool, **filters: Any) -> None:
+    """Find facts that hold words of TEXT, best first."""
+    found = ask_folder(
+        lambda intern: intern.learned_knowledge.search_facts(" ".join(text), _build_fact_filter(**filters), top)
+    )
+    show_list(found, _fact_line, "nothing was found", as_json=as_json)
+    sys.exit(0 if found else 1)
+
+
+@facts.command("show")
+@_id
+@_secret
+@json_option
+def show_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
+    """Show a fact whole, and where it was said."""
+    fact, links = ask_folder(lambda intern: intern.learned_knowledge.fact_history(fact_id, secret=secret))
+    link = next(each for each in links if each.fact.id == fact.id)
+    show_result(link, lambda link: show(_format_fact(link)), as_json=as_json)
+
+
+@facts.command("history")
+@_id
+@_secret
+@json_option
+def show_fact_history(*, fact_id: str, secret: bool, as_json: bool) -> None:
+    """Show what a fact took the place of, and what took its place, oldest first."""
+    _, links = ask_folder(lambda intern: intern.learned_knowledge.fact_history(fact_id, secret=secret))
+    show_result(links, lambda links: show("\n\n".join(map(_format_fact, links))), as_json=as_json)
+
+
+@facts.command("retire")
+@_id
+@click.option("--why", required=True, help="Kept with the fact.")
+@json_option
+def retire(*, fact_id: str, why: str, as_json: bool) -> None:
+    """Mark a fact as outdated. The older fact is not restored."""
+    if not why.strip():
+        raise click.BadParameter("say why", param_hint="--why")
+
+    async def work(intern: Intern) -> FactRetirement:
+        fact = await intern.learned_knowledge.fact(fact_id, secret=True)
+        if not fact.is_active:
+            raise ConfigError(f"{fact.id} is retired already; `intern facts history` tells why")
+        return await intern.retire_fact(fact.id, why)
+
+    show_result(ask_folder(work), lambda done: show(f"{done.fact_id}  retired: {done.why}"), as_json=as_json)
+
+
+def _build_fact_filter(
+    category: FactCategory | None, as_of: datetime | None, *, everything: bool, secret: bool
+) -> FactFilter:
+    from intern.service.reading import FactFilter
+
+    return FactFilter(category=category, as_of=as_of, active=None if everything else True, secret=secret)
+
+
+def _fact_line(fact: Fact) -> str:
+    notes = [fact.category, fact.visibility, f"said {fact.occurrence_count}×", *([] if fact.is_active else ["retired"])]
+    return f"{fact.id}  {minute(fact.last_seen_at)}  ({', '.join(notes)})  {' '.join(fact.content.split())}"
+
+
+def _format_fact(link: FactChainLink) -> str:
+    fact = link.fact
+    lines = [_fact_line(fact), f"  believed since {minute(fact.first_seen_at)}, confidence {fact.confidence:.2f}"]
+    if fact.summary:
+        lines.append(f"  in short: {' '.join(fact.summary.split())}")
+    if fact.supersedes:
+        lines.append(f"  took the place of {fact.supersedes}")
+    if fact.retired_at is not None:
+        lines.append(f"  retired {minute(fact.retired_at)}: {fact.retired_why or 'a newer fact took its place'}")
+    for each in link.occurrences:
+        gone = " (withdrawn since)" if each.is_withdrawn else ""
+        snippet = f": {' '.join(each.context_snippet.split())}" if each.context_snippet else ""
+        lines.append(f"  said {minute(each.timestamp)} in {each.conversation_id} ({each.sentiment}){gone}{snippet}")
+    return "\n".join(lines)

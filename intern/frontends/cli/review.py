@@ -1,0 +1,171 @@
+"""Commands about learned knowledge: topics, archive, review, retry, forget and regenerate."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from intern.core.captures import Turn
+from intern.core.clock import SystemClock
+from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn, PairApproved, PairParked, PairRejected
+from intern.core.errors import ConfigError
+from intern.core.ids import QAId, TopicName
+from intern.frontends.cli.options import (
+    DefaultListGroup,
+    ask_folder,
+    json_option,
+    open_reader,
+    read_folder_settings,
+    run_work,
+)
+from intern.frontends.cli.output import say, show, show_list, show_result
+from intern.frontends.wording import ago, describe_decision, minute
+
+if TYPE_CHECKING:
+    from intern.service.reading import WaitingPair
+
+_qa_ids = click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
+
+
+@click.group("review", cls=DefaultListGroup)
+def review() -> None:
+    """Read, approve or reject captures that wait for the team.
+
+    With `kb.review = true`, nothing is learned from a capture before that. Without a command: the list, which reads
+    only and works beside a running bot. Exit code 0; 2 for a pair that is unknown or does not wait; 3 where
+    something cannot be read or written.
+    """
+
+
+@review.command("list")
+@json_option
+def list_waiting(*, as_json: bool) -> None:
+    """List the captures that wait, oldest first, each with all that was said."""
+    show_result(_read_waiting(), _show_waiting, as_json=as_json)
+
+
+def _show_waiting(waiting: tuple[WaitingPair, ...]) -> None:
+    lines: list[str] = []
+    for each in waiting:
+        newer = f"; in {each.in_newer}, too" if each.in_newer else ""
+        gone = "  (its question or its answer was deleted)"
+        lines += ["", f"{each.qa_id}, answered {minute(each.answered_at)}, captured {ago(each.seconds)}{newer}"]
+        lines += format_turns(each.turns) if each.turns else [gone]
+    if lines:
+        show("\n".join(lines[1:]))
+    else:
+        say("nothing waits for review")
+
+
+_topic = click.option(
+    "--topic", metavar="NAME", help="All that is likely to be filed there: see `intern review topics`."
+)
+
+
+@review.command("topics")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def list_waiting_topics(*, as_json: bool) -> None:
+    """List the topics where captures that wait are likely to be filed, with their number."""
+    numbers = Counter(topic or "" for topic in _likely_topics().values())
+    named = dict(sorted(numbers.items(), key=lambda each: (not each[0], -each[1], each[0])))
+    lines = [f"{number:4}  {name or '(no topic yet)'}" for name, number in named.items()]
+    show_result(named, lambda _: show("\n".join(lines)) if lines else say("nothing waits for review"), as_json=as_json)
+
+
+@review.command("approve")
+@_qa_ids
+@_topic
+@click.option("--all", "everything", is_flag=True, help="All that waits now, each conversation in its newest version.")
+@json_option
+def approve(*, qa_ids: tuple[str, ...], topic: str | None, everything: bool, as_json: bool) -> None:
+    """Have captures filed. Older versions of them need not wait any more."""
+    if [bool(qa_ids), topic is not None, everything].count(True) != 1:
+        raise click.UsageError("say which: ids from `intern review`, --topic, or --all")
+    if topic is not None:
+        qa_ids = _waiting_in_topic(topic)
+    if everything:
+        qa_ids = tuple(each.qa_id for each in _read_waiting() if each.in_newer is None)
+    _decide_review("approve", qa_ids, as_json=as_json)
+
+
+@review.command("reject")
+@_qa_ids
+@_topic
+@json_option
+def reject(*, qa_ids: tuple[str, ...], topic: str | None, as_json: bool) -> None:
+    """Have nothing learned from captures, ever. With --topic, that includes their older versions."""
+    if bool(qa_ids) == (topic is not None):
+        raise click.UsageError("say which: ids from `intern review`, or --topic")
+    if topic is not None:
+        newest, waiting = _waiting_in_topic(topic), _read_waiting()
+        conversations = {each.conversation_id for each in waiting if each.qa_id in newest}
+        qa_ids = tuple(each.qa_id for each in waiting if each.conversation_id in conversations)
+    _decide_review("reject", qa_ids, as_json=as_json)
+
+
+def _likely_topics() -> dict[QAId, TopicName | None]:
+    settings = read_folder_settings()
+    if not _read_waiting():  # and there may be no database
+        return {}
+    from intern.service.review_queue import read_waiting_topics
+
+    return run_work(read_waiting_topics, settings, SystemClock())
+
+
+def _waiting_in_topic(name: str) -> tuple[str, ...]:
+    """Return the newest version of each conversation that waits for the topic. Raises ConfigError if none does."""
+    found = tuple(qa_id for qa_id, topic in _likely_topics().items() if topic == name)
+    if not found:
+        raise ConfigError(f"nothing that waits is likely to be filed under {name!r}; see `intern review topics`")
+    return found
+
+
+def _read_waiting() -> tuple[WaitingPair, ...]:
+    return open_reader().list_waiting_pairs(SystemClock().now())
+
+
+def _decide_review(action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool) -> None:
+    from intern.service.intern import Review
+
+    asked = Review(action=action, qa_ids=tuple(map(QAId, qa_ids)))
+    decisions = ask_folder(lambda intern: intern.review(asked)) if qa_ids else ()
+    show_list(decisions, format_decision, "nothing waits for review", as_json=as_json)
+    if any(isinstance(each, PairApproved) for each in decisions):
+        say("what is approved only is filed once the model is there: by `intern run`, or by saying this again")
+
+
+@click.command("retry")
+@_qa_ids
+@json_option
+def retry(*, qa_ids: tuple[str, ...], as_json: bool) -> None:
+    """File parked pairs now: all of them, or those that you name.
+
+    `intern status` lists them. While `intern run` works on the same data folder, it does the work, and this command
+    waits for it. Exit code 0: done. 2: a pair is unknown or not parked. 3: one is parked again,
+    since the model gave nothing usable, or model or disk failed altogether; what was filed by then stays so.
+    """
+    decisions = ask_folder(lambda intern: intern.retry(tuple(map(QAId, qa_ids))))
+    show_list(decisions, format_decision, "nothing is parked", as_json=as_json)
+    sys.exit(3 if any(isinstance(each, PairParked) for each in decisions) else 0)
+
+
+def format_turns(turns: Iterable[Turn]) -> list[str]:
+    """Return the lines of a conversation, a message's further lines below its first."""
+    return [f"  {turn.speaker}: " + turn.text.replace("\n", "\n    ") for turn in turns]
+
+
+def format_decision(decision: Decision) -> str:
+    """Return a decision on one line."""
+    what = describe_decision(decision)
+    match decision:
+        case MessagesWithdrawn(message_ids=ids) | MessagesForgotten(message_ids=ids):
+            about = f"{len(ids)} messages"
+        case _:
+            about = decision.qa_id
+            if isinstance(decision, PairApproved | PairRejected) and decision.by:
+                what += f" by member {decision.by}"
+    return f"{minute(decision.at)}  {about}  {what}" + (f": {decision.reason}" if decision.reason else "")

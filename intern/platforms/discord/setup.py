@@ -1,0 +1,186 @@
+"""Servers, channels and rights, as `intern doctor` checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from hikari.internal import routes
+from msgspec import Struct
+
+from intern.core import errors
+from intern.core.ids import ChannelId, GuildId, RoleId, UserId
+from intern.core.progress import report_progress
+from intern.platforms.discord.channel_visibility import RawPermissions, RawRole
+from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.payloads import (
+    FORUMS,
+    RawApplication,
+    RawMember,
+    parse_items,
+)
+from intern.platforms.discord.permissions import compute_permissions, may_read
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest, compile_route
+
+# Application flags: the Message Content intent is switched on, for a verified bot and for any other.
+_MESSAGE_CONTENT: Final = 1 << 18 | 1 << 19
+
+
+class NamedRole(RawRole, frozen=True):
+    """A role, for a report."""
+
+    name: str = ""
+    mentionable: bool = False
+
+
+class NamedChannel(RawPermissions, frozen=True):
+    """A channel, for a report."""
+
+    type: int = -1
+    name: str = ""
+
+    @property
+    def holds_answers(self) -> bool:
+        """It can hold threads, and so answers: text, announcements, forums and media channels."""
+        return self.is_text or self.type in FORUMS
+
+    @property
+    def is_text(self) -> bool:
+        """A channel for text or announcements."""
+        return self.type in {0, 5}
+
+
+class _RawGuildName(Struct, frozen=True):
+    id: GuildId
+    name: str = ""
+
+
+class ServerSnapshot(Struct, frozen=True):
+    """A server, as far as the bot can see it."""
+
+    id: GuildId
+    name: str
+    roles: Mapping[RoleId, NamedRole]
+    channels: tuple[NamedChannel, ...]
+    bot_id: UserId
+    held: tuple[RoleId, ...]
+    """The bot's roles."""
+
+    def own_permissions(self, channel: NamedChannel | None = None) -> int:
+        """Return the bot's permissions in a channel, or on the server before any channel changes them."""
+        overwrites = channel.overwrites if channel else ()
+        return compute_permissions(self.id, self._bits, overwrites, held=self.held, member=self.bot_id)
+
+    def is_public(self, channel: NamedChannel) -> bool:
+        """Return whether everyone can read there."""
+        return may_read(compute_permissions(self.id, self._bits, channel.overwrites), channel.type)
+
+    @property
+    def _bits(self) -> Mapping[RoleId, int]:
+        return {role_id: role.bits for role_id, role in self.roles.items()}
+
+
+class PlatformSetup(Struct, frozen=True, kw_only=True):
+    """The set-up on Discord. Lost members and channels are found only if it is complete."""
+
+    application_id: str
+    reads_messages: bool
+    """The Message Content intent is on."""
+    shards: int
+    """The number of shards that Discord recommends; 0 if we did not ask, since discord.shards is "auto"."""
+    servers: Mapping[GuildId, ServerSnapshot | None]
+    """None where the bot is not on it."""
+    lost_members: tuple[UserId, ...] = ()
+    """Members of the team that are on no server."""
+    lost_channels: tuple[ChannelId, ...] = ()
+    """Channels of the options that are on no server."""
+
+    @property
+    def joined(self) -> tuple[ServerSnapshot, ...]:
+        """The servers that the bot is on."""
+        return tuple(filter(None, self.servers.values()))
+
+    @property
+    def is_complete(self) -> bool:
+        """The bot is on all servers, so an id that is not found is wrong."""
+        return bool(self.servers) and None not in self.servers.values()
+
+
+async def inspect_setup(options: DiscordOptions) -> PlatformSetup:
+    """Look at the set-up over REST; change nothing.
+
+    Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
+    """
+    async with HikariRest(options, max_retries=1) as rest:
+        return await _inspect(rest, options)
+
+
+async def _inspect(rest: HikariRest, options: DiscordOptions) -> PlatformSetup:
+    application = await _fetch_application(rest)
+    bot_id = await rest.own_id()
+    servers: dict[GuildId, ServerSnapshot | None] = {}
+    for guild_id in options.guild_ids:
+        report_progress("Looking at {total} servers", len(servers), len(options.guild_ids))
+        servers[guild_id] = await _fetch_server(rest, guild_id, bot_id)
+    reads = bool(application.flags & _MESSAGE_CONTENT)
+    shards = 0 if options.shards == "auto" else (await rest.gateway()).shards
+    found = PlatformSetup(application_id=application.id, reads_messages=reads, shards=shards, servers=servers)
+    if not found.is_complete:
+        return found
+    lost_members: list[UserId] = []
+    for user_id in options.team_member_ids:
+        what = f"look up member {user_id}"
+        asked = [compile_route(routes.GET_GUILD_MEMBER, guild=each, user=user_id) for each in servers]
+        if not any([await _exists(rest, what, route) for route in asked]):
+            lost_members.append(user_id)
+    there = {channel.id for server in found.joined for channel in server.channels}
+    # Threads are in no server's list.
+    lost_channels = [
+        each
+        for each in dict.fromkeys((*(rule.id for rule in options.channels), *options.listed_channel_ids))
+        if each not in there
+        and not await _exists(rest, "look up a channel", compile_route(routes.GET_CHANNEL, channel=each))
+    ]
+    return msgspec.structs.replace(found, lost_members=tuple(lost_members), lost_channels=tuple(lost_channels))
+
+
+async def _fetch_application(rest: HikariRest) -> RawApplication:
+    # hikari's own route, below /oauth2, leaves out the flags (Discord's reference, "Get Current Bot Application
+    # Information").
+    route = routes.Route("GET", "/applications/@me").compile()
+    try:
+        return await rest.send_and_parse("look up the application", route, RawApplication)
+    except errors.ChatUnauthorizedError:
+        raise errors.ConfigError(LOGIN_REFUSED) from None
+    except errors.ChatNotFoundError:
+        raise errors.ConfigError(NO_API) from None
+
+
+async def _fetch_server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> ServerSnapshot | None:
+    what = f"look at server {guild_id}"
+    try:
+        guild = await rest.send_and_parse(what, compile_route(routes.GET_GUILD, guild=guild_id), _RawGuildName)
+        member = await rest.send_and_parse(
+            what, compile_route(routes.GET_GUILD_MEMBER, guild=guild_id, user=bot_id), RawMember
+        )
+    except errors.ChatRefusedError:
+        return None
+    roles = await rest.send_and_parse(what, compile_route(routes.GET_GUILD_ROLES, guild=guild_id), list[Any])
+    channels = await rest.send_and_parse(what, compile_route(routes.GET_GUILD_CHANNELS, guild=guild_id), list[Any])
+    return ServerSnapshot(
+        id=guild.id,
+        name=guild.name,
+        roles={role.id: role for role in parse_items(roles, NamedRole)},
+        channels=tuple(parse_items(channels, NamedChannel)),
+        bot_id=bot_id,
+        held=member.role_ids or (),
+    )
+
+
+async def _exists(rest: HikariRest, what: str, route: routes.CompiledRoute) -> bool:
+    try:
+        await rest.send_request(what, route)
+    except errors.ChatRefusedError:
+        return False
+    return True

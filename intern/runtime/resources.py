@@ -1,0 +1,64 @@
+"""Resources that the parts of a bot share: the platform, the process, the hooks of front ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NamedTuple
+
+from intern.answering.interactions import Manage
+from intern.chat.platform import ChatPlatform, Interactions
+from intern.core.captures import build_types
+from intern.core.clock import Clock
+from intern.learning.attached_files import FileHost
+from intern.service import activity_counters
+from intern.service.bot_state import LiveBotState
+from intern.service.databases import open_database
+from intern.service.hosting_state import HostingState
+from intern.service.models import Models, SharedResources
+from intern.settings.settings import Settings
+from intern.stores.database import Database
+from intern.stores.folder_lock import FolderLock
+from intern.stores.tables.usage import UsageLog
+
+
+class PlatformPorts(NamedTuple):
+    """A chat platform with its additional parts."""
+
+    chat: ChatPlatform
+    interactions: Interactions
+    files: FileHost
+    manage: Manage | None = None
+    """Carries out `/intern setup` and `/intern status`, on platforms that have these."""
+
+
+OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
+
+Serving = Callable[[LiveBotState | HostingState], AbstractAsyncContextManager[object]]
+"""Serves the page until the block is left."""
+
+
+class FrontEndHooks(NamedTuple):
+    """The hooks of a front end beside the bot, such as the status page."""
+
+    counters: activity_counters.Counters
+    serving: Serving
+    """Entered while the bot is running, and left after it has stopped."""
+
+
+class ProcessResources(NamedTuple):
+    """The resources that a process opens once, for all of its communities."""
+
+    lock: FolderLock
+    db: Database
+    shared: SharedResources
+    clock: Clock
+
+
+@asynccontextmanager
+async def open_process_resources(settings: Settings, clock: Clock) -> AsyncGenerator[ProcessResources]:
+    """Hold the data folder, and open the shared resources of communities there."""
+    build_types()
+    with FolderLock(settings.data.dir) as lock:
+        async with await open_database(settings) as db, SharedResources(settings.search.megabytes) as shared:
+            yield ProcessResources(lock, db, shared, clock)

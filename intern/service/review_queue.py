@@ -1,0 +1,249 @@
+"""Captures that wait for the team, as the page shows them: with the likely topic and the blocks that approval replaces.
+
+No model is asked: the topic on the page is a guess by words, unless the conversation is in a topic already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set as AbstractSet
+from datetime import datetime
+from functools import partial
+from itertools import chain
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern.core.captures import CapturedPair, TopicBlock, Turn, extract_question
+from intern.core.clock import Clock
+from intern.core.decisions import PairParked
+from intern.core.errors import ConfigError
+from intern.core.ids import ConversationId, MessageId, QAId, TopicName
+from intern.core.search_documents import SearchFilter
+from intern.core.text.similarity import text_similarity
+from intern.core.text.words import stem_set
+from intern.facts.segments import remove_withdrawn
+from intern.learning.prompts import strip_withdrawn, team_text
+from intern.learning.review import check_awaits_review, get_pair
+from intern.search.hybrid_search import HybridSearch
+from intern.service.databases import open_database
+from intern.service.knowledge_browser import format_conversation
+from intern.service.stores import Stores, build_message_link
+from intern.service.text_diff import DiffPiece, diff_texts
+from intern.settings.settings import Settings
+from intern.stores.tables.attempts import Retry, find_retry
+
+_CARDS = 12  # on a page: each may hold a whole conversation
+_ROWS = 50
+_LATEST = 40  # blocks of a topic that are compared with a capture
+_CLOSE = 0.3  # the share of words that two answers, or two questions, have in common
+_MOST_CLOSE = 3
+_LIKELY = 0.6  # the least share of the question's words that the name and the questions of a likely topic contain…
+_LIKELY_WORDS = 2  # …and their least number
+_PROPOSED = 5  # topics that a search proposes for a question
+
+
+class WaitingCapture(Struct, frozen=True, kw_only=True):
+    """A capture that the team has to approve or reject."""
+
+    qa_id: QAId
+    answered_at: datetime
+    turns: tuple[Turn, ...]
+    """Without deleted messages; empty where its question or its answer was deleted."""
+    link: str
+    """To its last message; empty where that is unknown."""
+    topic: TopicName | None
+    """The topic where it is likely to be filed; None if no topic is similar."""
+    is_settled: bool
+    """Whether its conversation is in that topic already, so it will be filed there."""
+    older: tuple[QAId, ...]
+    """Earlier versions of the conversation that wait, too."""
+    replaces: tuple[DiffPiece, ...]
+    """The difference to the version of the conversation that is in the topic now; empty where there is none."""
+    close: tuple[TopicBlock, ...]
+    """Blocks of the topic that say something similar. The model may remove older ones of these."""
+
+
+class ReviewPage(Struct, frozen=True, kw_only=True):
+    """Some captures that wait, by topic, and their total number."""
+
+    groups: tuple[tuple[TopicName | None, tuple[WaitingCapture, ...]], ...]
+    total: int
+    """The number of conversations; of each, the newest version counts."""
+    offset: int
+    shown: int
+    review: bool
+    """Whether captures wait at all (`kb.review`)."""
+
+
+class EditableCapture(Struct, frozen=True, kw_only=True):
+    """A capture to edit, message by message."""
+
+    capture: WaitingCapture
+    messages: tuple[tuple[MessageId, Turn], ...]
+    """Empty if its archive does not map turns to messages: then it can only be approved as it is."""
+    topics: tuple[TopicName, ...]
+    """The most likely ones."""
+
+
+class ParkedCapture(Struct, frozen=True, kw_only=True):
+    """A pair that could not be filed."""
+
+    parked: PairParked
+    retry: Retry
+    question: str
+    link: str
+
+
+class ParkedCaptures(Struct, frozen=True, kw_only=True):
+    """Some pairs that could not be filed, the newest first."""
+
+    rows: tuple[ParkedCapture, ...]
+    total: int
+    offset: int
+
+
+class ReviewQueue:
+    """Reads the captures that wait for the team. Raises KnowledgeError if a store cannot be read."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._settings, self._stores = stores.settings, stores
+        self._archive, self._knowledge = stores.archive, stores.knowledge
+        self._finder = HybridSearch(stores.search)
+        self._conversations: dict[QAId, ConversationId] = {}
+        """Captures that were read already, for the archive holds these on disk."""
+
+    async def list_waiting(self, offset: int = 0) -> ReviewPage:
+        """List conversations that wait, oldest first; a page groups them by topic."""
+        waiting = await run_sync(self._newest_versions)
+        shown = [await self._load_waiting(*each) for each in waiting[offset : offset + _CARDS]]
+        topics = dict.fromkeys(sorted((each.topic for each in shown), key=lambda topic: (topic is None, topic or "")))
+        return ReviewPage(
+            groups=tuple((topic, tuple(each for each in shown if each.topic == topic)) for topic in topics),
+            total=len(waiting),
+            offset=offset,
+            shown=len(shown),
+            review=self._settings.kb.review,
+        )
+
+    async def suggest_topics(self) -> dict[QAId, TopicName | None]:
+        """Return the topic of each conversation that waits, by its newest version."""
+        return {
+            newest: (await self._load_waiting(newest, older)).topic
+            for newest, older in await run_sync(self._newest_versions)
+        }
+
+    async def load_capture(self, qa_id: QAId) -> EditableCapture:
+        """Return one capture that waits, to edit it. Raises ConfigError if the id is unknown."""
+        pair = await run_sync(get_pair, qa_id, self._archive)
+        check_awaits_review(pair.qa_id, self._knowledge)
+        older = next((older for each, older in await run_sync(self._newest_versions) if each == pair.qa_id), None)
+        if older is None:
+            raise ConfigError(f"{qa_id} has a newer version, which waits, too; review that one")
+        left = remove_withdrawn(pair, self._knowledge.is_withdrawn)
+        fits = len(left.turns) == len(left.message_ids)
+        seen = await self._load_waiting(pair.qa_id, older)
+        likely = (seen.topic,) if seen.is_settled and seen.topic else await self._find_likely_topics(pair)
+        return EditableCapture(
+            capture=seen, messages=tuple(zip(left.message_ids, left.turns, strict=True)) if fits else (), topics=likely
+        )
+
+    def add_older_versions(self, qa_ids: Sequence[QAId]) -> tuple[QAId, ...]:
+        """Return captures and the earlier versions of them that wait, too. Blocks."""
+        older = dict(self._newest_versions())
+        return tuple(chain.from_iterable((each, *older.get(each, ())) for each in qa_ids))
+
+    async def list_parked(self, offset: int = 0) -> ParkedCaptures:
+        """List pairs that could not be filed, the newest first."""
+        retries = await self._stores.attempts.read_retries()
+        parked = sorted(self._knowledge.list_parked(), key=lambda each: each.at, reverse=True)
+
+        def read() -> tuple[ParkedCapture, ...]:
+            return tuple(
+                self._build_parked_capture(each, find_retry(each, retries)) for each in parked[offset : offset + _ROWS]
+            )
+
+        return ParkedCaptures(rows=await run_sync(read), total=len(parked), offset=offset)
+
+    async def _load_waiting(self, qa_id: QAId, older: tuple[QAId, ...]) -> WaitingCapture:
+        pair = await run_sync(get_pair, qa_id, self._archive)
+        known = await run_sync(self._knowledge.find_conversation_pairs, pair.conversation_id)
+        likely = () if known else await self._find_likely_topics(pair)
+        return await run_sync(self._build_waiting_capture, pair, older, known[-1] if known else None, likely)
+
+    async def _find_likely_topics(self, pair: CapturedPair) -> tuple[TopicName, ...]:
+        """Return the topics whose questions share most words with this one, the best first."""
+        wanted = SearchFilter(kinds=("source",), type="topic")
+        found = await self._finder.find_without_terms(pair.question, wanted, _PROPOSED)
+        names = [TopicName(each.document.path.removesuffix(".txt")) for each in found]
+        return await run_sync(self._filter_fitting_topics, stem_set(pair.question), names)
+
+    # From here on: worker threads.
+
+    def _newest_versions(self) -> list[tuple[QAId, tuple[QAId, ...]]]:
+        """Return the newest waiting version of each conversation, oldest first, and the ids of the older ones."""
+        versions: dict[ConversationId, tuple[QAId, ...]] = {}
+        for each in self._knowledge.list_awaiting_review():
+            if (conversation := self._find_conversation(each.qa_id)) is not None:
+                versions[conversation] = (*versions.pop(conversation, ()), each.qa_id)
+        return [(newest, tuple(older)) for *older, newest in versions.values()]
+
+    def _find_conversation(self, qa_id: QAId) -> ConversationId | None:
+        if qa_id not in self._conversations and (pair := self._archive.get(qa_id)) is not None:
+            self._conversations[qa_id] = pair.conversation_id
+        return self._conversations.get(qa_id)
+
+    def _filter_fitting_topics(self, words: AbstractSet[str], names: Sequence[TopicName]) -> tuple[TopicName, ...]:
+        """Keep the matching topics: the rules choose a topic in much the same way."""
+
+        def count_shared_words(name: TopicName) -> int:
+            questions = (extract_question(block.turns) for block in self._knowledge.read_topic(name)[-_LATEST:])
+            return len(words & stem_set("\n".join((name, *questions))))
+
+        return tuple(each for each in names if count_shared_words(each) >= max(_LIKELY_WORDS, _LIKELY * len(words)))
+
+    def _build_waiting_capture(
+        self,
+        pair: CapturedPair,
+        older: tuple[QAId, ...],
+        known: tuple[TopicName, QAId] | None,
+        likely: Sequence[TopicName],
+    ) -> WaitingCapture:
+        left = strip_withdrawn(pair, self._knowledge.is_withdrawn)
+        topic = known[0] if known else next(iter(likely), None)
+        blocks = self._knowledge.read_topic(topic)[-_LATEST:] if topic else ()
+        before = next((format_conversation(each.turns) for each in blocks if known and each.qa_id == known[1]), "")
+        others = [each for each in blocks if each.conversation_id != pair.conversation_id]
+        close = [each for each in others if left is not None and _is_close(each, left)]
+        return WaitingCapture(
+            qa_id=pair.qa_id,
+            answered_at=pair.answered_at,
+            turns=() if left is None else left.turns,
+            link=self._link(pair),
+            topic=topic,
+            is_settled=known is not None,
+            older=older,
+            replaces=diff_texts(before, format_conversation(left.turns)) if before and left else (),
+            close=tuple(close[-_MOST_CLOSE:]),
+        )
+
+    def _build_parked_capture(self, parked: PairParked, retry: Retry) -> ParkedCapture:
+        pair = self._archive.get(parked.qa_id)
+        left = pair and strip_withdrawn(pair, self._knowledge.is_withdrawn)
+        return ParkedCapture(
+            parked=parked, retry=retry, question=left.question if left else "", link=self._link(pair) if pair else ""
+        )
+
+    def _link(self, pair: CapturedPair) -> str:
+        last = pair.message_ids[-1] if pair.message_ids else None
+        return build_message_link(self._settings, pair.guild_id, pair.channel_id, last)
+
+
+async def read_waiting_topics(settings: Settings, clock: Clock) -> dict[QAId, TopicName | None]:
+    """Return the topic of each conversation that waits, as the page shows it. Raises KnowledgeError."""
+    async with await open_database(settings) as db:
+        return await ReviewQueue(await run_sync(partial(Stores, settings, db, clock, holds=False))).suggest_topics()
+
+
+def _is_close(block: TopicBlock, pair: CapturedPair) -> bool:
+    shared = text_similarity(team_text(block.turns), team_text(pair.turns))
+    return max(shared, text_similarity(extract_question(block.turns), pair.question)) >= _CLOSE

@@ -1,0 +1,1 @@
+"""Databases that hold the tables: SQLite and PostgreSQL."""

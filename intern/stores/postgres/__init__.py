@@ -1,1 +1,0 @@
-"""PostgreSQL (the extra `postgres`): one database for one community or for many."""

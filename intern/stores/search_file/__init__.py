@@ -1,0 +1,1 @@
+"""The file of the search: words and vectors, made anew from the database."""

@@ -1,0 +1,1 @@
+"""The tables of the database, on SQLite and on PostgreSQL: one statement serves both."""

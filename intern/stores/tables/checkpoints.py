@@ -1,0 +1,96 @@
+"""The state of the chat: the checkpoint of each channel, threads with an answer, and members.
+
+A channel without a checkpoint has that of its server. Losing the newest checkpoints costs reading again. A
+thread is stored with the authors of its messages, never with their words.
+
+The notice about private messages is sent to each member once. Roles let a restart recognise the team: Discord does not
+send them with older messages. They are kept for a day; without them, members are looked up again. Names are taken from
+captures, so that no model and no note needs to contain them. All of it is bounded, and forgotten with its member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.ids import ChannelId, GuildId, MessageId
+from intern.stores.database import Transaction
+from intern.stores.tables.store import (
+    OURS,
+    Store,
+    writes,
+)
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """The checkpoint of a channel."""
+
+    guild_id: GuildId
+    settled_to: MessageId
+    """Nothing up to here needs to be read again."""
+
+
+class StoredCheckpoints(Struct, frozen=True, kw_only=True):
+    """The checkpoints of servers and channels, or how they changed."""
+
+    attended: Mapping[GuildId, MessageId] = {}
+    """By server: nothing up to here needs to be read again, in any of its channels."""
+    channels: Mapping[ChannelId, Checkpoint] = {}
+    """Channels that are further than their server."""
+
+    def merge(self, later: StoredCheckpoints) -> StoredCheckpoints:
+        """Return these checkpoints with later changes."""
+        return StoredCheckpoints(
+            attended={**self.attended, **later.attended}, channels={**self.channels, **later.channels}
+        )
+
+
+def read_checkpoints(db: Transaction) -> StoredCheckpoints:
+    """Return the stored checkpoints of a community as they are."""
+    rows = db.rows(
+        f"select guild_id, cast(until as text), null from attended {OURS} union all"
+        f" select guild_id, cast(mark as text), channel_id from marks {OURS}"
+    )
+    attended, channels = dict[GuildId, MessageId](), dict[ChannelId, Checkpoint]()
+    for guild_id, settled_to, channel_id in msgspec.convert(rows, list[tuple[GuildId, MessageId, ChannelId | None]]):
+        if channel_id is None:
+            attended[guild_id] = settled_to
+        else:
+            channels[channel_id] = Checkpoint(guild_id=guild_id, settled_to=settled_to)
+    return StoredCheckpoints(attended=attended, channels=channels)
+
+
+class CheckpointStore(Store):
+    """Checkpoints in the database."""
+
+    @writes
+    def load_or_create(self, db: Transaction, guild_ids: Collection[GuildId], first: MessageId) -> StoredCheckpoints:
+        """Return the stored checkpoints. A server without one gets `first`."""
+        db.run_each(
+            "insert into attended (community, guild_id, until) values (:community, ?, ?) on conflict do nothing",
+            [(guild_id, int(first)) for guild_id in guild_ids],
+        )
+        return read_checkpoints(db)
+
+    async def save(self, moved: StoredCheckpoints) -> None:
+        """Store changes. Channels that their server has caught up with need none any more."""
+        if moved.attended or moved.channels:
+            await self._save(moved)
+
+    @writes
+    def _save(self, db: Transaction, moved: StoredCheckpoints) -> None:
+        db.run_each(
+            "insert into marks (community, channel_id, guild_id, mark) values (:community, ?, ?, ?)"
+            " on conflict (community, channel_id) do update set guild_id = excluded.guild_id, mark = excluded.mark",
+            [(channel_id, mark.guild_id, int(mark.settled_to)) for channel_id, mark in moved.channels.items()],
+        )
+        until = [(guild_id, int(settled_to)) for guild_id, settled_to in moved.attended.items()]
+        db.run_each(
+            "insert into attended (community, guild_id, until) values (:community, ?, ?)"
+            " on conflict (community, guild_id) do update set until = excluded.until"
+            " where attended.until < excluded.until",
+            until,
+        )
+        db.run_each(f"delete from marks {OURS} and guild_id = ? and mark <= ?", until)

@@ -1,0 +1,184 @@
+"""Citations of posted answers, and the answers that became outdated."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId
+from intern.stores.database import Transaction, Value
+from intern.stores.tables.store import (
+    IN,
+    OURS,
+    Store,
+    Table,
+    bare_id_array,
+    reads,
+    text_array,
+    writes,
+)
+
+State = Literal["", "changed", "extended", "gone"]
+"""`changed`: the source does not say it any more. `extended`: the source still says it, but its conversation went on.
+`gone`: the source was withdrawn. Empty: the source still says it."""
+
+Retracted = Literal["", "open", "retracted", "dropped"]
+"""`open`: its edit was begun. `dropped`: it could not be edited."""
+
+
+class PostedCitation(Struct, frozen=True, kw_only=True):
+    """One citation of a posted answer."""
+
+    question_id: MessageId
+    n: int
+    source_id: SourceId
+    title: str
+    quote: str
+    """The quoted text; empty if nothing was quoted, or the quote is forgotten."""
+    digest: str
+    """The digest of the source when the citation was first compared with it; empty before."""
+    state: State
+    since: datetime | None
+    """When it was first seen in that state (UTC); None while the source still says it."""
+
+
+class OutdatedAnswer(Struct, frozen=True, kw_only=True):
+    """A posted answer with citations that the sources no longer back."""
+
+    question_id: MessageId
+    guild_id: GuildId | None
+    place: ChannelId
+    """The channel or thread that holds the answer."""
+    message_id: MessageId
+    """The first message of the answer."""
+    asked: str
+    at: datetime
+    """When it was posted (UTC)."""
+    retracted: Retracted
+    citations: tuple[PostedCitation, ...]
+    """The outdated ones."""
+
+
+class CitationStore(Store):
+    """The citations of the newest KEPT answers, for MAX_AGE."""
+
+    async def list_sources(self) -> tuple[tuple[SourceId, bool], ...]:
+        """Return every source that a posted answer cites, and whether some citation of it was never compared."""
+        statement = (
+            "select source_id, max(case when digest = '' then 1 else 0 end) from posted_citations"
+            f" where {_POSTED} group by source_id"
+        )
+        return msgspec.convert(await self.db.rows(statement), tuple[tuple[SourceId, bool], ...], strict=False)
+
+    @reads
+    def find_citations(self, db: Transaction, source_id: SourceId) -> tuple[PostedCitation, ...]:
+        """Return the citations of a source."""
+        return _CITED.all(db, f"where {_POSTED} and source_id = ?", (source_id,))
+
+    @reads
+    def read_citations(
+        self, db: Transaction, question_ids: Collection[MessageId]
+    ) -> dict[MessageId, tuple[PostedCitation, ...]]:
+        """Return the citations of the posted answers to these questions; answers without any are missing."""
+        cited: dict[MessageId, tuple[PostedCitation, ...]] = {}
+        for each in _CITED.all(
+            db, f"where {_POSTED} and question_id {IN} order by question_id, n", (text_array(question_ids),)
+        ):
+            cited[each.question_id] = (*cited.get(each.question_id, ()), each)
+        return cited
+
+    @writes
+    def save_comparisons(self, db: Transaction, results: Iterable[PostedCitation]) -> None:
+        """Keep source, digest and state of citations that were compared with their source, and since when."""
+        db.run_each(
+            "update posted_citations set source_id = ?, digest = ?, state = ?,"
+            " since = case when ? = '' then null when state = ? then since else ? end"
+            f" {OURS} and question_id = ? and n = ?",
+            [
+                (each.source_id, each.digest, *[each.state] * 3, self.now(), each.question_id, each.n)
+                for each in results
+            ],
+        )
+
+    async def count_outdated(self) -> int:
+        """Return how many answers have outdated citations."""
+        return await self.db.number(COUNT_OUTDATED)
+
+    @reads
+    def list_outdated(self, db: Transaction, limit: int) -> tuple[OutdatedAnswer, ...]:
+        """Return the answers with outdated citations, newest first."""
+        return tuple(_build_outdated(db, row) for row in db.rows(_OUTDATED_ANSWERS, (limit,)))
+
+    async def list_to_retract(self, before: datetime) -> tuple[MessageId, ...]:
+        """Return answers whose retraction was begun, or that a source has not backed since `before`; oldest first.
+
+        A conversation that merely went on is no reason.
+        """
+        statement = (
+            "select question_id from posted_answers join posts using (community, question_id)"
+            f" {OURS} and state = 'finished' and (retracted = 'open' or (retracted = '' and exists"
+            f" (select 1 from posted_citations {OURS} and posted_citations.question_id = posted_answers.question_id"
+            " and posted_citations.state in ('changed', 'gone') and since <= ?))) order by at"
+        )
+        return tuple(map(MessageId, await self.db.texts(statement, (before.isoformat(),))))
+
+    async def save_retraction(self, question_id: MessageId, how: Retracted) -> None:
+        """Save the state of an answer's retraction."""
+        await self.db.run(f"update posted_answers set retracted = ? {OURS} and question_id = ?", (how, question_id))
+
+    async def find_messages_by(self, user_id: UserId) -> frozenset[MessageId]:
+        """Return a member's messages that were answered."""
+        statement = (
+            f"select message_id from post_messages {OURS} and question_id in"
+            f" (select question_id from posted_answers {OURS} and author_id = ?)"
+        )
+        return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
+
+    async def drop(self, message_ids: Collection[MessageId]) -> None:
+        """Delete the answers to these messages."""
+        await self.db.run(_DROP, [bare_id_array(message_ids)] * 2)
+
+    @writes
+    def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
+        """Delete the answers to these messages, and all quotes: any may be from one of them."""
+        db.run(_DROP, [bare_id_array(message_ids)] * 2)
+        db.run(_UNQUOTE)
+
+
+_POSTED = f"community = :community and question_id in (select question_id from posts {OURS} and state = 'finished')"
+
+_OUTDATED = (
+    "community = :community and posts.state = 'finished' and exists (select 1 from posted_citations"
+    f" {OURS} and posted_citations.question_id = posted_answers.question_id and posted_citations.state <> '')"
+)
+
+COUNT_OUTDATED = f"select count(*) from posted_answers join posts using (community, question_id) where {_OUTDATED}"
+"""A retracted answer counts as long as it is watched."""
+
+_OUTDATED_ANSWERS = (
+    "select question_id, guild_id, coalesce(thread_id, channel_id), coalesce((select message_id from post_parts"
+    f" {OURS} and post_parts.question_id = posts.question_id and message_id is not null order by n limit 1),"
+    " question_id), asked, at, retracted from posted_answers join posts using (community, question_id)"
+    f" where {_OUTDATED} order by at desc, question_id desc limit ?"
+)
+
+_UNQUOTE = (
+    f"update posted_citations set quote = '', title = '' {OURS}"
+    " and (substr(source_id, 1, 5) in ('team:', 'fact:') or substr(source_id, 1, 7) = 'nugget:')"
+)
+
+_CITED = Table("posted_citations", PostedCitation)
+
+_DROP = (
+    f"delete from posted_answers {OURS} and (question_id {IN}"
+    f" or question_id in (select question_id from post_messages {OURS} and message_id {IN}))"
+)
+
+
+def _build_outdated(db: Transaction, row: Sequence[Value]) -> OutdatedAnswer:
+    cited = _CITED.all(db, f"{OURS} and question_id = ? and state <> '' order by n", (row[0],))
+    return msgspec.convert(dict(zip(OutdatedAnswer.__struct_fields__, (*row, cited), strict=True)), OutdatedAnswer)

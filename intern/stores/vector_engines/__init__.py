@@ -1,0 +1,1 @@
+"""Vector databases: Qdrant and Chroma."""
