@@ -50,7 +50,6 @@ _OTHER_FORMATS: Final = (
     (b"=====", "plain text: export with --format Json"),
     (b"PK\x03\x04", "a ZIP archive: unpack it, and name the folder"),
 )
-
 _Ids = defaultdict[str, set[UserId]]
 
 

@@ -55,7 +55,6 @@ LOGIN_REFUSED = (
     "discord.token: Discord does not accept this token. Make a new one in the developer portal (your application, Bot, "
     "Reset Token) and set discord.token or INTERN__DISCORD__TOKEN"
 )
-
 NO_API = "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
 
 
@@ -80,9 +79,8 @@ class HikariRest:
         self._app = RESTApp(
             url=options.rest_url.rstrip("/"),
             max_retries=max_retries,
-            http_settings=HTTPSettings(
-                ssl=load_certificates(), force_close_transports=False
-            ),  # otherwise it connects anew for each call
+            # Otherwise it connects anew for each call.
+            http_settings=HTTPSettings(ssl=load_certificates(), force_close_transports=False),
             loads=payloads.decode_json,
             proxy_settings=find_proxy_settings(options.rest_url),
         )
@@ -95,8 +93,7 @@ class HikariRest:
         self.counted: Requested = lambda _: None
         """Called once for each call that ended, with None or its error; it must not raise.
 
-        ChatUnknownOutcomeError stands for a 5xx or a lost connection, also where its caller gets another
-        error. It is not called for waits (429) and retries inside hikari.
+        A 5xx or a lost connection is a ChatUnknownOutcomeError. Waits (429) and retries inside hikari do not count.
         """
 
     def share(self, part: float) -> None:
