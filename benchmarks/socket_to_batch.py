@@ -44,9 +44,9 @@ from intern.core.clock import SystemClock
 from intern.core.flow import (
     ApprovalReaction,
     Batch,
+    BatcherEvent,
     CatchUpNeeded,
     GatewayEvent,
-    Heard,
     Interaction,
     LateChange,
     MessageCreated,
@@ -347,7 +347,7 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
     """Measure gateway, listener and batcher as in `intern run`; a task takes the batches and settles them."""
     options = DiscordOptions(token=Secret(token), rest_url=rest_url, guild_ids=(GuildId(guild_id),))
     checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
-    events, to_batch = create_memory_object_stream[Heard](EVENTS.size)
+    events, to_batch = create_memory_object_stream[BatcherEvent](EVENTS.size)
     batches, to_settle = create_memory_object_stream[Batch | LateChange](BATCHES.size)
     interactions, to_interact = create_memory_object_stream[Interaction](1)
     behind, to_read = create_memory_object_stream[CatchUpNeeded](1)

@@ -11,7 +11,7 @@ from intern.core.flow import DECLINED, AnswerRequest, Batch, DeclineReason, Fili
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.log import get_logger
 from intern.core.messages import AnswerResult
-from intern.facts.extraction import Came
+from intern.facts.extraction import ExtractionOutcome
 from intern.sources.refresh import RefreshReport
 
 _log = get_logger("intern.actors")
@@ -112,7 +112,7 @@ class ActivityReporter:
         if self.tally:
             self.tally.count_decision(decision)
 
-    def report_extraction(self, conversation_id: ConversationId, came: Came) -> None:
+    def report_extraction(self, conversation_id: ConversationId, came: ExtractionOutcome) -> None:
         """Report that a conversation was read for nuggets and facts."""
         if came in {"extracted", "failed"}:
             self.count(f"extractions_{came}")

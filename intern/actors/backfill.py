@@ -52,7 +52,7 @@ class Backfill:
     pages: PagedHistory
     backoff: Backoff = exponential_backoff
 
-    async def run(self, inbox: Receiver[flow.CatchUpNeeded], events: Sender[flow.Heard]) -> None:
+    async def run(self, inbox: Receiver[flow.CatchUpNeeded], events: Sender[flow.BatcherEvent]) -> None:
         """After each wakeup, read what is behind, until cancelled."""
         self._events = events
         self._channels: set[ChannelId] = set()
@@ -160,5 +160,5 @@ SETTLES = 30.0
 SHORTEST_WAIT = 600.0
 """The least seconds between two checks, however often sessions are lost."""
 
-Look = Callable[[datetime, Callable[[flow.LateChange], object]], Awaitable[int]]
+CheckMissed = Callable[[datetime, Callable[[flow.LateChange], object]], Awaitable[int]]
 """Reports changes to captures from before an outage; returns the number of requests. Raises KnowledgeError."""

@@ -14,7 +14,7 @@ from intern.core.clock import Clock
 
 
 async def batcher(
-    inbox: Receiver[flow.Heard],
+    inbox: Receiver[flow.BatcherEvent],
     batches: Sender[flow.Batch | flow.LateChange],
     *,
     open_batches: OpenBatches,
@@ -28,7 +28,7 @@ async def batcher(
     batches are sent too if `flush` is set; else they stay unsettled, and come back from history.
     """
 
-    async def add_event(event: flow.Heard) -> None:
+    async def add_event(event: flow.BatcherEvent) -> None:
         # The age by the message's own time; only for messages that the gateway did not deliver just now, because our
         # clock and Discord's may differ.
         age = (clock.now() - event.message.at).total_seconds() if isinstance(event, flow.MessageBackfilled) else 0.0
@@ -60,7 +60,7 @@ async def batcher(
             await batches.send(batch)
 
 
-async def _receive_until(inbox: Receiver[flow.Heard], deadline: float) -> flow.Heard | None:
+async def _receive_until(inbox: Receiver[flow.BatcherEvent], deadline: float) -> flow.BatcherEvent | None:
     """Return the next event, or None at the deadline. An event that already waits, as in a burst, needs no timer."""
     with suppress(WouldBlock):
         return inbox.receive_nowait()

@@ -13,7 +13,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 from msgspec.structs import replace
 
 from intern.actors.activity import ActivityReporter
-from intern.actors.capturer import Keep
+from intern.actors.capturer import ArchiveCapture
 from intern.actors.loops import Backoff, exponential_backoff, wake
 from intern.chat.conversations import build_capture
 from intern.core.errors import ChatError, ChatRefusedError, LinkExpiredError, ModelError, ModelUnavailableError
@@ -41,7 +41,7 @@ class Captioner:
 
     pending: PendingCaptures
     captions: AttachmentCaptioner
-    keep: Keep
+    keep: ArchiveCapture
     look_up: LookUp
     events: ActivityReporter
     backoff: Backoff = exponential_backoff

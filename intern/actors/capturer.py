@@ -15,7 +15,7 @@ from intern.core.flow import CaptureArchived, CapturePending, CaptureRequest
 from intern.core.log import bind_trace_id
 from intern.stores.tables.pending_captures import AttachmentTexts, PendingCaptures
 
-Keep = Callable[[Capture], Awaitable[CapturedPair | None]]
+ArchiveCapture = Callable[[Capture], Awaitable[CapturedPair | None]]
 """Archives a conversation; returns None if the archive holds all of it already. Raises KnowledgeError."""
 
 
@@ -24,7 +24,7 @@ async def capturer(
     archived: Sender[CaptureArchived],
     waiting: Sender[CapturePending],
     *,
-    keep: Keep,
+    keep: ArchiveCapture,
     known: Callable[[CaptureRequest], Awaitable[AttachmentTexts | None]],
     pending: PendingCaptures,
     settle: Settle,

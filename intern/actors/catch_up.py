@@ -8,7 +8,7 @@ from functools import partial
 from anyio import create_memory_object_stream, current_time, sleep, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 
-from intern.actors.backfill import SETTLES, SHORTEST_WAIT, Look
+from intern.actors.backfill import SETTLES, SHORTEST_WAIT, CheckMissed
 from intern.actors.loops import listen_with_task, surviving, wake
 from intern.chat.platform import Deliver, Gateway
 from intern.core import flow
@@ -22,7 +22,7 @@ _log = get_logger(__name__)
 class CatchUpGateway:
     """A gateway that also delivers changes missed before its sessions began, as if they had just happened."""
 
-    def __init__(self, gateway: Gateway, look: Look, *, attended: datetime, clock: Clock) -> None:
+    def __init__(self, gateway: Gateway, look: CheckMissed, *, attended: datetime, clock: Clock) -> None:
         """`attended` is when an earlier run was connected last."""
         self._gateway, self._look, self._clock = gateway, look, clock
         self._outage: datetime | None = attended  # until a check has covered it

@@ -21,7 +21,7 @@ from intern.core.errors import InternError, KnowledgeError, ModelUnavailableErro
 from intern.core.flow import DecisionRecorded
 from intern.core.ids import ConversationId, QAId
 from intern.core.log import get_logger
-from intern.facts.extraction import Came
+from intern.facts.extraction import ExtractionOutcome
 from intern.learning.attempts import MOST_ATTEMPTS, AttemptCounter
 from intern.stores.tables.store import save_record
 
@@ -40,7 +40,7 @@ class ExtractionStep:
 class ConversationLearner(Protocol):
     """Learns from one conversation at a time."""
 
-    async def extract(self, conversation_id: ConversationId, /) -> Came:
+    async def extract(self, conversation_id: ConversationId, /) -> ExtractionOutcome:
         """Learn from the conversation as it is now. Raises the ModelError and KnowledgeError families."""
         ...
 
@@ -92,7 +92,7 @@ class ExtractionWorker:
         # The next conversations would fail in the same way; the log holds them all until it works again.
         survived = (ModelUnavailableError, KnowledgeError)
 
-        async def act() -> Came:
+        async def act() -> ExtractionOutcome:
             async with forget_attempts_on_error(self.attempts, key, *survived):
                 if await self.attempts.begin(key) <= MOST_ATTEMPTS:
                     return await self.extraction.extract(conversation_id)

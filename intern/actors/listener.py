@@ -41,7 +41,7 @@ class GatewayListener:
 
     async def run(
         self,
-        events: Sender[flow.Heard],
+        events: Sender[flow.BatcherEvent],
         interactions: Sender[flow.Interaction],
         behind: Sender[flow.CatchUpNeeded],
         approved: Sender[flow.ApprovalReaction],

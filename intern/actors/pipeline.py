@@ -83,7 +83,7 @@ class Stream(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The names of its actors, as in `batcher to router`; unique."""
+        """The names of its actors, as in `batcher to sequencer`; unique."""
         return f"{' and '.join(self.source)} to {self.to}"
 
     @property
@@ -100,7 +100,7 @@ class Stream(Generic[T]):
         return sends, receives
 
 
-EVENTS = Stream[flow.Heard](flow.Heard, ("listener", "backfill"), "batcher", 1000)
+EVENTS = Stream[flow.BatcherEvent](flow.BatcherEvent, ("listener", "backfill"), "batcher", 1000)
 """A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind."""
 BEHIND = Stream[flow.CatchUpNeeded](flow.CatchUpNeeded, ("listener",), "backfill", 1)
 """A wakeup: the checkpoints know which channels are behind."""
@@ -108,17 +108,17 @@ INTERACTIONS = Stream[flow.Interaction](flow.Interaction, ("listener",), "intera
 """Discord waits 3 s for a response; as many as are in work may queue, more could not be served in time."""
 APPROVED = Stream[flow.ApprovalReaction](flow.ApprovalReaction, ("listener",), "reviewer", 1)
 """A wakeup: `ApprovalQueue` holds the approvals."""
-BATCHES = Stream[flow.Batch | flow.LateChange](flow.Batch | flow.LateChange, ("batcher",), "router", 16)
-"""The router works on several at once; batches here would otherwise wait in a quiet window."""
+BATCHES = Stream[flow.Batch | flow.LateChange](flow.Batch | flow.LateChange, ("batcher",), "sequencer", 16)
+"""The sequencer works on several at once; batches here would otherwise wait in a quiet window."""
 ANSWERS = Stream[flow.AnswerRequest | flow.MessageRevisions](
-    flow.AnswerRequest | flow.MessageRevisions, ("router",), "responder", 16
+    flow.AnswerRequest | flow.MessageRevisions, ("sequencer",), "responder", 16
 )
 """A late answer is useless: questions beyond this are shed, logged and counted."""
-CAPTURES = Stream[flow.CaptureRequest](flow.CaptureRequest, ("router", "interactions"), "capturer", 16)
-"""An append takes a millisecond; the router waits when the disk is slower."""
+CAPTURES = Stream[flow.CaptureRequest](flow.CaptureRequest, ("sequencer", "interactions"), "capturer", 16)
+"""An append takes a millisecond; the sequencer waits when the disk is slower."""
 PENDING = Stream[flow.CapturePending](flow.CapturePending, ("capturer",), "captioner", 1)
 """A wakeup: the table of pending captures holds the rest."""
-WITHDRAWALS = Stream[flow.MessageWithdrawal](flow.MessageWithdrawal, ("router",), "integrator", 16)
+WITHDRAWALS = Stream[flow.MessageWithdrawal](flow.MessageWithdrawal, ("sequencer",), "integrator", 16)
 """They are saved at once, even while a model is busy."""
 ARCHIVED = Stream[flow.CaptureArchived](
     flow.CaptureArchived, ("capturer", "captioner", "reviewer", "job_worker"), "classifier", 1
@@ -130,7 +130,7 @@ CHANGES = Stream[flow.SourceChanged](flow.SourceChanged, ("integrator", "scout",
 """A wakeup: files, topics and the index cache hold the rest."""
 DECIDED = Stream[flow.DecisionRecorded](flow.DecisionRecorded, ("integrator", "job_worker"), "extractor", 1)
 """A wakeup: the decisions hold the rest."""
-REPLIES = Stream[flow.Reply](flow.Reply, ("responder", "router"), "poster", 16)
+REPLIES = Stream[flow.Reply](flow.Reply, ("responder", "sequencer"), "poster", 16)
 """Replies are few and small; one that waits for Discord must not hold up a model call that is done."""
 
 STREAMS: tuple[Stream[Any], ...] = (
@@ -163,7 +163,7 @@ ACTORS: Mapping[str, Actor] = {
     "indexer": Actor("last", (CHANGES,)),
     "extractor": Actor("last", (DECIDED,)),
     "batcher": Actor("when done", (EVENTS, BATCHES)),
-    "router": Actor("when done", (BATCHES, ANSWERS, CAPTURES, WITHDRAWALS, REPLIES)),
+    "sequencer": Actor("when done", (BATCHES, ANSWERS, CAPTURES, WITHDRAWALS, REPLIES)),
     "capturer": Actor("when done", (CAPTURES, ARCHIVED, PENDING)),
     "responder": Actor("when done", (ANSWERS, REPLIES)),
     "poster": Actor("when done", (REPLIES,)),

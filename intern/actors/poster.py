@@ -20,7 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 from intern.actors.activity import ActivityReporter
 from intern.actors.checkpointer import Settle
 from intern.actors.loops import Backoff, exponential_backoff, retry, surviving
-from intern.chat.delivery import NO_LONGER, Ended, PostOutcome, RecallableReplies
+from intern.chat.delivery import NO_LONGER, PostOutcome, RecallableReplies, ReportOutcome
 from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutcomeError, InternError, KnowledgeError
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId
@@ -54,7 +54,7 @@ class ReplyDelivery(Protocol):
         """
         ...
 
-    async def resume(self, ended: Ended, /) -> int:
+    async def resume(self, ended: ReportOutcome, /) -> int:
         """Finish the replies that an earlier run left half posted, report each, and return their number."""
         ...
 

@@ -1,4 +1,4 @@
-"""The router reads the context of batches and hands them on: several at once, in order within each channel.
+"""The sequencer reads the context of batches and hands them on: several at once, in order within each channel.
 
 It settles a batch that concerns no actor; the others settle theirs. If Discord is away, a batch is retried, and stays
 unsettled until then. If Discord refuses to show a batch's context, later batches pass it. They also pass a missed
@@ -39,7 +39,7 @@ _log = get_logger(__name__)
 
 _Item = flow.Batch | flow.MessageEdited
 _Aside = Callable[[], Awaitable[None]]
-Dispatch = Callable[[flow.Batch], Awaitable[Requests]]
+RouteBatch = Callable[[flow.Batch], Awaitable[Requests]]
 """Returns the requests that follow from a batch; none if it concerns no actor. Raises the ChatError family."""
 
 
@@ -86,7 +86,7 @@ class _ChannelOrder:
 class _RoutingRetry:
     """Reads the context of an item, and retries while Discord is away."""
 
-    dispatch: Dispatch
+    dispatch: RouteBatch
     late: MessageChanges
     backoff: Backoff
     closing: Event = field(default_factory=Event)
@@ -160,7 +160,7 @@ class _RoutingRetry:
 class Sequencer:
     """Routes batches and late changes, and settles those that no other actor gets."""
 
-    dispatch: Dispatch
+    dispatch: RouteBatch
     declines: Decliner
     outgoing: RecallableReplies
     late: MessageChanges
@@ -212,7 +212,7 @@ class Sequencer:
             with bind_trace_id(message.id):
                 if isinstance(item, flow.Batch):
                     _log.debug("batch_taken", message_ids=[message.id for message in item.messages])
-                with surviving("router", channel_id=message.channel_id, message_id=message.id):
+                with surviving("sequencer", channel_id=message.channel_id, message_id=message.id):
                     found.append(await self._reader.route(item, meanwhile, step_aside=step_aside))
                 await turn.wait_for_turn()
                 # A batch that could not be read stays unsettled: after a restart it is read again.
@@ -252,7 +252,7 @@ class Sequencer:
     def _queue_revisions(self, versions: Mapping[MessageId, ChatMessage | None]) -> None:
         """Tell the responder that questions were edited, or are gone."""
         if versions and not self._owed:
-            # The router must not wait until the model gets to it.
+            # The sequencer must not wait until the model gets to it.
             self._tg.start_soon(self._send_revisions)
         self._owed |= versions
 

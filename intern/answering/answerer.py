@@ -31,7 +31,7 @@ from intern.answering.source_index import (
 from intern.core.errors import ChatError, InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
 from intern.core.log import get_logger
 from intern.core.messages import (
-    COULD_NOT_LOOK,
+    LOOKUP_FAILURES,
     AnswerResult,
     Attachment,
     Citation,
@@ -94,7 +94,7 @@ class Answerer:
         except InternError as error:
             failure = {"error": str(error)}
             result = AnswerResult(should_reply=False, reason=_failure_reason(error))
-        could_not_look = result.reason in COULD_NOT_LOOK
+        could_not_look = result.reason in LOOKUP_FAILURES
         (log.warning if could_not_look else log.info)(
             "ai_request",
             result="answered" if result.should_reply else "error" if could_not_look else "skipped",

@@ -27,7 +27,7 @@ from intern.core.text.passages import select_best_passages
 from intern.learning.prompts import team_text
 from intern.sources.library import Library
 from intern.stores.qa_ids import qa_id_time
-from intern.stores.tables.citations import CitationStore, OutdatedAnswer, PostedCitation, State
+from intern.stores.tables.citations import CitationState, CitationStore, OutdatedAnswer, PostedCitation
 from intern.stores.tables.knowledge import KnowledgeStore
 from intern.stores.tables.store import save_record
 from intern.stores.tables.traces import TraceStore
@@ -166,7 +166,7 @@ class PostedAnswers:
             state=state,
         )
 
-    def _judge_state(self, cited: PostedCitation, text: _CurrentText, read_as: str, found: str) -> State:
+    def _judge_state(self, cited: PostedCitation, text: _CurrentText, read_as: str, found: str) -> CitationState:
         if text.text is None:
             return "gone"
         within = read_as if text.quotable is None else normalise_text(text.quotable)

@@ -23,7 +23,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId, SourceId
 from intern.core.knowledge import IndexEntry, LearnedMatches, SourceText
 from intern.core.messages import (
-    COULD_NOT_LOOK,
+    LOOKUP_FAILURES,
     AnswerResult,
     Conversation,
     Message,
@@ -156,7 +156,7 @@ class AnswerTape:
         """The reason why it cannot be replayed; empty if it can."""
         if any(message.images for message in self.conversation.messages):
             return "it had pictures, which are not kept"
-        if self.result.reason in COULD_NOT_LOOK:
+        if self.result.reason in LOOKUP_FAILURES:
             return f"it could not look ({self.result.reason})"
         if self._reads_index and not self._index_fits:
             return "it read the whole index, which is too long to be kept"

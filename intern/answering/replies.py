@@ -20,7 +20,7 @@ from intern.chat.phrases import ENGLISH, detect_reply_language, get_phrases, sel
 from intern.core.clock import Clock
 from intern.core.flow import AnswerRequest, DeclineReason, QuestionDeclined, Reply
 from intern.core.ids import MessageId, RoleId, UserId
-from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Button
+from intern.core.messages import LOOKUP_FAILURES, AnswerResult, Button
 from intern.stores.tables.store import save_record
 from intern.stores.tables.traces import TraceStore
 
@@ -49,7 +49,7 @@ class ReplyBuilder:
             return None
         wording = select_language(self.wordings, detect_reply_language(request))
         links = wording.links if result.citations else ""
-        if result.reason in COULD_NOT_LOOK or nothing_to_look_for or self.handoff_role_id is None:
+        if result.reason in LOOKUP_FAILURES or nothing_to_look_for or self.handoff_role_id is None:
             text = links or wording.get_silence_text(result.reason, wording.unknown)
             return _make_reply(request, text, notice=True, citations=result.citations)
         # This message itself has called the team, or the team is not called.

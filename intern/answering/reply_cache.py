@@ -23,14 +23,14 @@ from intern.stores.tables.reply_cache import ReplyLookup, ReplyStore
 
 _log = get_logger(__name__)
 
-KeyOf = Callable[[Prompt[Any, Any], Struct], str]
+MakeKey = Callable[[Prompt[Any, Any], Struct], str]
 """Returns a digest of a prompt's request."""
 
 
 class ReplyCachingModel:
     """A `Model` that caches the prompts of one question, those with `question` and `history`; others pass through."""
 
-    def __init__(self, model: Model, store: ReplyStore, key_of: KeyOf) -> None:
+    def __init__(self, model: Model, store: ReplyStore, key_of: MakeKey) -> None:
         self._model = model
         self._store = store
         self._key_of = key_of
@@ -58,7 +58,7 @@ class ReplyCachingModel:
         return reply
 
 
-def make_key_function(options: LlmOptions, templates: PromptTemplates) -> KeyOf:
+def make_key_function(options: LlmOptions, templates: PromptTemplates) -> MakeKey:
     """Make a function that digests the request as an endpoint would get it, with its address."""
 
     def digest_request(prompt: Prompt[Any, Any], given: Struct) -> str:

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from intern.chat.phrases import ENGLISH
 from intern.core.errors import ConfigError
 from intern.core.flow import DeclineReason
-from intern.core.messages import COULD_NOT_LOOK, SilenceReason
+from intern.core.messages import LOOKUP_FAILURES, SilenceReason
 from intern.core.text.language import SPOKEN
 from intern.models.templates import MISTAKES, find_shipped_folders
 
@@ -71,7 +71,7 @@ class Wording(Struct, frozen=True, kw_only=True):
 
     def get_silence_text(self, reason: SilenceReason, unknown: str) -> str:
         """Return the text for a silence; `unknown` if a search found nothing."""
-        if reason in COULD_NOT_LOOK:
+        if reason in LOOKUP_FAILURES:
             return self.over_budget if reason == "over_budget" else self.cannot_look
         if reason == "not_answerable":
             return self.refused

@@ -28,7 +28,7 @@ class OpenBatches:
 
     Every message comes out exactly once, in order for each channel and author. It waits until its author was silent
     for `wait` seconds, or the batch has `max_messages` or is `max_age` seconds old. Bots' messages form batches, too,
-    so all messages are settled in the same way, and the router alone decides about authors.
+    so all messages are settled in the same way, and routing alone decides about authors.
 
     Messages from history are divided as if they were read live. Their batch is due once the channel was read past its
     window, or to its end; if neither is reported, `wait` seconds after the last message.
@@ -54,7 +54,7 @@ class OpenBatches:
         """Whether so many messages are held that no more should be added before some batches are due."""
         return len(self._home) >= self._max_open
 
-    def add(self, event: flow.Heard, now: float, age: float = 0.0) -> flow.LateChange | None:
+    def add(self, event: flow.BatcherEvent, now: float, age: float = 0.0) -> flow.LateChange | None:
         """Take an event at `now` (seconds of a clock that never goes back); `age`: seconds since a historic message.
 
         Return the changes of messages that are no longer here: an edit, or the unmatched deletions.

@@ -28,14 +28,14 @@ from intern.stores.tables.outbox import Outbox, Post, PostPart
 _log = get_logger(__name__)
 
 
-TakenBack = Literal["superseded", "withdrawn"]
+RecallReason = Literal["superseded", "withdrawn"]
 
 
 @dataclass
 class _OutgoingReply:
     request: AnswerRequest
     gone: bool = False
-    taken: TakenBack | None = None
+    taken: RecallReason | None = None
     told: Event = field(default_factory=Event)
     over: Event = field(default_factory=Event)
 
@@ -70,7 +70,7 @@ class RecallableReplies:
         """Note that the reply to this question is on its way. The caller ends it with `remove_reply`."""
         self._entries[request.batch.last.id] = _OutgoingReply(request)
 
-    def recall(self, reason: TakenBack, wanted: Callable[[AnswerRequest], bool]) -> tuple[AnswerRequest, ...]:
+    def recall(self, reason: RecallReason, wanted: Callable[[AnswerRequest], bool]) -> tuple[AnswerRequest, ...]:
         """Recall the replies to `wanted` questions that have not left; return the questions."""
         taken = [e for e in self._entries.values() if not e.gone and e.taken is None and wanted(e.request)]
         for entry in taken:
@@ -78,7 +78,7 @@ class RecallableReplies:
             entry.told.set()
         return tuple(entry.request for entry in taken)
 
-    def find_recall_reason(self, question_id: MessageId) -> TakenBack | None:
+    def find_recall_reason(self, question_id: MessageId) -> RecallReason | None:
         """Return the reason why a reply must not leave any more; None if it may."""
         entry = self._entries.get(question_id)
         return entry.taken if entry else None
@@ -136,7 +136,7 @@ class PostOutcome(Struct, frozen=True, kw_only=True):
     """If it is held: the asker's newest message."""
 
 
-Ended = Callable[[Post, PostOutcome], Awaitable[None]]
+ReportOutcome = Callable[[Post, PostOutcome], Awaitable[None]]
 """Called with the outcome of a reply."""
 
 
@@ -184,7 +184,7 @@ class OutboxDelivery:
         begun = known or await self.outbox.begin(reply, parts)
         return await _DeliveryAttempt(self, begun, reply.language, fresh=known is None).run(reply, waited_for)
 
-    async def resume(self, ended: Ended) -> int:
+    async def resume(self, ended: ReportOutcome) -> int:
         """Finish all half-posted replies of the ledger, report the outcome of each, and return their number.
 
         One that fails holds up no other. Raises as `post` does, after all were tried.

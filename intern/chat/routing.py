@@ -89,7 +89,7 @@ def _opens_post(batch: Batch, place: Channel) -> bool:
 
 Requests = Sequence[AnswerRequest | CaptureRequest | QuestionDeclined]
 
-PassedOver = Literal["not public", "mode", "voice"]
+IgnoreReason = Literal["not public", "mode", "voice"]
 """The reasons for ignoring a batch without a notice."""
 
 
@@ -227,7 +227,7 @@ class BatchRouter:
     def _age(self, batch: Batch) -> timedelta:
         return self.clock.now() - batch.last.at
 
-    def _find_ignore_reason(self, channel: Channel) -> PassedOver | None:
+    def _find_ignore_reason(self, channel: Channel) -> IgnoreReason | None:
         """Return the reason for not reading the context; None if it must be read."""
         if not self.admits(channel):
             return "not public"
@@ -238,7 +238,7 @@ class BatchRouter:
         mode = self.options.channel_mode(channel)
         return mode == "answer" or (mode == "mention_only" and _may_call(batch))
 
-    def _ignore_batch(self, batch: Batch, reason: PassedOver) -> tuple[()]:
+    def _ignore_batch(self, batch: Batch, reason: IgnoreReason) -> tuple[()]:
         _log.debug("batch_passed_over", channel_id=batch.channel_id, message_id=batch.last.id, reason=reason)
         return ()
 

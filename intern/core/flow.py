@@ -58,7 +58,7 @@ class ChannelCaughtUp(Struct, frozen=True, kw_only=True):
     channel_id: ChannelId
 
 
-Heard = MessageEvent | MessageBackfilled | ChannelCaughtUp
+BatcherEvent = MessageEvent | MessageBackfilled | ChannelCaughtUp
 """The inbox of the batcher."""
 
 

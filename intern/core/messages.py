@@ -214,7 +214,7 @@ class RoleLookupBudget:
 
 Role = Literal["user", "assistant"]
 
-FoundNothing = Literal[
+NoAnswerReason = Literal[
     "not_a_question",
     "not_answerable",
     "no_sources",
@@ -225,7 +225,7 @@ FoundNothing = Literal[
     "rejected",
     "unsure",
 ]
-CouldNotLook = Literal[
+LookupFailureReason = Literal[
     "sources_unreadable",
     "images_unavailable",
     "timeout",
@@ -234,10 +234,10 @@ CouldNotLook = Literal[
     "model_failed",
     "knowledge_failed",
 ]
-SilenceReason = Literal["", FoundNothing, CouldNotLook]
+SilenceReason = Literal["", NoAnswerReason, LookupFailureReason]
 """Why there is no reply; empty where there is one."""
 
-COULD_NOT_LOOK: frozenset[SilenceReason] = frozenset(get_args(CouldNotLook))
+LOOKUP_FAILURES: frozenset[SilenceReason] = frozenset(get_args(LookupFailureReason))
 """The reasons that say "could not look", as opposed to "found nothing"."""
 
 SILENCES: Final[Mapping[str, str]] = {

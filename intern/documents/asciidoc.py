@@ -20,7 +20,7 @@ from intern.documents.blocks import Document
 from intern.documents.tag_reader import TagReader
 from intern.documents.writer import DocumentWriter, Lines
 
-Read = Callable[[str], str | None]
+ReadInclude = Callable[[str], str | None]
 """Returns the text of a file of the folder by its path there; None if there is none."""
 
 _DEEPEST = 60
@@ -70,7 +70,7 @@ _BUILT_IN = {
 }
 
 
-def parse_asciidoc(text: str, read: Read | None = None, path: str = "") -> Document:
+def parse_asciidoc(text: str, read: ReadInclude | None = None, path: str = "") -> Document:
     """Return a text as blocks. `read` returns files of its folder; `path` is its place there.
 
     Raises ValueError if it is nested too deeply, or if repetition makes it too long.
@@ -91,7 +91,7 @@ class _AsciidocLine(NamedTuple):
 
 
 class _AsciidocParser:
-    def __init__(self, elements: BlockBuilder, text: str, read: Read | None, path: str) -> None:
+    def __init__(self, elements: BlockBuilder, text: str, read: ReadInclude | None, path: str) -> None:
         self._elements = elements
         self._leave_out = elements.writer.leave_out
         self._tags = TagReader(elements)

@@ -52,14 +52,14 @@ AGENT = "community"
 PAUSES = (timedelta(minutes=10), timedelta(hours=1))
 """Waiting times after the first and the second failure. After the third, only a change of the conversation helps."""
 
-Came = Literal["extracted", "nothing", "unchanged", "too short", "withdrawn", "unknown", "failed"]
+ExtractionOutcome = Literal["extracted", "nothing", "unchanged", "too short", "withdrawn", "unknown", "failed"]
 """The result for a conversation. `nothing`: it was read, and teaches nothing. `unchanged`: it was read before.
 `unknown`: no topic has it, and nothing was learned from it. `failed`: the model call failed."""
 
-Standing = Callable[[], Awaitable[Segment | None]]
+ReadSegment = Callable[[], Awaitable[Segment | None]]
 """Reads a conversation as it is now; None where it is gone."""
 
-Pace = Callable[[], Awaitable[None]]
+WaitForModel = Callable[[], Awaitable[None]]
 """Waits until the model may be called."""
 
 
@@ -88,11 +88,11 @@ class KnowledgeExtractor:
     options: ExtractionOptions
     fact_options: FactOptions
     names: NameStore
-    pace: Pace = return_at_once
+    pace: WaitForModel = return_at_once
     # Held from the last check of a conversation until its results are stored, so that no forgetting comes between.
     _keeping: Lock = field(default_factory=Lock, init=False)
 
-    async def extract(self, conversation_id: ConversationId, *, learns: bool = True) -> Came:
+    async def extract(self, conversation_id: ConversationId, *, learns: bool = True) -> ExtractionOutcome:
         """Learn from the current version of a captured conversation, and withdraw results of older versions.
 
         With `learns` false, only withdraw.
@@ -111,7 +111,7 @@ class KnowledgeExtractor:
             return await self.withdraw(conversation_id) if outdated else "unknown"
         return await self.extract_segment(segment, read_current)
 
-    async def extract_segment(self, segment: Segment, standing: Standing | None = None) -> Came:
+    async def extract_segment(self, segment: Segment, standing: ReadSegment | None = None) -> ExtractionOutcome:
         """Learn from a conversation, unless that was done before. `standing` reads it again after the model call.
 
         A note needs no `standing`. Only another import retries a note that failed.
@@ -168,7 +168,7 @@ class KnowledgeExtractor:
 
     async def record_failure(
         self, segment: Segment, why: str, entry: ExtractionEntry | None, *, parked: bool = False
-    ) -> Came:
+    ) -> ExtractionOutcome:
         """Log that a conversation could not be read. `parked`: do not retry before it changes."""
         same = entry is not None and entry.error is not None and entry.content_hash == segment.content_hash
         tries = 1 + (entry.attempts if entry is not None and same else 0)
@@ -186,7 +186,7 @@ class KnowledgeExtractor:
         if segment is not None:
             await self.record_failure(segment, why, await self.log.read_entry(conversation_id), parked=True)
 
-    async def withdraw(self, conversation_id: ConversationId, standing: Standing | None = None) -> Came:
+    async def withdraw(self, conversation_id: ConversationId, standing: ReadSegment | None = None) -> ExtractionOutcome:
         """Delete what was learned from a conversation, also from the search, unless enough of it is `standing`."""
         async with self._keeping:
             if await self.log.read_conversation(conversation_id) is None:

@@ -32,7 +32,7 @@ from intern.core.errors import (
 )
 from intern.core.ids import MessageId
 from intern.core.log import get_logger
-from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Image
+from intern.core.messages import LOOKUP_FAILURES, AnswerResult, Image
 from intern.core.tasks import open_task_group
 from intern.lab.outcomes import (
     NOTES,
@@ -423,7 +423,7 @@ class BacktestRun:
 def _add_result(outcome: BacktestOutcome, result: AnswerResult) -> BacktestOutcome:
     """Add the result of the answering."""
     debug = result.debug or {}
-    could_not_look = result.reason in COULD_NOT_LOOK
+    could_not_look = result.reason in LOOKUP_FAILURES
     return replace(
         outcome,
         verdict="could_not_look" if could_not_look else "silent",

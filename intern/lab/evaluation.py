@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from intern.core.errors import ConfigError
 from intern.core.knowledge import IndexEntry
-from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Conversation, Message, RequestContext, SilenceReason
+from intern.core.messages import LOOKUP_FAILURES, AnswerResult, Conversation, Message, RequestContext, SilenceReason
 from intern.core.tasks import run_each
 from intern.service.intern import list_steps, tokens_by_prompt
 
@@ -256,13 +256,13 @@ def judge_result(question: EvaluationQuestion, result: AnswerResult) -> Evaluati
         tokens=sum(tokens.values()),
         tokens_by_prompt=tokens,
         cached_tokens=sum(step.get("cached_tokens", 0) for step in list_steps(debug)),
-        error=str(debug.get("error", "")) if result.reason in COULD_NOT_LOOK else "",
+        error=str(debug.get("error", "")) if result.reason in LOOKUP_FAILURES else "",
     )
 
 
 def find_verdict(question: EvaluationQuestion, result: AnswerResult) -> Verdict:
     """Return the verdict, as far as the file gives the right result."""
-    if result.reason in COULD_NOT_LOOK:
+    if result.reason in LOOKUP_FAILURES:
         return "could_not_look"
     if not result.should_reply:
         if question.should_reply is None:

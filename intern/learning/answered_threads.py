@@ -24,7 +24,7 @@ from intern.core.flow import Batch
 from intern.core.ids import ChannelId, ConversationId, MessageId, bot_answer_conversation
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage, RoleLookupBudget
-from intern.facts.extraction import Came, KnowledgeExtractor
+from intern.facts.extraction import ExtractionOutcome, KnowledgeExtractor
 from intern.facts.segments import ExtractionOptions, Segment
 from intern.stores.archive import Archive
 from intern.stores.tables.answered_threads import AnsweredThreads, ThreadMessage
@@ -146,7 +146,7 @@ class AnsweredThreadLearner:
         seconds = (at - self.clock.now()).total_seconds()
         return (thread_id, None) if seconds <= 0 else (None, min(seconds, LOOK_SECONDS))
 
-    async def learn_from_thread(self, thread_id: ChannelId) -> Came:
+    async def learn_from_thread(self, thread_id: ChannelId) -> ExtractionOutcome:
         """Learn from a thread as it is now. Also raises the ModelError family.
 
         If one of its messages was withdrawn, its results are withdrawn first, even if it cannot be read now.
@@ -200,7 +200,7 @@ class AnsweredThreadLearner:
             position = ended[-1][1]
             await self.log.save_position(FOLLOWER, position)
 
-    async def _learn_if_quiet(self, thread_id: ChannelId, found: AnsweredThread | None) -> Came:
+    async def _learn_if_quiet(self, thread_id: ChannelId, found: AnsweredThread | None) -> ExtractionOutcome:
         if found is None or not found.messages:
             await self.threads.reschedule(thread_id, None)
             return "unknown"
@@ -218,7 +218,7 @@ class AnsweredThreadLearner:
         )
         return came
 
-    async def _extract(self, thread_id: ChannelId, found: AnsweredThread) -> Came:
+    async def _extract(self, thread_id: ChannelId, found: AnsweredThread) -> ExtractionOutcome:
         async def build_current() -> Segment | None:
             if self.threads.has_events(thread_id) or self._is_captured(found):
                 return None
@@ -237,7 +237,7 @@ class AnsweredThreadLearner:
         entry = await self.log.read_entry(bot_answer_conversation(thread_id))
         return entry.next_at if entry is not None and entry.error is not None else self.clock.now() + _AGAIN
 
-    async def _withdraw(self, thread_id: ChannelId) -> Came:
+    async def _withdraw(self, thread_id: ChannelId) -> ExtractionOutcome:
         came = await self.extractor.withdraw(bot_answer_conversation(thread_id))
         await self.threads.mark_unread(thread_id)
         return came

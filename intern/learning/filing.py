@@ -51,7 +51,7 @@ _GROWTH = 1.25
 WITHDRAWN = "its question or its answer was withdrawn"
 _ENDED = (PairFiled, PairMoved, PairSkipped)
 ADDS_NOTHING = "it adds nothing but thanks or the like"
-Listed = Callable[[KnowledgeChange, TopicName], None]
+OnTopicListed = Callable[[KnowledgeChange, TopicName], None]
 """Lists a topic in the index, if it is new."""
 
 
@@ -66,7 +66,7 @@ class TopicFiler:
     options: prompts.LearningOptions = field(default_factory=prompts.LearningOptions)
     waits_for_newest: bool = True
     """Only the newest pair of a conversation is filed; older ones cost no call."""
-    listed: Listed = field(default=lambda _change, _topic: None)
+    listed: OnTopicListed = field(default=lambda _change, _topic: None)
     says_nothing: Callable[[str], bool] = lambda _text: False
     """Whether a message only gives thanks or the like. A pair that adds nothing else costs no call."""
 
@@ -324,7 +324,7 @@ async def attempt_filing(
     return decision
 
 
-Hears = Callable[[captures.CapturedPair, PairDecision], Awaitable[None]]
+OnFiled = Callable[[captures.CapturedPair, PairDecision], Awaitable[None]]
 
 
 async def file_pairs(
@@ -333,7 +333,7 @@ async def file_pairs(
     filer: TopicFiler,
     choose: Choose,
     attempts: AttemptCounter,
-    filed: Hears | None = None,
+    filed: OnFiled | None = None,
 ) -> DecisionCounts:
     """Classify and file the pairs, in order.
 

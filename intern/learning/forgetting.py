@@ -75,7 +75,7 @@ class ForgetResult(Struct, frozen=True, kw_only=True):
     """Why the vector engine still holds a copy, which it deletes once it is back; empty where it holds none."""
 
 
-Forgets = Callable[[Collection[MessageId]], Awaitable[None]]
+ForgetMessages = Callable[[Collection[MessageId]], Awaitable[None]]
 """Deletes messages, and everything made from them, in one store. Safe to repeat; raises KnowledgeError."""
 
 

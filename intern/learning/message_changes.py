@@ -26,7 +26,7 @@ from intern.stores.archive import Archive
 from intern.stores.tables.answered_threads import AnsweredThreads
 from intern.stores.tables.pending_captures import PendingCaptures
 
-# The most remembered messages, enough for those between the router and the poster or the archive. Questions: some 130,
+# The most remembered messages, enough for those between sequencer and poster or archive. Questions: some 130,
 # mostly of one message; the poster checks that they still exist. Captures: 25, of at most 200 messages each.
 _ASKED = 4_000
 _TAUGHT = 6_000

@@ -76,8 +76,8 @@ class EpochFinished(_JournalLine, frozen=True, kw_only=True, tag="finished"):
     tokens: int
 
 
-Line = RegenerationBegun | RegenerationRound | PairClassified | EpochClassified | EpochFinished
-_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+JournalLine = RegenerationBegun | RegenerationRound | PairClassified | EpochClassified | EpochFinished
+_DECODER: msgspec.json.Decoder[JournalLine] = msgspec.json.Decoder(JournalLine)
 
 
 class RegenerationJournal:
@@ -102,7 +102,7 @@ class RegenerationJournal:
         for line in knowledge.read_journal():
             self._apply_line(_DECODER.decode(line))
 
-    async def write(self, line: Line) -> None:
+    async def write(self, line: JournalLine) -> None:
         """Add a line, durably."""
         await self._knowledge.write_journal(msgspec.json.encode(line).decode())
         self._apply_line(line)
@@ -117,7 +117,7 @@ class RegenerationJournal:
         """The number of planned conversations."""
         return sum(len(each.order) for each in self.rounds)
 
-    def _apply_line(self, line: Line) -> None:
+    def _apply_line(self, line: JournalLine) -> None:
         match line:
             case RegenerationBegun():
                 self.basis = line.basis

@@ -47,7 +47,7 @@ _FIRST_RETRY, _LAST_RETRY = 60.0, 3600.0  # seconds until a community that could
 
 Open = Callable[[Community, ChatPlatform], AbstractAsyncContextManager[PipelineParts]]
 """Opens the stores and puts the actors of a community together, around its own part of the platform."""
-Stand = Callable[[Sequence[Community]], Awaitable[Sequence[StoredCheckpoints]]]
+ReadCheckpoints = Callable[[Sequence[Community]], Awaitable[Sequence[StoredCheckpoints]]]
 """Reads the checkpoints of communities' channels, without opening the communities. Raises KnowledgeError."""
 
 
@@ -59,7 +59,7 @@ class Communities:
         chat: ChatPlatform,
         *,
         opens: Open,
-        stands: Stand,
+        stands: ReadCheckpoints,
         elsewhere: Deliver = lambda _: None,
         most_open: int = 200,
         idle_seconds: float = IDLE_SECONDS,

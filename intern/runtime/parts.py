@@ -309,7 +309,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
         ).run,
         "projector": partial(following, "projector", stores.files.catch_up, woken=stores.files.wait),
         "batcher": partial(batcher, open_batches=OpenBatches(batch_wait), settle=checkpoints.settle, clock=clock),
-        "router": Sequencer(
+        "sequencer": Sequencer(
             dispatch=partial(_route_batch, dispatcher, answered),
             declines=Decliner(wordings, traces=traces, clock=clock),
             outgoing=outgoing,

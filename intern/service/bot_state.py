@@ -24,7 +24,7 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.decisions import PairParked
 from intern.core.errors import ConfigError
 from intern.core.ids import FactId, MessageId, QAId, parse_position
-from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Conversation, Message, RequestContext
+from intern.core.messages import LOOKUP_FAILURES, AnswerResult, Conversation, Message, RequestContext
 from intern.core.text.encoding import encode_json
 from intern.facts.reconciliation import FactRetirement
 from intern.learning.review import Review
@@ -83,7 +83,7 @@ class AskResult(Struct, frozen=True, kw_only=True):
     could_not_look: bool
 
 
-Done = Literal["done", "parked", "waiting"]
+ReviewOutcome = Literal["done", "parked", "waiting"]
 """`parked`: filing was tried and failed; `waiting`: it is in work, and takes its time."""
 
 
@@ -153,7 +153,7 @@ class LiveBotState(BotState):
         usage = await self._overview.usage(DAYS)
         today, options = usage.get(self.clock.now().date(), ()), self.settings.llm
         cost = sum(each.cost for each in today)
-        left_out = [each for each in await self._read_sources() if each.state == "left_out"]
+        left_out = [each for each in await self._read_sources() if each.state == "skipped"]
         return SystemPage(
             since=self._began,
             health=await self.checks.health(),
@@ -200,7 +200,7 @@ class LiveBotState(BotState):
         *,
         topic: str = "",
         edited: Mapping[MessageId, str] = MappingProxyType({}),
-    ) -> Done:
+    ) -> ReviewOutcome:
         """Approve or reject captures, as `intern review` does. A rejection includes earlier versions."""
         if action == "reject":
             qa_ids = await run_sync(self.reviewing.add_older_versions, qa_ids)
@@ -208,7 +208,7 @@ class LiveBotState(BotState):
         review = Review(action=action, qa_ids=qa_ids, topic=name, edited=dict(edited))
         return await self._run_job("review", review)
 
-    async def retry(self, qa_id: QAId) -> Done:
+    async def retry(self, qa_id: QAId) -> ReviewOutcome:
         """Try to file one of them, as `intern retry` does."""
         decided = self.stores.knowledge.last_decision(qa_id)
         if not isinstance(decided, PairParked):
@@ -218,7 +218,7 @@ class LiveBotState(BotState):
             "parked" if done == "done" and isinstance(self.stores.knowledge.last_decision(qa_id), PairParked) else done
         )
 
-    async def retire(self, fact_id: FactId, why: str) -> Done:
+    async def retire(self, fact_id: FactId, why: str) -> ReviewOutcome:
         """Mark a fact as outdated, as `intern facts retire` does."""
         return await self._run_job("retire_fact", FactRetirement(fact_id=fact_id, why=why))
 
@@ -227,10 +227,10 @@ class LiveBotState(BotState):
         began = current_time()
         conversation = Conversation((Message(role="user", text=question),))
         result = await self.answerer.answer(conversation, RequestContext(platform="page"), addressed=True)
-        seconds, unseen = current_time() - began, result.reason in COULD_NOT_LOOK
+        seconds, unseen = current_time() - began, result.reason in LOOKUP_FAILURES
         return AskResult(question=question, result=result, seconds=seconds, could_not_look=unseen)
 
-    async def _run_job(self, kind: str, given: object) -> Done:
+    async def _run_job(self, kind: str, given: object) -> ReviewOutcome:
         return "waiting" if await self._submit_and_wait(kind, given) == "waiting" else "done"
 
     async def _submit_and_wait(self, kind: str, given: object) -> object:

@@ -28,7 +28,7 @@ from intern.service.databases import open_database
 from intern.service.embedding import open_vector_copy
 from intern.service.opening import open_intern
 from intern.service.stores import write_whole
-from intern.settings.communities import Chosen, Community, build_community_settings, change_chosen_value
+from intern.settings.communities import Community, CommunityChoices, build_community_settings, change_chosen_value
 from intern.settings.settings import Settings
 from intern.sources.addresses import DialPolicy
 from intern.stores.database import Database
@@ -119,7 +119,7 @@ class CommunityRegistry:
         """Set a setting or a limit, written as in the environment; with None, the default holds again."""
         return await self.choose(name, lambda chosen: change_chosen_value(chosen, key, value))
 
-    async def choose(self, name: str, work: Callable[[Chosen], Chosen]) -> RegisteredCommunity:
+    async def choose(self, name: str, work: Callable[[CommunityChoices], CommunityChoices]) -> RegisteredCommunity:
         """Replace the choices of a community by the result of `work`, if it works with the process's settings."""
 
         def apply_choice(known: RegisteredCommunity) -> RegisteredCommunity:

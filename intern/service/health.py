@@ -389,7 +389,7 @@ class BotState:
         except errors.KnowledgeError as error:
             _log.warning("metrics_not_read", what="sources", reason=str(error))
             return
-        states = [each.state for each in known if each.state != "left_out"]
+        states = [each.state for each in known if each.state != "skipped"]
         stale = {state: float(states.count(state)) for state in ("pending", "failed", "gone")}
         yield Gauge("sources", "Sources that are known", {"": len(states)})
         yield Gauge("stale_sources", "Sources whose description is not of their present text", stale, "state")

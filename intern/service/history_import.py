@@ -54,7 +54,7 @@ __all__ = [
 ]
 __all__ += ["list_exports", "read_exports"]
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 # A job lies in the database and is done between others: none of them should take long.
 _JOB_CAPTURES = 25
@@ -115,7 +115,7 @@ async def import_history(
     *,
     dry_run: bool = False,
     vectors_within: float = math.inf,
-    tell: Tell = lambda _: None,
+    tell: Report = lambda _: None,
 ) -> ImportResult:
     """Import the files, archive first. A dry run changes nothing.
 

@@ -31,7 +31,7 @@ from intern.core.messages import AnswerResult, Conversation, RequestContext
 from intern.core.progress import report_progress
 from intern.core.search_documents import SearchFilter
 from intern.core.text.encoding import encode_json
-from intern.facts.extraction import Came
+from intern.facts.extraction import ExtractionOutcome
 from intern.facts.reconciliation import FactRetirement
 from intern.learning.filing import DecisionCounts
 from intern.learning.forgetting import ForgetRequest, ForgetResult
@@ -132,14 +132,14 @@ class Intern:
 
     async def extract(
         self, tell: Callable[[int, int], None] = lambda _done, _of: None, *, vectors_within: float = math.inf
-    ) -> Mapping[Came, int]:
+    ) -> Mapping[ExtractionOutcome, int]:
         """Read the filed conversations that were never read, and count the outcomes.
 
         `tell` gets the number of conversations checked and their total, unless another process does the work. Raises
         the KnowledgeError and ModelError families; progress is kept.
         """
-        came: Mapping[Came, int] = await self._run_job(
-            "extract", gives=dict[Came, int], here=lambda writer: writer.extraction.extract_unread(tell)
+        came: Mapping[ExtractionOutcome, int] = await self._run_job(
+            "extract", gives=dict[ExtractionOutcome, int], here=lambda writer: writer.extraction.extract_unread(tell)
         )
         if self._writer is not None:
             await self._writer.indexing.make_vectors(vectors_within)
@@ -291,9 +291,9 @@ class Intern:
         """Retire a fact, with the reason. Raises ConfigError for an unknown fact, and KnowledgeError."""
         return await self._run_job("retire_fact", FactRetirement(fact_id=fact_id, why=why), gives=FactRetirement)
 
-    async def read_notes(self, job: NotesJob) -> Mapping[Came, int]:
+    async def read_notes(self, job: NotesJob) -> Mapping[ExtractionOutcome, int]:
         """Learn from notes; withdraw the lessons of deleted notes. Raises KnowledgeError and ModelError families."""
-        return await self._run_job("import_notes", job, gives=dict[Came, int])
+        return await self._run_job("import_notes", job, gives=dict[ExtractionOutcome, int])
 
     async def calibrate(self, judged: Sequence[Judgement] = (), *, dry_run: bool = False) -> CalibrationStatus:
         """Store judgements and calibrate by all; with `dry_run`, only return the result. Raises KnowledgeError."""

@@ -53,8 +53,8 @@ _OLD_NUGGETS = 5  # conversations of a fact that are shown with nuggets
 _LATEST = 8  # changes on the first page
 _QUESTION = 120  # characters of a capture in a list
 _LONGEST = 1_200  # characters of an addition or a removal
-Kind = Literal["topic", "document", "page", "fact", "nugget", "file"]
-KINDS: Final[Mapping[Kind, search_documents.SearchFilter]] = {
+EntryKind = Literal["topic", "document", "page", "fact", "nugget", "file"]
+KINDS: Final[Mapping[EntryKind, search_documents.SearchFilter]] = {
     "topic": search_documents.SearchFilter(kinds=("source",), type="topic"),
     "document": search_documents.SearchFilter(kinds=("source",), type="document"),
     "page": search_documents.SearchFilter(kinds=("source",), type="page"),
@@ -63,8 +63,8 @@ KINDS: Final[Mapping[Kind, search_documents.SearchFilter]] = {
     "file": search_documents.SearchFilter(kinds=("file",)),
 }
 Order = Literal["newest", "name", "longest"]
-SourceStates = Literal["all", "stale", "left_out"]
-Held = Literal["held", "gone", "all"]
+SourceStates = Literal["all", "stale", "skipped"]
+NuggetState = Literal["held", "gone", "all"]
 
 
 class PagedList(Struct, Generic[T], frozen=True, kw_only=True):
@@ -163,14 +163,14 @@ class KnowledgeBrowser:
             captures=len(self._archive),
             facts=await self._facts.count(FactFilter()),
             nuggets=await self._nuggets.count(),
-            documents=sum(each.type not in {"page", "line"} and each.state != "left_out" for each in sources),
-            pages=sum(each.type == "page" and each.state != "left_out" for each in sources),
-            stale=sum(state not in {"ok", "left_out"} for state in states),
-            left_out=states.count("left_out"),
+            documents=sum(each.type not in {"page", "line"} and each.state != "skipped" for each in sources),
+            pages=sum(each.type == "page" and each.state != "skipped" for each in sources),
+            stale=sum(state not in {"ok", "skipped"} for state in states),
+            left_out=states.count("skipped"),
             latest=await run_sync(self._add_diffs, changes[-_LATEST:][::-1]),
         )
 
-    async def search(self, text: str, kind: Kind | None, offset: int = 0) -> PagedList[SearchResult]:
+    async def search(self, text: str, kind: EntryKind | None, offset: int = 0) -> PagedList[SearchResult]:
         """Search all, or one kind of it, best first. Secret facts are never found."""
         if not text.strip():
             return PagedList(rows=(), total=0)
@@ -193,7 +193,7 @@ class KnowledgeBrowser:
         return await run_sync(self._history, label, offset)
 
     async def facts(
-        self, held: Held = "held", category: knowledge.FactCategory | None = None, offset: int = 0
+        self, held: NuggetState = "held", category: knowledge.FactCategory | None = None, offset: int = 0
     ) -> PagedList[knowledge.Fact]:
         """List facts except secret ones, the last stated first."""
         wanted = FactFilter(active={"held": True, "gone": False, "all": None}[held], category=category)
@@ -231,11 +231,11 @@ class KnowledgeBrowser:
         """List documents, pages and discovered files, the stale ones first; or the ignored ones with their reasons."""
         known = await run_sync(self._sources)
         order = {"failed": 0, "gone": 1, "pending": 2, "ok": 3}
-        used = sorted((each for each in known if each.state != "left_out"), key=lambda each: order[each.state])
+        used = sorted((each for each in known if each.state != "skipped"), key=lambda each: order[each.state])
         of: dict[SourceStates, list[SourceStatus]] = {
             "all": used,
             "stale": [each for each in used if each.state != "ok"],
-            "left_out": [each for each in known if each.state == "left_out"],
+            "skipped": [each for each in known if each.state == "skipped"],
         }
         rows = tuple(of[state][offset : offset + ROWS])
         return SourcesPage(

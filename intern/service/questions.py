@@ -25,7 +25,7 @@ from intern.stores.tables.citations import CitationStore, PostedCitation
 from intern.stores.tables.feedback import FeedbackStore, Votes
 from intern.stores.tables.members import NameStore, RoleStore
 from intern.stores.tables.outbox import Outbox
-from intern.stores.tables.questions import Question, QuestionChannel, QuestionFilter, QuestionStore, Settled
+from intern.stores.tables.questions import GapState, Question, QuestionChannel, QuestionFilter, QuestionStore
 from intern.stores.tables.traces import QuestionTrace, TraceStore
 
 # For front ends, which use these to select questions.
@@ -107,7 +107,7 @@ class GapSettlement(Struct, frozen=True, kw_only=True):
     """Questions that are closed as a gap."""
 
     question_ids: tuple[MessageId, ...]
-    how: Settled
+    how: GapState
 
 
 class AskedQuestions:
@@ -223,7 +223,7 @@ class AskedQuestions:
             raise ConfigError("nothing was captured, as the question was deleted meanwhile")
         await self._settle(group, "answered")
 
-    async def _settle(self, gap: Sequence[Question], how: Settled) -> None:
+    async def _settle(self, gap: Sequence[Question], how: GapState) -> None:
         ids = tuple(each.question_id for each in gap)
         await self._have_done("settle", GapSettlement(question_ids=ids, how=how))
 

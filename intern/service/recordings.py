@@ -16,7 +16,7 @@ from intern.answering.recording import AnswerRecording
 from intern.answering.replaying import AnswerReplayer, ReplayingModel
 from intern.core.errors import ConfigError, InternError
 from intern.core.ids import MessageId, SourceId
-from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Citation
+from intern.core.messages import LOOKUP_FAILURES, AnswerResult, Citation
 from intern.core.progress import report_progress
 from intern.core.search_documents import PassageHit
 from intern.core.tasks import run_each
@@ -233,7 +233,7 @@ class Recordings:
         if recorded.unfit or len(texts) < len(recorded.texts):
             return structs.replace(again, unfit=recorded.unfit or _FORGOTTEN)
         replayed = await replay.replay(answered, texts)
-        if replay.model is not None and replayed.result.reason in COULD_NOT_LOOK:
+        if replay.model is not None and replayed.result.reason in LOOKUP_FAILURES:
             return structs.replace(again, unfit=f"it could not look ({replayed.result.reason})")
         return structs.replace(
             again,

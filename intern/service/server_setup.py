@@ -19,7 +19,7 @@ from intern.core.text.language import SPOKEN
 from intern.service.community_registry import CommunityRegistry
 from intern.service.source_status import open_source_statuses
 from intern.service.status import FolderStatus, read_status
-from intern.settings.communities import Chosen
+from intern.settings.communities import CommunityChoices
 from intern.settings.settings import Settings
 
 _log = get_logger(__name__)
@@ -68,7 +68,7 @@ class ServerSetup:
         return "\n".join([*_format_setup(settings), *_format_missing(settings)])
 
 
-def _apply_setup(chosen: Chosen, wanted: SetupChanges) -> Chosen:
+def _apply_setup(chosen: CommunityChoices, wanted: SetupChanges) -> CommunityChoices:
     """Return the choices of a server with the requested changes. Raises ConfigError."""
     tables: dict[str, dict[str, Any]] = {section: dict(values) for section, values in chosen.items()}
     discord, kb = tables.setdefault("discord", {}), tables.setdefault("kb", {})
@@ -141,7 +141,7 @@ def _format_lines(what: str, lines: list[str]) -> Iterator[str]:
         yield f"  - and {len(lines) - _MOST_SHOWN} more"
 
 
-def first_choice(joined: GuildJoined) -> Chosen:
+def first_choice(joined: GuildJoined) -> CommunityChoices:
     """Return the first choices for a server, by its language on Discord."""
     language = joined.locale.partition("-")[0].lower()
     return {"discord": {"language": language}} if language in SPOKEN - {ENGLISH} else {}

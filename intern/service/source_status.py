@@ -21,7 +21,7 @@ from intern.stores.tables.figures_at_rest import read_discovered_files
 from intern.stores.tables.knowledge import KnowledgeStore
 from intern.stores.tables.skipped_sources import read_skipped_sources
 
-State = Literal["ok", "pending", "failed", "gone", "left_out"]
+State = Literal["ok", "pending", "failed", "gone", "skipped"]
 _NOTES = frozenset({NEEDS_SCRIPTS, RENDERED})
 _OWED: State = "pending"
 _PAGES: dict[str, State] = {"fresh": "ok", "pending": _OWED, "unseen": _OWED, "failing": "failed", "gone": "gone"}
@@ -179,7 +179,7 @@ def _read_left_out(settings: Settings, db: Database, now: datetime) -> Iterator[
             source_id=SourceId(f"kb:{each.place}" if each.kind == "document" else each.place),
             type=each.kind,
             path=each.place if each.place.startswith(IN_SETTINGS) else str(folder / each.place),
-            state="left_out",
+            state="skipped",
             age_seconds=(now - each.since).total_seconds(),
             last_error=each.reason,
             check_every_seconds=settings.kb.scan_interval_seconds,

@@ -120,7 +120,7 @@ class FolderStatus(Struct, frozen=True, kw_only=True):
     cost_budget: float
     """`llm.daily_cost_budget`; 0: none."""
     currency: str
-    marks: tuple[ServerReadProgress, ...]
+    checkpoints: tuple[ServerReadProgress, ...]
     documents: int
     """Documents that can be searched."""
     embeddings: str | None
@@ -181,7 +181,7 @@ def read_status(settings: Settings, *, clock: Clock) -> FolderStatus:
         cost_today=sum(cost for day, _, cost in figures.spent if day == today),
         cost_budget=settings.llm.daily_cost_budget,
         currency=settings.llm.currency,
-        marks=tuple(_build_read_progress(row, clock) for row in figures.attended),
+        checkpoints=tuple(_build_read_progress(row, clock) for row in figures.attended),
         embeddings=embedding_model(settings),
         documents=figures.documents,
         unembedded=count_without_vectors(settings, figures),

@@ -23,14 +23,14 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ConversationId, MessageId, QAId, UserId, bot_answer_conversation, bot_answer_thread
 from intern.core.log import get_logger
 from intern.core.memory import CacheBudget
-from intern.facts.extraction import Came, KnowledgeExtractor, return_at_once
+from intern.facts.extraction import ExtractionOutcome, KnowledgeExtractor, return_at_once
 from intern.facts.reconciliation import FactRetirement
 from intern.facts.segments import Segment, find_concerned_conversations
 from intern.learning.answered_threads import AnsweredThreadLearner
 from intern.learning.forgetting import (
+    ForgetMessages,
     ForgetRequest,
     ForgetResult,
-    Forgets,
     ForgetScope,
     build_forget_result,
     find_forget_scope,
@@ -182,7 +182,7 @@ class ExtractionService:
             conversation_id = bot_answer_conversation(thread_id)
         return DueRecord(record=ExtractionStep(conversations=(conversation_id,)), key=conversation_id)
 
-    async def extract(self, conversation_id: ConversationId) -> Came:
+    async def extract(self, conversation_id: ConversationId) -> ExtractionOutcome:
         """Learn from the present state of a conversation; also raises the ModelError family.
 
         Where automatic extraction is off, outdated lessons are withdrawn all the same.
@@ -192,7 +192,7 @@ class ExtractionService:
             return await self.answered.learn_from_thread(thread_id)
         return await self._extract(conversation_id, learns=self._auto)
 
-    async def _extract(self, conversation_id: ConversationId, *, learns: bool) -> Came:
+    async def _extract(self, conversation_id: ConversationId, *, learns: bool) -> ExtractionOutcome:
         pair = await run_sync(self._archive.latest_capture, conversation_id)
         if pair is not None:
             await self.answered.withdraw_archived(pair.message_ids)
@@ -209,14 +209,16 @@ class ExtractionService:
             await self.extractor.park(conversation_id, why)
             await self.log.clear_due(conversation_id)
 
-    async def extract_unread(self, tell: Callable[[int, int], None] = lambda _done, _of: None) -> Mapping[Came, int]:
+    async def extract_unread(
+        self, tell: Callable[[int, int], None] = lambda _done, _of: None
+    ) -> Mapping[ExtractionOutcome, int]:
         """Read all filed conversations that were never read, and return their number by outcome.
 
         They were filed while extraction was off, or were too short for an older setting. Also raises
         ModelUnavailableError; conversations read by then stay read. `tell` gets the number of conversations checked and
         their total.
         """
-        came: Counter[Came] = Counter()
+        came: Counter[ExtractionOutcome] = Counter()
         archive = self._archive
         conversations = await run_sync(
             lambda: dict.fromkeys(pair.conversation_id for pair in archive.pairs_after(None))
@@ -253,7 +255,7 @@ class ExtractionService:
         await self.extractor.update_search((fact.id,))
         return FactRetirement(fact_id=fact.id, why=fact.retired_why)
 
-    async def read_notes(self, asked: NotesJob) -> Mapping[Came, int]:
+    async def read_notes(self, asked: NotesJob) -> Mapping[ExtractionOutcome, int]:
         """Learn from notes; withdraw the lessons of deleted ones. Also raises ModelUnavailableError."""
         for conversation_id in asked.withdrawn:
             await self.extractor.withdraw(conversation_id)
@@ -312,7 +314,7 @@ class Writer:
         self.indexing = Indexing(stores, model, embedder)
         self.learning = Learning(stores, model, self.indexing)
         self.extraction = ExtractionService(stores, model)
-        self._derived: tuple[Forgets, ...] = (
+        self._derived: tuple[ForgetMessages, ...] = (
             *(stores.pending.forget, stores.remains.forget, stores.questions.forget, stores.cited.forget),
             *(stores.replies.forget, self.extraction.forget, VectorMemory(db, clock=clock).forget),
         )

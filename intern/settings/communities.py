@@ -20,7 +20,7 @@ from intern.settings.schema import explain_error
 from intern.settings.settings import DataSection, KbSection, Settings
 from intern.settings.validation import OF_ONE_SERVER, find_problems
 
-Chosen: TypeAlias = Mapping[str, Mapping[str, Any]]
+CommunityChoices: TypeAlias = Mapping[str, Mapping[str, Any]]
 """A part of the settings, in the shape of the file."""
 
 _NAME = regex(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -46,7 +46,7 @@ class Community(Struct, frozen=True, kw_only=True):
     name: str
     """The name of its rows and of its folder: `a-z`, `0-9` and `-`."""
     guild_ids: tuple[GuildId, ...]
-    chosen: Chosen = {}
+    chosen: CommunityChoices = {}
     """Its own settings, in the shape of the file."""
 
 
@@ -119,7 +119,7 @@ def _limit_daily_cost(options: LlmOptions, limit: float) -> LlmOptions:
     return replace(options, daily_cost_budget=min(options.daily_cost_budget or limit, limit))
 
 
-def change_chosen_value(chosen: Chosen, key: str, value: str | None) -> Chosen:
+def change_chosen_value(chosen: CommunityChoices, key: str, value: str | None) -> CommunityChoices:
     """Return a community's own settings with one key set, as a variable of the environment would, or removed.
 
     Raises ConfigError for an unknown key; `build_community_settings` judges the value.
@@ -133,4 +133,4 @@ def change_chosen_value(chosen: Chosen, key: str, value: str | None) -> Chosen:
         tables.get(section, {}).pop(name, None)
         return {each: values for each, values in tables.items() if values}
     apply_variable(tables, f"{PREFIX}{section}__{name}".upper(), value, repr(value[:80]), settings_schema())
-    return cast("Chosen", convert_ids_to_text(tables))
+    return cast("CommunityChoices", convert_ids_to_text(tables))

@@ -177,7 +177,7 @@ class SourceContent(NamedTuple):
     at: datetime | None = None
 
 
-Read = Callable[[SourceId], Awaitable[SourceContent]]
+ReadContent = Callable[[SourceId], Awaitable[SourceContent]]
 """Reads the content of a listed source. Raises SourceError."""
 
 
@@ -193,7 +193,9 @@ def divide_topic(title: str, blocks: Sequence[TopicBlock]) -> SourceContent:
     return SourceContent(title, parts, max((block.answered_at or block.timestamp for block in blocks), default=None))
 
 
-async def update_search_index(store: SqliteSearchStore, listed: Mapping[SourceId, CachedSource], read: Read) -> int:
+async def update_search_index(
+    store: SqliteSearchStore, listed: Mapping[SourceId, CachedSource], read: ReadContent
+) -> int:
     """Update the documents of all listed sources; return how many sources changed. Raises KnowledgeError."""
     # A source without a description (a page that is gone, or was never fetched) is in no index either.
     listed = {source_id: source for source_id, source in listed.items() if source.summary_text}
@@ -220,7 +222,7 @@ async def update_search_index(store: SqliteSearchStore, listed: Mapping[SourceId
 
 
 async def _build_documents(
-    source_id: SourceId, source: CachedSource, read: Read, known: str | None
+    source_id: SourceId, source: CachedSource, read: ReadContent, known: str | None
 ) -> tuple[SearchDocument, ...]:
     """Make the documents of a source: its description, and each part of its text. Empty if there is nothing new."""
     stamp = _stamp(source)

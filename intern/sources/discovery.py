@@ -34,11 +34,11 @@ from intern.stores.search_file.search_index import SqliteSearchStore
 _log = get_logger(__name__)
 
 
-Why = Literal["new", "changed", "summary_failed", "unreadable", "gone"]
+IndexReason = Literal["new", "changed", "summary_failed", "unreadable", "gone"]
 
 _ORDER = tuple(kind for kind, _ in DiscoveryOptions().patterns)
 # Unknown files come first, and failed ones after those that did not fail yet.
-_URGENCY: Mapping[Why, int] = {"new": 0, "changed": 1, "summary_failed": 2, "unreadable": 3, "gone": 4}
+_URGENCY: Mapping[IndexReason, int] = {"new": 0, "changed": 1, "summary_failed": 2, "unreadable": 3, "gone": 4}
 
 
 class DiscoveryQuestion(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class DiscoveryQuestion(Struct, frozen=True, kw_only=True):
     hypothesis: str
     evidence: tuple[str, ...]
     priority: Literal["medium", "low"]
-    why: Why
+    why: IndexReason
     path: str
     type: str
 
@@ -61,7 +61,7 @@ def file_source_id(path: str) -> SourceId:
 def build_questions(scanned: scanning.ScanResult, known: Iterable[SearchDocument]) -> tuple[DiscoveryQuestion, ...]:
     """Return every question: documentation first, then configuration, source code, services; what is gone last."""
     by_path = {document.path: document for document in known}
-    asked: list[tuple[scanning.FoundFile, Why]] = [
+    asked: list[tuple[scanning.FoundFile, IndexReason]] = [
         (file, why) for file in scanned.files if (why := _find_reason(file, by_path.get(file.path))) is not None
     ]
     asked.sort(key=lambda each: _priority_key(each[0], each[1], by_path.get(each[0].path)))
@@ -81,7 +81,7 @@ def is_stale(document: SearchDocument, mtime: float) -> bool:
     return document.meta.get("version" if document.type == "topic" else "indexed_mtime") != mtime
 
 
-def _find_reason(file: scanning.FoundFile, known: SearchDocument | None) -> Why | None:
+def _find_reason(file: scanning.FoundFile, known: SearchDocument | None) -> IndexReason | None:
     if known is None:
         return "new"
     # Other than in the specification, any other time counts: a restored backup is older.
@@ -92,7 +92,7 @@ def _find_reason(file: scanning.FoundFile, known: SearchDocument | None) -> Why 
     return "unreadable" if known.status == "permission_denied" else None
 
 
-def _build_question(path: str, kind: str, why: Why, *evidence: str) -> DiscoveryQuestion:
+def _build_question(path: str, kind: str, why: IndexReason, *evidence: str) -> DiscoveryQuestion:
     name = re.sub(r"[^A-Za-z0-9]+", "_", path.rpartition("/")[2]).strip("_")
     return DiscoveryQuestion(
         question=f"What knowledge does {path} contain?",
@@ -105,12 +105,14 @@ def _build_question(path: str, kind: str, why: Why, *evidence: str) -> Discovery
     )
 
 
-def _build_file_question(file: scanning.FoundFile, why: Why) -> DiscoveryQuestion:
+def _build_file_question(file: scanning.FoundFile, why: IndexReason) -> DiscoveryQuestion:
     mtime = datetime.fromtimestamp(file.mtime, UTC).isoformat(timespec="seconds")
     return _build_question(file.path, file.type, why, f"size: {file.size}", f"mtime: {mtime}")
 
 
-def _priority_key(file: scanning.FoundFile, why: Why, known: SearchDocument | None) -> tuple[int, int, str, str]:
+def _priority_key(
+    file: scanning.FoundFile, why: IndexReason, known: SearchDocument | None
+) -> tuple[int, int, str, str]:
     """Return the sort key of a file. Of equals, the one tried longest ago comes first, so bad files block no other."""
     tried_at = "" if known is None else str(known.meta.get("indexed_at") or "")
     return _URGENCY[why], _ORDER.index(file.type), tried_at, file.path

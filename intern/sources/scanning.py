@@ -307,7 +307,7 @@ class FileWatcher:
         return wanted and not skipped and not path.startswith(self._never)
 
 
-Trouble = Literal["unsupported_type", "permission_denied", "gone"]
+ReadProblem = Literal["unsupported_type", "permission_denied", "gone"]
 
 MOST_LINES = 10_000
 FIRST_LINES = 5_000
@@ -330,7 +330,7 @@ class FileText(Struct, frozen=True, kw_only=True):
 class FileUnreadableError(Exception):
     """A file could not be read."""
 
-    def __init__(self, trouble: Trouble, reason: str) -> None:
+    def __init__(self, trouble: ReadProblem, reason: str) -> None:
         super().__init__(reason)
         self.trouble = trouble
 

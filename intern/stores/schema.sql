@@ -82,7 +82,7 @@ create table sources (
 
 -- The hash of each text file that is written from all this, as it is and as it was before: a person's edit is neither.
 -- Its size and its time, once it is written: a file that still has them was not edited.
-create table projected (
+create table projected_files (
     community text not null,
     file text not null,
     digest blob not null,
@@ -213,7 +213,7 @@ create table calibrations (
     wrong integer not null,
     at text not null
 ) strict, without rowid;
-create table counts (
+create table daily_counts (
     community text not null,
     day text not null,
     name text not null,
@@ -318,17 +318,17 @@ create table usage (
 ) strict, without rowid;
 
 -- How far each server and each channel was read, as ids of messages.
-create table attended (
+create table attended_servers (
     community text not null,
     guild_id text not null,
     until integer not null,
     primary key (community, guild_id)
 ) strict, without rowid;
-create table marks (
+create table checkpoints (
     community text not null,
     channel_id text not null,
     guild_id text not null,
-    mark integer not null,
+    settled_to integer not null,
     primary key (community, channel_id)
 ) strict, without rowid;
 
@@ -418,7 +418,7 @@ create index jobs_waiting on jobs (community) where state = 'waiting';
 
 -- Members: who has seen the notice about private messages; names, with the form that is searched, and whose answers of
 -- the team were captured; roles.
-create table greeted (
+create table greeted_members (
     community text not null,
     user_id text not null,
     at text not null,
@@ -479,20 +479,20 @@ create table document_vectors (
 ) strict;
 create index vectors_of_model on document_vectors (community, model, rid);
 -- Tells a community of this database from one of another, so that no projection follows the wrong one.
-create table identities (
+create table search_origins (
     community text primary key,
     id text not null
 ) strict, without rowid;
 
 -- Vectors by the hash of model and text, so that an endpoint is not paid twice; `used_at` is in seconds since 1970.
-create table vector_memory (
+create table vector_cache (
     community text not null,
     key text not null,
     vector blob not null,
     used_at integer not null,
     primary key (community, key)
 ) strict, without rowid;
-create index vectors_by_use on vector_memory (community, used_at);
+create index vectors_by_use on vector_cache (community, used_at);
 
 -- Conversations that were read, and what was learned from each. `first_at` is the first time that the conversation said
 -- so, however often it was read since.
@@ -628,7 +628,7 @@ create table positions (
 ) strict, without rowid;
 
 -- Documents and links that are no source, and why.
-create table left_out (
+create table skipped_sources (
     community text not null,
     kind text not null,
     place text not null,

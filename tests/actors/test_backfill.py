@@ -31,10 +31,10 @@ from intern.core.errors import (
 )
 from intern.core.flow import (
     ApprovalReaction,
+    BatcherEvent,
     CatchUpNeeded,
     ChannelCaughtUp,
     ChannelSnapshot,
-    Heard,
     Interaction,
     MessageBackfilled,
     MessageCreated,
@@ -68,8 +68,8 @@ class Desk:
     @asynccontextmanager
     async def open(
         self, *, size: int = 1000, pages: PagedHistory | None = None, backoff: Backoff = at_once
-    ) -> AsyncGenerator[MemoryObjectReceiveStream[Heard]]:
-        events, heard = create_memory_object_stream[Heard](size)
+    ) -> AsyncGenerator[MemoryObjectReceiveStream[BatcherEvent]]:
+        events, heard = create_memory_object_stream[BatcherEvent](size)
         behind, woken = create_memory_object_stream[CatchUpNeeded](1)
         interactions, asked = create_memory_object_stream[Interaction](1)
         approved, reviewed = create_memory_object_stream[ApprovalReaction](1)
@@ -94,13 +94,13 @@ class Desk:
                 tg.cancel_scope.cancel()
 
 
-async def taken(heard: MemoryObjectReceiveStream[Heard]) -> list[Heard]:
+async def taken(heard: MemoryObjectReceiveStream[BatcherEvent]) -> list[BatcherEvent]:
     """Return the items that are there once all tasks wait."""
     await wait_all_tasks_blocked()
     return [heard.receive_nowait() for _ in range(heard.statistics().current_buffer_used)]
 
 
-def texts(events: Sequence[Heard]) -> list[str]:
+def texts(events: Sequence[BatcherEvent]) -> list[str]:
     return [event.message.text for event in events if isinstance(event, MessageBackfilled | MessageCreated)]
 
 
@@ -341,7 +341,7 @@ async def test_a_channel_that_falls_behind_again_and_again_is_read_to_its_end_ea
 
 
 async def test_its_streams_close_once_nobody_nudges_any_more() -> None:
-    events, heard = create_memory_object_stream[Heard](1)
+    events, heard = create_memory_object_stream[BatcherEvent](1)
     behind, woken = create_memory_object_stream[CatchUpNeeded](1)
     behind.close()
     with fail_after(5), heard:

@@ -18,8 +18,8 @@ from intern.actors.batcher import batcher
 from intern.chat.batching import OpenBatches
 from intern.core.flow import (
     Batch,
+    BatcherEvent,
     ChannelCaughtUp,
-    Heard,
     LateChange,
     MessageBackfilled,
     MessageCreated,
@@ -54,10 +54,10 @@ def deleted(*gone: ChatMessage) -> MessagesDeleted:
 
 
 async def batched(
-    *events: Heard, wait: float = 60, flush: bool = True, settles: Settled | None = None
+    *events: BatcherEvent, wait: float = 60, flush: bool = True, settles: Settled | None = None
 ) -> list[Batch | LateChange]:
     """Return the batches after all events went in."""
-    taken, inbox = create_memory_object_stream[Heard](100)
+    taken, inbox = create_memory_object_stream[BatcherEvent](100)
     batches, sent = create_memory_object_stream[Batch | LateChange](100)
     with fail_after(5), taken, sent:
         for event in events:
@@ -143,7 +143,7 @@ async def test_what_was_read_from_history_is_sent_when_its_channel_is_read() -> 
 
 
 async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
-    events, inbox = create_memory_object_stream[Heard](1)
+    events, inbox = create_memory_object_stream[BatcherEvent](1)
     batches, sent = create_memory_object_stream[Batch | LateChange](0)
     with fail_after(5), sent, events:
         async with create_task_group() as tg:
@@ -161,7 +161,7 @@ async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
             for n in range(2):
                 await events.send(created(message(n=n, by=author(f"user {n}"))))
                 await wait_all_tasks_blocked()
-            # The first batch waits for the router, the second message for the batcher.
+            # The first batch waits for the sequencer, the second message for the batcher.
             assert inbox.statistics().current_buffer_used == 1
 
             for n in range(2):
@@ -181,7 +181,7 @@ def test_a_batch_settles_once_its_author_paused_for_the_window(autojump_clock: t
 
     async def story() -> None:
         start = trio.current_time()
-        events, inbox = create_memory_object_stream[Heard](0)
+        events, inbox = create_memory_object_stream[BatcherEvent](0)
         batches, sent = create_memory_object_stream[Batch | LateChange](10)
 
         async def read() -> None:
@@ -219,7 +219,7 @@ def test_when_too_many_messages_are_held_those_upstream_wait_until_some_are_due(
 ) -> None:
     async def story() -> None:
         start = trio.current_time()
-        events, inbox = create_memory_object_stream[Heard](0)
+        events, inbox = create_memory_object_stream[BatcherEvent](0)
         batches, sent = create_memory_object_stream[Batch | LateChange](10)
         async with sent, create_task_group() as tg:
             tg.start_soon(
@@ -248,7 +248,7 @@ def test_a_late_change_waits_for_the_router_also_when_a_batch_is_due_meanwhile(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async def story() -> None:
-        events, inbox = create_memory_object_stream[Heard](10)
+        events, inbox = create_memory_object_stream[BatcherEvent](10)
         batches, sent = create_memory_object_stream[Batch | LateChange](0)
         edit = MessageEdited(message=message("edited", n=9))
         async with sent, create_task_group() as tg:

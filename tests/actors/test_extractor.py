@@ -15,7 +15,7 @@ from intern.actors.loops import DueRecord
 from intern.core.errors import KnowledgeError, ModelUnavailableError
 from intern.core.flow import DecisionRecorded
 from intern.core.ids import ConversationId, QAId
-from intern.facts.extraction import Came
+from intern.facts.extraction import ExtractionOutcome
 from intern.learning.attempts import MOST_ATTEMPTS
 from tests.fakes import Uncounted
 from tests.leaping import leap, leaping
@@ -62,7 +62,7 @@ class Reader:
         self.position = 0
         self.errors: Iterator[Exception] = iter(())
 
-    async def extract(self, conversation_id: ConversationId, /) -> Came:
+    async def extract(self, conversation_id: ConversationId, /) -> ExtractionOutcome:
         for error in self.errors:
             raise error
         self.read.append((conversation_id, current_time()))

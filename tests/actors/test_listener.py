@@ -13,10 +13,10 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ConfigError
 from intern.core.flow import (
     ApprovalReaction,
+    BatcherEvent,
     CatchUpNeeded,
     ChannelSnapshot,
     GatewayEvent,
-    Heard,
     Interaction,
     InteractionTicket,
     LateChange,
@@ -61,8 +61,8 @@ class Ends:
     """The streams of a listener, and its checkpoints."""
 
     checkpoints: Checkpoints
-    events: MemoryObjectSendStream[Heard]
-    heard: MemoryObjectReceiveStream[Heard]
+    events: MemoryObjectSendStream[BatcherEvent]
+    heard: MemoryObjectReceiveStream[BatcherEvent]
     interactions: MemoryObjectSendStream[Interaction]
     asked: MemoryObjectReceiveStream[Interaction]
     behind: MemoryObjectSendStream[CatchUpNeeded]
@@ -76,7 +76,7 @@ class Ends:
             gateway=gateway, checkpoints=self.checkpoints, approvals=self.approvals, admits=admits
         ).run(self.events, self.interactions, self.behind, self.approved)
 
-    async def rest(self) -> list[Heard]:
+    async def rest(self) -> list[BatcherEvent]:
         with self.heard, self.asked, self.woken, self.to_review:
             return [event async for event in self.heard]
 
@@ -84,7 +84,7 @@ class Ends:
 def ends(size: int = 10, *, interactions: int = 10) -> Ends:
     return Ends(
         Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE),
-        *create_memory_object_stream[Heard](size),
+        *create_memory_object_stream[BatcherEvent](size),
         *create_memory_object_stream[Interaction](interactions),
         *create_memory_object_stream[CatchUpNeeded](1),
         *create_memory_object_stream[ApprovalReaction](1),
@@ -94,7 +94,7 @@ def ends(size: int = 10, *, interactions: int = 10) -> Ends:
 
 async def heard_by(
     *events: GatewayEvent, size: int = 10, admits: Callable[[Channel], bool] = lambda _: True
-) -> tuple[Ends, list[Heard]]:
+) -> tuple[Ends, list[BatcherEvent]]:
     """Run a listener on the events until it is stopped; return what it hands on."""
     all_ends = ends(size)
     with fail_after(5):

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from intern.actors.activity import ActivityReporter
 from intern.actors.loops import exponential_backoff
 from intern.actors.poster import AT_ONCE, DISK_TRIES, HOLDS, RESUME_TRIES, ROOM, TRIES, Poster
-from intern.chat.delivery import NO_LONGER, Ended, PostOutcome, RecallableReplies
+from intern.chat.delivery import NO_LONGER, PostOutcome, RecallableReplies, ReportOutcome
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError
 from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId
@@ -58,7 +58,7 @@ class Posts:
         self.posted.append(reply.text)
         return PostOutcome(status="posted")
 
-    async def resume(self, ended: Ended, /) -> int:
+    async def resume(self, ended: ReportOutcome, /) -> int:
         self.tried.append("(resume)")
         if self.resumes_slowly:
             await self.gate.wait()

@@ -131,7 +131,7 @@ class Late(MessageChanges):
 
 
 class Desk:
-    """A router with streams to look into."""
+    """A sequencer with streams to look into."""
 
     def __init__(self, *, answers: int = 10, captures: int = 10, words: int = 10) -> None:
         self.to_route, self.inbox = create_memory_object_stream[Batch | MessageEdited | MessagesDeleted](1000)
@@ -182,7 +182,7 @@ class Desk:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[None]:
-        """Run the router within the block, and then until it has handled all events."""
+        """Run the sequencer within the block, and then until it has handled all events."""
         with fail_after(15), self.to_route, self.asked, self.taught, self.withdrawn, self.said:
             async with create_task_group() as tg:
                 tg.start_soon(self.run)
@@ -749,7 +749,7 @@ async def test_a_declined_question_that_is_deleted_is_withdrawn_like_any_other()
 
 
 def tenacity(desk: Desk, *then: tuple[float, Callable[[], object]]) -> tuple[list[str], list[str], list[str]]:
-    """Return the output of a router that asks every 1000 s, if these things happen at these times."""
+    """Return the output of a sequencer that asks every 1000 s, if these things happen at these times."""
     taken: list[tuple[list[str], list[str], list[str]]] = []
 
     async def story() -> None:

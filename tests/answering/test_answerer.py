@@ -34,7 +34,7 @@ from intern.core.ids import ChannelId, MessageId, SourceId, UserId
 from intern.core.knowledge import IndexEntry, LearnedMatches, SourceText
 from intern.core.log import configure_logging
 from intern.core.messages import (
-    COULD_NOT_LOOK,
+    LOOKUP_FAILURES,
     AnswerResult,
     Citation,
     Conversation,
@@ -195,7 +195,7 @@ async def test_silence_has_its_reason(reason: SilenceReason, script: dict[str, A
 
 async def test_every_reason_is_reached_by_some_test() -> None:
     elsewhere = {"", "sources_unreadable", "images_unavailable", "timeout", "knowledge_failed"}
-    assert {reason for reason, _ in SILENCES} | elsewhere >= COULD_NOT_LOOK
+    assert {reason for reason, _ in SILENCES} | elsewhere >= LOOKUP_FAILURES
     assert len({reason for reason, _ in SILENCES} | elsewhere) == 16
 
 

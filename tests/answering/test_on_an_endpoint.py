@@ -19,7 +19,7 @@ from intern.answering.answerer import Answerer
 from intern.answering.prompts import AnsweringOptions
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import configure_logging, get_logger
-from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Conversation, Message, RequestContext, SilenceReason
+from intern.core.messages import LOOKUP_FAILURES, AnswerResult, Conversation, Message, RequestContext, SilenceReason
 from intern.models.endpoint import EndpointModel
 from intern.models.options import LlmOptions
 from intern.models.templates import PromptTemplates
@@ -127,7 +127,7 @@ async def test_what_a_retry_cannot_mend_is_asked_for_once_more_at_most(
     endpoint = Endpoint(**{prompt: said})
     [result] = await answered(endpoint, max_retries=3)
     assert (result.should_reply, result.reason) == (False, reason)
-    assert reason in COULD_NOT_LOOK
+    assert reason in LOOKUP_FAILURES
     is_refused_later = callable(said) and prompt != "gate"  # by then a form was answered
     assert endpoint.asked[prompt] == (1 if reason == "model_unavailable" or is_refused_later else 2)
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 from intern.answering.interactions import format_trace
 from intern.core.ids import ChannelId, MessageId
-from intern.core.messages import COULD_NOT_LOOK, SILENCES, SilenceReason
+from intern.core.messages import LOOKUP_FAILURES, SILENCES, SilenceReason
 from intern.stores.tables.traces import QuestionTrace
 from tests.samples import START
 
@@ -27,7 +27,7 @@ def test_every_reason_stands_once_in_the_docs_and_no_other_does() -> None:
     table = PAGE.read_text(encoding="utf-8").partition("| reason |")[2].partition("\n\n")[0]
     listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     assert sorted(listed) == sorted(REASONS)
-    assert set(listed[-len(COULD_NOT_LOOK) :]) == COULD_NOT_LOOK, "the last are said to be those that could not look"
+    assert set(listed[-len(LOOKUP_FAILURES) :]) == LOOKUP_FAILURES, "the last are said to be those that could not look"
 
 
 def test_every_reason_has_words_of_its_own_without_its_code() -> None:

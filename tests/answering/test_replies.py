@@ -21,7 +21,7 @@ from intern.core.errors import ConfigError
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId, UserId
 from intern.core.messages import (
-    COULD_NOT_LOOK,
+    LOOKUP_FAILURES,
     AnswerResult,
     Channel,
     Citation,
@@ -100,11 +100,11 @@ def test_who_calls_the_bot_always_gets_a_word_and_who_does_not_call_it_none(reas
 
 
 def test_the_word_says_whether_it_looked() -> None:
-    assert {said(CALLED, reason) for reason in COULD_NOT_LOOK - {"over_budget"}} == {"cannot look"}
+    assert {said(CALLED, reason) for reason in LOOKUP_FAILURES - {"over_budget"}} == {"cannot look"}
     assert said(CALLED, "over_budget") == "over budget"
-    assert {said(CALLED, reason, TEAM) for reason in COULD_NOT_LOOK - {"over_budget"}} == {"cannot look"}
+    assert {said(CALLED, reason, TEAM) for reason in LOOKUP_FAILURES - {"over_budget"}} == {"cannot look"}
     assert said(CALLED, "not_a_question", TEAM) == "hi"
-    looked = {reason for reason in REASONS if reason not in {*COULD_NOT_LOOK, "not_a_question", "not_answerable"}}
+    looked = {reason for reason in REASONS if reason not in {*LOOKUP_FAILURES, "not_a_question", "not_answerable"}}
     assert {said(CALLED, reason) for reason in looked} == {"unknown"}
 
 
@@ -128,7 +128,7 @@ def test_that_the_team_was_told_is_said_only_in_the_message_that_tells_it() -> N
                 told = reply.mention_role == TEAM and reply.text.endswith("<@&42>")
                 assert told == reply.text.startswith("handed off")
                 assert told == (
-                    role is not None and reason not in {*COULD_NOT_LOOK, "not_a_question", "not_answerable"}
+                    role is not None and reason not in {*LOOKUP_FAILURES, "not_a_question", "not_answerable"}
                 )
                 assert reply.notice
                 assert reply.buttons == ()

@@ -133,7 +133,7 @@ class Unsaid(Decliner):
 
 
 async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sandbox: Sandbox) -> Writer:
-    """Everything through batcher, router, capturer, classifier and integrator; the stores as they are afterwards."""
+    """Everything through batcher, sequencer, capturer, classifier and integrator; the stores as they are afterwards."""
     settings, events = settings_in(folder), ActivityReporter()
     async with await SqliteDatabase.open(settings.paths.database) as db:
         writer = Writer(

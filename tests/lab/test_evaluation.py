@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from intern.core.errors import ConfigError
 from intern.core.ids import SourceId
 from intern.core.knowledge import IndexEntry
-from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Citation, Conversation, RequestContext, SilenceReason
+from intern.core.messages import LOOKUP_FAILURES, AnswerResult, Citation, Conversation, RequestContext, SilenceReason
 from intern.lab.evaluation import (
     VERDICTS,
     Evaluation,
@@ -72,7 +72,7 @@ TEAM = "team:tls.txt#qa_20260201_031056.228000"
         (asked(should_reply=False), silent(), "silent_right"),
         (asked(), answered("kb:a.md"), "answered"),
         (asked(), silent(), "silent"),
-        *((asked(should_reply=False), silent(reason), "could_not_look") for reason in sorted(COULD_NOT_LOOK)),
+        *((asked(should_reply=False), silent(reason), "could_not_look") for reason in sorted(LOOKUP_FAILURES)),
     ],
 )
 def test_an_answer_is_judged_by_what_was_expected(

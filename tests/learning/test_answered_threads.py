@@ -18,7 +18,7 @@ from intern.core.flow import Batch, QuestionDeclined, Reply
 from intern.core.ids import ChannelId, ConversationId, bot_answer_conversation, thread_conversation
 from intern.core.knowledge import Fact, Nugget
 from intern.core.messages import ChatMessage
-from intern.facts.extraction import Came
+from intern.facts.extraction import ExtractionOutcome
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.facts.segments import ExtractionOptions
 from intern.learning.forgetting import ForgetRequest
@@ -99,7 +99,7 @@ class Seeing(Watching):
         super().report_decline(declined)
         self._tell(declined)
 
-    def report_extraction(self, conversation_id: ConversationId, came: Came) -> None:
+    def report_extraction(self, conversation_id: ConversationId, came: ExtractionOutcome) -> None:
         super().report_extraction(conversation_id, came)
         self._tell((conversation_id, came))
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.clock import SystemClock
-from intern.core.messages import COULD_NOT_LOOK, Conversation, Image, Message
+from intern.core.messages import LOOKUP_FAILURES, Conversation, Image, Message
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import UsageMeter, measure_usage
 from intern.service.intern import Intern
@@ -158,7 +158,7 @@ async def _ask(case: Case, intern: Intern, watching: Watching, *, addressed: boo
     if result.should_reply:
         verdict = "right" if is_right(case, answer) else "wrong"
     else:
-        verdict = "failed" if result.reason in COULD_NOT_LOOK else "silent"
+        verdict = "failed" if result.reason in LOOKUP_FAILURES else "silent"
     debug = result.debug or {}
     unposted = () if result.should_reply else tuple(watching.drafts)
     return Outcome(

@@ -88,7 +88,7 @@ async def test_a_restore_that_is_killed_at_any_write_is_not_there_or_is_complete
         async with await SqliteDatabase.open(settings.paths.database) as again:
             decided = await again.number("select count(*) from decisions")
             position = await again.number("select count(*) from positions where follower = 'extractor'")
-            ours = await again.number("select count(*) from projected where file = 'topics/spool.txt'")
+            ours = await again.number("select count(*) from projected_files where file = 'topics/spool.txt'")
         assert (decided, position, ours) in {(0, 0, 0), (1, 1, 1)}, survives
         if ended:
             return

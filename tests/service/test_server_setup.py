@@ -186,7 +186,9 @@ async def test_what_left_is_erased_after_a_week_and_what_is_open_or_came_back_is
             }
             for name, kept in (("gone", 0), ("banned", 0), ("open", 1), ("back", 1)):
                 assert (
-                    await db.for_community(name).number("select count(*) from counts where community = :community")
+                    await db.for_community(name).number(
+                        "select count(*) from daily_counts where community = :community"
+                    )
                     == kept
                 )
                 assert (tmp_path / "communities" / name).exists() == bool(kept)

@@ -143,7 +143,7 @@ _PARTS = """
     select question_id, coalesce(thread_id, channel_id), text, message_id, state
     from posts left join post_parts using (question_id) order by posts.rid, n
 """
-_COUNTS = "select name, sum(number) from counts group by name"
+_COUNTS = "select name, sum(number) from daily_counts group by name"
 
 # The ledger names one reply for each message, the newest: that a reply is for its own question as well is what shows
 # whether a message was answered alone and then once more with others.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from intern.sources.scanning import FileUnreadableError, Trouble, _unreadable_error, read_file
+from intern.sources.scanning import FileUnreadableError, ReadProblem, _unreadable_error, read_file
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from intern.sources.scanning import FileUnreadableError, Trouble, _unreadable_er
         (errno.ELOOP, "gone"),
     ],
 )
-def test_what_may_not_be_read_is_told_from_what_is_gone(code: int, trouble: Trouble) -> None:
+def test_what_may_not_be_read_is_told_from_what_is_gone(code: int, trouble: ReadProblem) -> None:
     # Made here: for root, who may run this, the system denies nothing.
     error = _unreadable_error(OSError(code, os.strerror(code)))
     assert (error.trouble, str(error)) == (trouble, os.strerror(code))

@@ -42,7 +42,7 @@ def filled(community: str, many: int) -> Iterator[tuple[str, list[tuple[Any, ...
         for table, sql in tables:
             about = db.execute("select name, lower(type), pk from pragma_table_info(?)", (table,)).fetchall()
             columns = [column for column, _, _ in about]
-            if "community" not in columns or table == "identities":
+            if "community" not in columns or table == "search_origins":
                 continue
             one_row = [column for column, _, pk in about if pk] == ["community"]
             allowed = dict(_ONE_OF.findall(sql))
@@ -145,7 +145,7 @@ async def test_no_row_of_an_erased_community_is_left_and_each_of_another_is(tmp_
         async with await open_database(tmp_path / "one.db") as db:
             one, other = db.for_community("one"), db.for_community("other")
             await fill(one, 3)
-            await one.run("insert into identities (community, id) values (:community, 'x')")
+            await one.run("insert into search_origins (community, id) values (:community, 'x')")
             before = await everything(one)
             assert await everything(other) == {table: [] for table in before}
             assert await erase_community(other) == 0

@@ -12,7 +12,7 @@ from anyio import fail_after
 from structlog.testing import capture_logs
 
 from intern.sources.source_folder import SkippedFile, drop_hidden_files
-from intern.stores.tables.skipped_sources import LeftOutKind, SkippedSource, SkippedSourceStore
+from intern.stores.tables.skipped_sources import SkippedKind, SkippedSource, SkippedSourceStore
 from tests.engines import ON_SQLITE, open_database
 from tests.fakes import HandClock
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 BIG, LATIN = SkippedFile("big.md", "it is too big"), SkippedFile("latin.md", "it is not UTF-8 text")
 
 
-async def logged(store: SkippedSourceStore, kind: LeftOutKind, *skipped: SkippedFile) -> Sequence[Any]:
+async def logged(store: SkippedSourceStore, kind: SkippedKind, *skipped: SkippedFile) -> Sequence[Any]:
     with capture_logs() as log:
         await store.save(kind, skipped)
     assert {each["log_level"] for each in log} <= {"warning"}

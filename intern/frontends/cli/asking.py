@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from intern.core.knowledge import FactCategory
-from intern.core.messages import COULD_NOT_LOOK, AnswerResult, Conversation, Message
+from intern.core.messages import LOOKUP_FAILURES, AnswerResult, Conversation, Message
 from intern.core.progress import report_progress
 from intern.core.search_documents import FileType, SearchFilter, SearchKind, SearchStatus, SourceType
 from intern.core.text.encoding import encode_json
@@ -52,7 +52,7 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
             for each in result.citations
         ]
         show("\n".join([result.reply_text or "", "", *sources]))
-    elif result.reason in COULD_NOT_LOOK:
+    elif result.reason in LOOKUP_FAILURES:
         error = (result.debug or {}).get("error")
         say(f"intern: could not look: {error or explain_silence(result.reason)}")
     else:
@@ -64,7 +64,7 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
     if trace and not as_json:
         say(msgspec.json.format(encode_json(result.debug), indent=2).decode())
     if not result.should_reply:
-        sys.exit(3 if result.reason in COULD_NOT_LOOK else 1)
+        sys.exit(3 if result.reason in LOOKUP_FAILURES else 1)
 
 
 _UP_TO_1000 = click.IntRange(1, 1000)

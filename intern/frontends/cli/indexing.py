@@ -14,9 +14,9 @@ from intern.frontends.cli import options
 from intern.frontends.cli.output import say, show, show_json
 
 if TYPE_CHECKING:
-    from intern.service.intern import Came, DiscoveryFeed, DiscoveryReport, Intern, RefreshReport
+    from intern.service.intern import DiscoveryFeed, DiscoveryReport, ExtractionOutcome, Intern, RefreshReport
 
-_CAME: Mapping[Came, str] = {
+_CAME: Mapping[ExtractionOutcome, str] = {
     "extracted": "read now",
     "nothing": "read now, with nothing to learn",
     "unchanged": "unchanged",
@@ -54,7 +54,7 @@ def index(*, as_json: bool, extract: bool, wait: bool, rebuild_search: bool) -> 
     if not settings.paths.sources.exists():
         options.check_folder(settings)
 
-    async def work(intern: Intern) -> tuple[RefreshReport, Mapping[Came, int] | None, int, bool]:
+    async def work(intern: Intern) -> tuple[RefreshReport, Mapping[ExtractionOutcome, int] | None, int, bool]:
         if rebuild_search:
             await intern.rebuild_search()
         refreshed = await intern.index(vectors_within=VECTORS_WITHIN)
@@ -86,7 +86,7 @@ def _report_read_progress(done: int, of: int) -> None:
     report_progress("Reading {total} conversations", done, of)
 
 
-def _report_extractions(came: Mapping[Came, int]) -> None:
+def _report_extractions(came: Mapping[ExtractionOutcome, int]) -> None:
     say("conversations: " + (", ".join(f"{number} {_CAME[each]}" for each, number in came.items()) or "none"))
 
 

@@ -73,7 +73,7 @@ def _status_lines(status: FolderStatus) -> Iterator[str]:
     if (waits := status.pending_images) is not None:
         number = "1 capture waits" if waits.captures == 1 else f"{waits.captures} captures wait"
         yield f"attachments: {number} to be archived, the first from {ago(waits.oldest_seconds)}: {waits.reason}"
-    yield from map(_format_checkpoint, status.marks)
+    yield from map(_format_checkpoint, status.checkpoints)
 
 
 def _format_checkpoint(mark: ServerReadProgress) -> str:
@@ -106,7 +106,7 @@ def _format_search_state(status: FolderStatus) -> str:
 
 
 def _show_sources(known: Sequence[SourceStatus]) -> None:
-    if all(each.state == "left_out" for each in known):
+    if all(each.state == "skipped" for each in known):
         say("no sources: `intern index` lists them")
     if known:
         show("\n".join(_source_lines(known)))
@@ -114,8 +114,8 @@ def _show_sources(known: Sequence[SourceStatus]) -> None:
 
 def _source_lines(known: Sequence[SourceStatus]) -> Iterator[str]:
     """Yield a line for each source, then the files that are none."""
-    left_out = [each for each in known if each.state == "left_out"]
-    yield from (_source_line(each) for each in known if each.state != "left_out")
+    left_out = [each for each in known if each.state == "skipped"]
+    yield from (_source_line(each) for each in known if each.state != "skipped")
     if left_out:
         yield f"left out, as of the last look: {len(left_out)}"
         yield from (f"  {each.path}: {each.last_error} ({ago(each.age_seconds)})" for each in left_out)

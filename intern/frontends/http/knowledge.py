@@ -13,7 +13,7 @@ from intern.core.knowledge import FactCategory, NuggetStatus
 from intern.frontends.http.page_renderer import PageRenderer, form_text, query_offset
 from intern.frontends.http.rendering import humanize
 from intern.service.bot_state import LiveBotState
-from intern.service.knowledge_browser import Held, Kind, Order, SourceStates
+from intern.service.knowledge_browser import EntryKind, NuggetState, Order, SourceStates
 
 _SAID: Final[Mapping[str, str]] = {
     "approve": "Approved: it is filed next.",
@@ -106,9 +106,11 @@ def _build_topic_routes(shell: PageRenderer, running: LiveBotState) -> list[web.
     browsing = running.browsing
 
     async def overview(request: web.Request) -> web.Response:
-        sought, kind = request.query.get("q", "").strip()[:500], _read_choice(request, "kind", get_args(Kind))
+        sought, kind = request.query.get("q", "").strip()[:500], _read_choice(request, "kind", get_args(EntryKind))
         found = (
-            await browsing.search(sought, cast("Kind | None", kind or None), query_offset(request)) if sought else None
+            await browsing.search(sought, cast("EntryKind | None", kind or None), query_offset(request))
+            if sought
+            else None
         )
         view = None if found else await browsing.counts()
         return shell.page(request, "knowledge", "Knowledge", view=view, found=found, text=sought, kind=kind)
@@ -139,9 +141,12 @@ def _build_source_routes(shell: PageRenderer, running: LiveBotState) -> list[web
     browsing, kinds = running.browsing, get_args(FactCategory)
 
     async def facts(request: web.Request) -> web.Response:
-        held, category = _read_choice(request, "held", get_args(Held), "held"), _read_choice(request, "category", kinds)
+        held, category = (
+            _read_choice(request, "held", get_args(NuggetState), "held"),
+            _read_choice(request, "category", kinds),
+        )
         wanted = cast("FactCategory | None", category or None)
-        view = await browsing.facts(cast("Held", held), wanted, query_offset(request))
+        view = await browsing.facts(cast("NuggetState", held), wanted, query_offset(request))
         named = [(each, humanize(each)) for each in kinds]
         return shell.page(request, "facts", "Knowledge", view=view, held=held, category=category, categories=named)
 

@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from intern.core.captures import CapturedPair
 from intern.core.decisions import Decision
 from intern.core.flow import DECLINED, DeclineReason
-from intern.core.messages import COULD_NOT_LOOK, AnswerResult, SilenceReason
+from intern.core.messages import LOOKUP_FAILURES, AnswerResult, SilenceReason
 from intern.service.activity_counters import CallOutcome, Gauge, RequestOutcome
 
 PREFIX: Final = "intern"
@@ -83,7 +83,7 @@ class Metrics:
 
     def count_answer(self, result: AnswerResult) -> None:
         """Count an answered question."""
-        could_not_look = result.reason in COULD_NOT_LOOK
+        could_not_look = result.reason in LOOKUP_FAILURES
         self._ai.labels("answered" if result.should_reply else "error" if could_not_look else "skipped").inc()
         if not result.should_reply:
             self._silences.labels(result.reason if result.reason in _REASONS else OTHER).inc()

@@ -50,8 +50,8 @@ class StoredCheckpoints(Struct, frozen=True, kw_only=True):
 def read_checkpoints(db: Transaction) -> StoredCheckpoints:
     """Return the stored checkpoints of a community as they are."""
     rows = db.rows(
-        f"select guild_id, cast(until as text), null from attended {OURS} union all"
-        f" select guild_id, cast(mark as text), channel_id from marks {OURS}"
+        f"select guild_id, cast(until as text), null from attended_servers {OURS} union all"
+        f" select guild_id, cast(settled_to as text), channel_id from checkpoints {OURS}"
     )
     attended, channels = dict[GuildId, MessageId](), dict[ChannelId, Checkpoint]()
     for guild_id, settled_to, channel_id in msgspec.convert(rows, list[tuple[GuildId, MessageId, ChannelId | None]]):
@@ -69,7 +69,8 @@ class CheckpointStore(Store):
     def load_or_create(self, db: Transaction, guild_ids: Collection[GuildId], first: MessageId) -> StoredCheckpoints:
         """Return the stored checkpoints. A server without one gets `first`."""
         db.run_each(
-            "insert into attended (community, guild_id, until) values (:community, ?, ?) on conflict do nothing",
+            "insert into attended_servers (community, guild_id, until) values (:community, ?, ?)"
+            " on conflict do nothing",
             [(guild_id, int(first)) for guild_id in guild_ids],
         )
         return read_checkpoints(db)
@@ -82,15 +83,16 @@ class CheckpointStore(Store):
     @writes
     def _save(self, db: Transaction, moved: StoredCheckpoints) -> None:
         db.run_each(
-            "insert into marks (community, channel_id, guild_id, mark) values (:community, ?, ?, ?)"
-            " on conflict (community, channel_id) do update set guild_id = excluded.guild_id, mark = excluded.mark",
-            [(channel_id, mark.guild_id, int(mark.settled_to)) for channel_id, mark in moved.channels.items()],
+            "insert into checkpoints (community, channel_id, guild_id, settled_to) values (:community, ?, ?, ?)"
+            " on conflict (community, channel_id) do update"
+            " set guild_id = excluded.guild_id, settled_to = excluded.settled_to",
+            [(channel_id, point.guild_id, int(point.settled_to)) for channel_id, point in moved.channels.items()],
         )
         until = [(guild_id, int(settled_to)) for guild_id, settled_to in moved.attended.items()]
         db.run_each(
-            "insert into attended (community, guild_id, until) values (:community, ?, ?)"
+            "insert into attended_servers (community, guild_id, until) values (:community, ?, ?)"
             " on conflict (community, guild_id) do update set until = excluded.until"
-            " where attended.until < excluded.until",
+            " where attended_servers.until < excluded.until",
             until,
         )
-        db.run_each(f"delete from marks {OURS} and guild_id = ? and mark <= ?", until)
+        db.run_each(f"delete from checkpoints {OURS} and guild_id = ? and settled_to <= ?", until)

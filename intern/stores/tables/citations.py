@@ -22,11 +22,11 @@ from intern.stores.tables.store import (
     writes,
 )
 
-State = Literal["", "changed", "extended", "gone"]
+CitationState = Literal["", "changed", "extended", "gone"]
 """`changed`: the source does not say it any more. `extended`: the source still says it, but its conversation went on.
 `gone`: the source was withdrawn. Empty: the source still says it."""
 
-Retracted = Literal["", "open", "retracted", "dropped"]
+RetractionState = Literal["", "open", "retracted", "dropped"]
 """`open`: its edit was begun. `dropped`: it could not be edited."""
 
 
@@ -41,7 +41,7 @@ class PostedCitation(Struct, frozen=True, kw_only=True):
     """The quoted text; empty if nothing was quoted, or the quote is forgotten."""
     digest: str
     """The digest of the source when the citation was first compared with it; empty before."""
-    state: State
+    state: CitationState
     since: datetime | None
     """When it was first seen in that state (UTC); None while the source still says it."""
 
@@ -58,7 +58,7 @@ class OutdatedAnswer(Struct, frozen=True, kw_only=True):
     asked: str
     at: datetime
     """When it was posted (UTC)."""
-    retracted: Retracted
+    retracted: RetractionState
     citations: tuple[PostedCitation, ...]
     """The outdated ones."""
 
@@ -126,7 +126,7 @@ class CitationStore(Store):
         )
         return tuple(map(MessageId, await self.db.texts(statement, (before.isoformat(),))))
 
-    async def save_retraction(self, question_id: MessageId, how: Retracted) -> None:
+    async def save_retraction(self, question_id: MessageId, how: RetractionState) -> None:
         """Save the state of an answer's retraction."""
         await self.db.run(f"update posted_answers set retracted = ? {OURS} and question_id = ?", (how, question_id))
 

@@ -19,7 +19,7 @@ from intern.stores.tables.store import OURS
 _SOME = 500
 """Rows that are held at a time."""
 
-_NOT_MOVED = frozenset({"identities"})  # a search file is of one database, and of no copy of it
+_NOT_MOVED = frozenset({"search_origins"})  # a search file is of one database, and of no copy of it
 _ARCHIVE = "captures"
 
 

@@ -38,20 +38,20 @@ class DailyCounts(Store):
     @writes
     def _store(self, db: Transaction, rows: Sequence[tuple[str, str, int]]) -> None:
         db.run_each(
-            "insert into counts (community, day, name, number) values (:community, ?, ?, ?)"
-            " on conflict (community, day, name) do update set number = counts.number + excluded.number",
+            "insert into daily_counts (community, day, name, number) values (:community, ?, ?, ?)"
+            " on conflict (community, day, name) do update set number = daily_counts.number + excluded.number",
             rows,
         )
 
     async def read_day(self, day: date) -> dict[str, int]:
         """Return the stored counts of a day, by name."""
-        statement = f"select name, number from counts {OURS} and day = ? order by name"
+        statement = f"select name, number from daily_counts {OURS} and day = ? order by name"
         rows = await self.db.rows(statement, (day.isoformat(),))
         return dict(msgspec.convert(rows, list[tuple[str, int]]))
 
     async def read_since(self, day: date) -> dict[date, dict[str, int]]:
         """Return the stored counts of each day from `day` on, by name; days without any are left out."""
-        rows = await self.db.rows(f"select day, name, number from counts {OURS} and day >= ?", (day.isoformat(),))
+        rows = await self.db.rows(f"select day, name, number from daily_counts {OURS} and day >= ?", (day.isoformat(),))
         days: dict[date, dict[str, int]] = {}
         for at, name, number in msgspec.convert(rows, list[tuple[date, str, int]]):
             days.setdefault(at, {})[name] = number

@@ -27,7 +27,7 @@ DESCRIPTIONS = 1 << 40
 """Texts have a `rid` below this one, descriptions none: the engine leaves out a range, but weighs before it can ask."""
 
 NEWEST = f"select position from communities {OURS}"
-ORIGIN = f"select id from identities {OURS}"
+ORIGIN = f"select id from search_origins {OURS}"
 
 DOCUMENTS = Table("documents", SearchDocument, json=("meta",))
 
@@ -168,7 +168,7 @@ class DocumentStore(Store):
 
 def ensure_identity(db: Transaction) -> tuple[str, int]:
     """Return the id that distinguishes the community from one of another database, and its position."""
-    statement = "insert into identities (community, id) values (:community, ?) on conflict (community) do nothing"
+    statement = "insert into search_origins (community, id) values (:community, ?) on conflict (community) do nothing"
     if not db.row(ORIGIN):
         db.run(statement, (uuid4().hex,))
     return db.texts(ORIGIN)[0], db.number(NEWEST)

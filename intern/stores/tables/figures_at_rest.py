@@ -21,16 +21,17 @@ from intern.stores.tables.citations import COUNT_OUTDATED
 from intern.stores.tables.store import OURS
 
 _FIGURES = {
-    "counts": f"select day, name, number from counts {OURS}",
+    "counts": f"select day, name, number from daily_counts {OURS}",
     "retries": RETRIES,
     "spent": "select day, cast(sum(prompt_tokens + completion_tokens) as bigint), sum(cost) from usage"
     f" {OURS} group by day",
     "votes": f"select vote, count(*) from feedback {OURS} group by vote",
     "pending_images": f"select since, reason from pending_captures {OURS} order by rid",
-    "attended": "select attended.guild_id, until, count(mark),"
-    " case when max(mark) > until then max(mark) else until end"
-    " from attended left join marks on marks.community = attended.community and marks.guild_id = attended.guild_id"
-    " where attended.community = :community group by attended.guild_id, until order by attended.guild_id",
+    "attended": "select server.guild_id, until, count(settled_to),"
+    " case when max(settled_to) > until then max(settled_to) else until end"
+    " from attended_servers as server"
+    " left join checkpoints as point on point.community = server.community and point.guild_id = server.guild_id"
+    " where server.community = :community group by server.guild_id, until order by server.guild_id",
     "vectors": f"select model, count(*) from document_vectors {OURS} group by model",
 }
 _NUMBERS = {

@@ -31,14 +31,14 @@ class GreetedMembers(Store):
 
     async def add(self, user_id: UserId) -> bool:
         """Add a member; return whether they were not among these before."""
-        if await self.db.row(f"select 1 from greeted {OURS} and user_id = ?", (user_id,)):
+        if await self.db.row(f"select 1 from greeted_members {OURS} and user_id = ?", (user_id,)):
             return False  # a member who goes on writing costs no write
-        added = "insert into greeted (community, user_id, at) values (:community, ?, ?) on conflict do nothing"
+        added = "insert into greeted_members (community, user_id, at) values (:community, ?, ?) on conflict do nothing"
         return bool(await self.db.run(added, (user_id, self.now())))
 
     async def drop(self, user_id: UserId) -> None:
         """Remove a member: the notice was not sent after all."""
-        await self.db.run(f"delete from greeted {OURS} and user_id = ?", (user_id,))
+        await self.db.run(f"delete from greeted_members {OURS} and user_id = ?", (user_id,))
 
 
 BELIEVED = timedelta(days=1)

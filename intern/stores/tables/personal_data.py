@@ -66,7 +66,7 @@ class PersonalDataStore(Store):
     @writes
     def forget_member(self, db: Transaction, user_id: UserId) -> None:
         """Remove a member's votes, and the note that they were greeted."""
-        for table in ("feedback", "greeted"):
+        for table in ("feedback", "greeted_members"):
             db.run(f"delete from {table} {OURS} and user_id = ?", (user_id,))
 
 

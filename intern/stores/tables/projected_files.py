@@ -22,17 +22,18 @@ class ProjectedFile(NamedTuple):
 
 def read_projected_files(db: Transaction) -> dict[str, ProjectedFile]:
     """Return the records of the text files, by name."""
-    rows = db.rows(f"select file, digest, before, size, mtime_ns from projected {OURS}")
+    rows = db.rows(f"select file, digest, before, size, mtime_ns from projected_files {OURS}")
     return {str(file): msgspec.convert(each, ProjectedFile) for file, *each in rows}
 
 
 def record_projected_files(db: Transaction, files: Mapping[str, ProjectedFile | None]) -> None:
     """Record the new and the previous content of text files; None for a file that is gone."""
     db.run_each(
-        "insert into projected (community, file, digest, before, size, mtime_ns) values (:community, ?, ?, ?, ?, ?)"
+        "insert into projected_files (community, file, digest, before, size, mtime_ns)"
+        " values (:community, ?, ?, ?, ?, ?)"
         " on conflict (community, file) do update set digest = excluded.digest, before = excluded.before,"
         " size = excluded.size, mtime_ns = excluded.mtime_ns",
         ((file, *written) for file, written in files.items() if written),
     )
     gone = ((file,) for file, written in files.items() if not written)
-    db.run_each(f"delete from projected {OURS} and file = ?", gone)
+    db.run_each(f"delete from projected_files {OURS} and file = ?", gone)

@@ -36,7 +36,7 @@ NOT_ASKED = "not_a_question"
 
 _MENTION = regex(r"<(?:@[!&]?|#)\d{1,20}>")
 
-Settled = Literal["", "answered", "dismissed"]
+GapState = Literal["", "answered", "dismissed"]
 """`answered`: by the team, since. Empty: not settled."""
 
 
@@ -64,7 +64,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """Seconds from its last message to the answer, or to the decision against one; the batch wait counts, too."""
     tokens: int = 0
     cost: float = 0.0
-    settled: Settled = ""
+    settled: GapState = ""
 
     @property
     def text(self) -> str:
@@ -114,7 +114,7 @@ class QuestionStore(Store):
         self._emails = emails
         self._fresh: dict[MessageId, Question] = {}
         self._gone: set[MessageId] = set()
-        self._settled: dict[MessageId, Settled] = {}
+        self._settled: dict[MessageId, GapState] = {}
         """The last ones: the team may answer while the bot still looks, or before the disk has the question."""
 
     def add(
@@ -220,7 +220,7 @@ class QuestionStore(Store):
         rows = msgspec.convert(db.rows(statement, (text_array(question_ids),)), list[tuple[MessageId, int, int]])
         return {question_id: Votes(up=up, down=down) for question_id, up, down in rows}
 
-    async def close_gaps(self, question_ids: Collection[MessageId], how: Settled) -> None:
+    async def close_gaps(self, question_ids: Collection[MessageId], how: GapState) -> None:
         """Close these questions, as gaps."""
         self._settled |= dict.fromkeys(question_ids, how)
         for old in list(self._settled)[:-_MOST_WAITING]:

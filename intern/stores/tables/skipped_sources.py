@@ -17,17 +17,17 @@ from intern.stores.tables.store import IN, OURS, Store, text_array, writes
 
 _log = get_logger(__name__)
 
-LeftOutKind = Literal["document", "link"]
+SkippedKind = Literal["document", "link"]
 
 _MOST_LOGGED = 50  # at once; a folder of pictures has thousands
 
-_ALL = f"select kind, place, reason, since from left_out {OURS} order by kind, place"
+_ALL = f"select kind, place, reason, since from skipped_sources {OURS} order by kind, place"
 
 
 class SkippedSource(NamedTuple):
     """A file or line that is no source, though the operator may expect it to be one."""
 
-    kind: LeftOutKind
+    kind: SkippedKind
     place: str
     """The path below the sources folder, or the name of the list and the number of its line."""
     reason: str
@@ -40,9 +40,9 @@ class SkippedSourceStore(Store):
 
     def __init__(self, db: Database, *, clock: Clock) -> None:
         super().__init__(db, clock=clock)
-        self._told: dict[LeftOutKind, Mapping[str, str]] = {}
+        self._told: dict[SkippedKind, Mapping[str, str]] = {}
 
-    async def save(self, kind: LeftOutKind, skipped: Iterable[tuple[str, str]]) -> None:
+    async def save(self, kind: SkippedKind, skipped: Iterable[tuple[str, str]]) -> None:
         """Store all skipped sources of a kind, by place and reason. Nothing is written if nothing has changed.
 
         A source that the last scan did not skip, or for another reason, is logged; after a start, every one is.
@@ -51,15 +51,15 @@ class SkippedSourceStore(Store):
         if kind == "link":  # these reasons quote the lines
             found = {place: mask_secrets(reason).text for place, reason in found.items()}
         self._log_new(kind, found)
-        rows = await self.db.rows(f"select place, reason from left_out {OURS} and kind = ?", (kind,))
+        rows = await self.db.rows(f"select place, reason from skipped_sources {OURS} and kind = ?", (kind,))
         if dict(msgspec.convert(rows, list[tuple[str, str]])) != found:
             await self._save(kind, found)
 
     @writes
-    def _save(self, db: Transaction, kind: LeftOutKind, found: Mapping[str, str]) -> None:
-        db.run(f"delete from left_out {OURS} and kind = ? and place not {IN}", (kind, text_array(found)))
+    def _save(self, db: Transaction, kind: SkippedKind, found: Mapping[str, str]) -> None:
+        db.run(f"delete from skipped_sources {OURS} and kind = ? and place not {IN}", (kind, text_array(found)))
         db.run_each(
-            "insert into left_out (community, kind, place, reason, since) values (:community, ?, ?, ?, ?)"
+            "insert into skipped_sources (community, kind, place, reason, since) values (:community, ?, ?, ?, ?)"
             " on conflict (community, kind, place) do update set reason = excluded.reason, since = excluded.since"
             " where left_out.reason <> excluded.reason",
             [(kind, place, reason, self.now()) for place, reason in found.items()],
@@ -69,7 +69,7 @@ class SkippedSourceStore(Store):
         """Return everything, by kind and place."""
         return msgspec.convert(await self.db.rows(_ALL), tuple[SkippedSource, ...])
 
-    def _log_new(self, kind: LeftOutKind, found: Mapping[str, str]) -> None:
+    def _log_new(self, kind: SkippedKind, found: Mapping[str, str]) -> None:
         told = self._told.get(kind, {})
         self._told[kind] = found
         fresh = [place for place, reason in found.items() if told.get(place) != reason]

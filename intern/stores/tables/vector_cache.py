@@ -10,10 +10,10 @@ from intern.core.ids import MessageId
 from intern.stores.database import Transaction
 from intern.stores.tables.store import IN, Store, json_array, keep_first, writes
 
-_RECALL = f"select key, vector from vector_memory where community = :community and key {IN}"
-_USED = f"update vector_memory set used_at = ? where community = :community and key {IN} and used_at < ?"
+_RECALL = f"select key, vector from vector_cache where community = :community and key {IN}"
+_USED = f"update vector_cache set used_at = ? where community = :community and key {IN} and used_at < ?"
 _REMEMBER = (
-    "insert into vector_memory (community, key, vector, used_at) values (:community, ?, ?, ?)"
+    "insert into vector_cache (community, key, vector, used_at) values (:community, ?, ?, ?)"
     " on conflict (community, key) do update set vector = excluded.vector, used_at = excluded.used_at"
 )
 _DAY = 86_400
@@ -37,11 +37,11 @@ class VectorMemory(Store):
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Delete all vectors: each says something about its text, and the author of that text is not stored."""
         if message_ids:
-            await self.db.run("delete from vector_memory where community = :community")
+            await self.db.run("delete from vector_cache where community = :community")
 
     @writes
     def remember(self, db: Transaction, vectors: Mapping[str, bytes], /) -> None:
         """Keep vectors, and delete those that were used longest ago."""
         now = int(self.clock.now().timestamp())
         db.run_each(_REMEMBER, [(key, vector, now) for key, vector in vectors.items()])
-        keep_first(db, "vector_memory", "key", "used_at desc", self.most)
+        keep_first(db, "vector_cache", "key", "used_at desc", self.most)

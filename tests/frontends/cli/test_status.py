@@ -75,7 +75,7 @@ def test_a_folder_with_nothing_in_it_is_told_as_empty_and_left_so(intern: Intern
     before = listing(made)
     status = told(intern)
     assert (status["running"], status["pid"], status["archived"], status["topics"]) == (False, None, 0, 0)
-    assert (status["parked"], status["marks"], status["pending_posts"], status["damaged"]) == ([], [], 0, [])
+    assert (status["parked"], status["checkpoints"], status["pending_posts"], status["damaged"]) == ([], [], 0, [])
     assert listing(made) == before
 
 
@@ -226,7 +226,7 @@ def test_the_database_tells_of_votes_counts_replies_and_marks(intern: Intern) ->
     assert (status["shed_today"], status["shed"]) == (2, 5)
     assert status["counts_today"] == {SHED: 2, "questions": 7}
     assert (status["pending_posts"], status["waiting_jobs"]) == (1, 1)
-    (mark,) = status["marks"]
+    (mark,) = status["checkpoints"]
     assert (mark["guild_id"], mark["channels_ahead"]) == ("5", 0)
     assert 5 * 3600 <= mark["age_seconds"] < 5 * 3600 + 60
     out = intern("status").out
@@ -244,7 +244,7 @@ def test_marks_of_quiet_channels_are_not_told_as_a_backlog(intern: Intern) -> No
         await marks.save(StoredCheckpoints(channels={CHANNEL: Checkpoint(guild_id=GuildId("5"), settled_to=lately)}))
 
     in_database(work)
-    (mark,) = told(intern)["marks"]
+    (mark,) = told(intern)["checkpoints"]
     assert mark["channels_ahead"] == 1
     assert 180 <= mark["newest_age_seconds"] < 240
     assert 5 * 3600 <= mark["age_seconds"] < 5 * 3600 + 60
@@ -272,7 +272,7 @@ def test_what_is_left_out_is_listed_after_the_sources(intern: Intern) -> None:
     assert out[3].startswith(f"  {folder.parent}/links.txt:1: 'no address': the address holds blanks")
     assert len(out) == 4
     ports, latin, line = json.loads(intern("status", "--sources", "--json").out)
-    assert (ports["state"], latin["state"], line["state"]) == ("ok", "left_out", "left_out")
+    assert (ports["state"], latin["state"], line["state"]) == ("ok", "skipped", "skipped")
     assert (latin["source_id"], latin["type"], latin["last_error"]) == (
         "kb:latin.md",
         "document",

@@ -91,7 +91,7 @@ async def opened(
 async def shown_pages(page: Page) -> list[str]:
     """The addresses of all pages, one topic with its history, one fact and one question among them."""
     paths = [path for path, _ in PAGES]
-    paths += ["/?days=90", "/outdated", "/ask", "/topics", "/facts", "/nuggets", "/sources", "/sources?state=left_out"]
+    paths += ["/?days=90", "/outdated", "/ask", "/topics", "/facts", "/nuggets", "/sources", "/sources?state=skipped"]
     paths += ["/parked", "/knowledge?q=spool"]
     for listing in ("/topics", "/questions", "/facts", "/review"):
         await page.goto(listing)

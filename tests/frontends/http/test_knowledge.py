@@ -248,7 +248,7 @@ async def test_a_source_that_is_gone_or_not_described_yet_is_told_with_why(own: 
 
 
 async def test_what_is_left_out_is_told_with_its_reason(own: Site) -> None:
-    assert "Every document and every link is in use." in (await get(own, "/sources?state=left_out")).text
+    assert "Every document and every link is in use." in (await get(own, "/sources?state=skipped")).text
     sources, links = own.settings.paths.sources, own.settings.paths.links
     (sources / "latin<b>.md").write_bytes(b"Gr\xfc\xdfe")
     (sources / "dangling.md").symlink_to("/nowhere/at/all")
@@ -260,7 +260,7 @@ async def test_what_is_left_out_is_told_with_its_reason(own: Site) -> None:
     assert "Left out (4)" in text
     assert "kb:ports.md" in text
     assert "latin" not in text
-    left_out = (await get(own, "/sources?state=left_out")).text
+    left_out = (await get(own, "/sources?state=skipped")).text
     assert re.search(r"sources/latin&lt;b&gt;\.md</span></th>.*it is not UTF-8 text", left_out)
     assert re.search(r"sources/dangling\.md</span></th>.*it is gone, or a link to nothing", left_out)
     assert re.search(r"links\.txt:2</span></th>.*&lt;i&gt;no&lt;/i&gt; address.*: the address holds blanks", left_out)
@@ -274,10 +274,10 @@ async def test_long_lists_are_cut_into_pages_with_their_filters_in_the_address(o
     for n in range(103):
         (own.settings.paths.sources / f"{n}.png").write_bytes(b"\x89PNG")
     await own.writer.indexing.refresh()
-    text = (await get(own, "/sources?state=left_out")).text
+    text = (await get(own, "/sources?state=skipped")).text
     assert text.count(".png</span></th>") == 50
-    assert '<a href="/sources?state=left_out&amp;offset=50">More</a>' in text
-    last = (await get(own, "/sources?state=left_out&offset=100")).text
+    assert '<a href="/sources?state=skipped&amp;offset=50">More</a>' in text
+    last = (await get(own, "/sources?state=skipped&offset=100")).text
     assert "101 to 103 of 103" in last
     assert last.count(".png</span></th>") == 3
-    assert (await get(own, "/sources?state=left_out&offset=999999999")).status_code == 200
+    assert (await get(own, "/sources?state=skipped&offset=999999999")).status_code == 200

@@ -62,7 +62,7 @@ def copy_database(source: Path, to: Path) -> None:
     with _open_copy(source, to) as copy:
         if has_tables(copy, to):
             # Where it takes the original's place, the search must not go on from the changes that came after.
-            copy.execute("delete from identities")
+            copy.execute("delete from search_origins")
             # A copy lasts longer than recordings may.
             copy.execute("delete from recording_messages")
             copy.execute("delete from recorded_texts")

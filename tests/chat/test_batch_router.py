@@ -37,7 +37,7 @@ class Ledger(Outbox):
 
 
 class Known(GreetedMembers):
-    """Members who got the notice about private messages; outlives the router."""
+    """Members who got the notice about private messages; outlives the sequencer."""
 
     def __init__(self) -> None:
         self.ids: set[UserId] = set()
@@ -53,7 +53,7 @@ class Known(GreetedMembers):
 
 
 class Stage:
-    """A server with a clock of its own, and its router."""
+    """A server with a clock of its own, and its sequencer."""
 
     def __init__(
         self,
