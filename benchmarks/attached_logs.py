@@ -21,8 +21,8 @@ from typing import NamedTuple
 import anyio
 
 from benchmarks.figures import Figure
-from intern.answering.context import first_per_source
 from intern.answering.prepared_question import prepare_question
+from intern.answering.question_work import first_per_source
 from intern.core.ids import UserId
 from intern.core.messages import Attachment, Conversation, Message
 from intern.documents.file_digests import digest_file

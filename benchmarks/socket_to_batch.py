@@ -43,9 +43,9 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.clock import SystemClock
 from intern.core.flow import (
     ApprovalReaction,
+    BackfillNeeded,
     Batch,
     BatcherEvent,
-    CatchUpNeeded,
     GatewayEvent,
     Interaction,
     LateChange,
@@ -350,7 +350,7 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
     events, to_batch = create_memory_object_stream[BatcherEvent](EVENTS.size)
     batches, to_settle = create_memory_object_stream[Batch | LateChange](BATCHES.size)
     interactions, to_interact = create_memory_object_stream[Interaction](1)
-    behind, to_read = create_memory_object_stream[CatchUpNeeded](1)
+    behind, to_read = create_memory_object_stream[BackfillNeeded](1)
     approved, to_review = create_memory_object_stream[ApprovalReaction](1)
     settled = 0
 

@@ -1,7 +1,7 @@
 """Read messages over REST that the gateway did not bring: channels that are behind, and threads that were archived.
 
 Backfill may wait for Discord and for room in the stream; the listener may not. It asks again for a page that fails. It
-retries a refused page for a day, because permissions come and go. `CatchUpGateway` looks for missed edits and
+retries a refused page for a day, because permissions come and go. `MissedChangesGateway` looks for missed edits and
 deletions.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
 from anyio import sleep
@@ -52,7 +51,7 @@ class Backfill:
     pages: PagedHistory
     backoff: Backoff = exponential_backoff
 
-    async def run(self, inbox: Receiver[flow.CatchUpNeeded], events: Sender[flow.BatcherEvent]) -> None:
+    async def run(self, inbox: Receiver[flow.BackfillNeeded], events: Sender[flow.BatcherEvent]) -> None:
         """After each wakeup, read what is behind, until cancelled."""
         self._events = events
         self._channels: set[ChannelId] = set()
@@ -153,12 +152,3 @@ class Backfill:
         self.checkpoints.record_threads(listing, threads)
         self._listings.discard(listing.channel_id)
         self._queue_unread()
-
-
-SETTLES = 30.0
-"""Seconds after a new session before anything is read again: newer messages come first."""
-SHORTEST_WAIT = 600.0
-"""The least seconds between two checks, however often sessions are lost."""
-
-CheckMissed = Callable[[datetime, Callable[[flow.LateChange], object]], Awaitable[int]]
-"""Reports changes to captures from before an outage; returns the number of requests. Raises KnowledgeError."""

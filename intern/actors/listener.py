@@ -43,7 +43,7 @@ class GatewayListener:
         self,
         events: Sender[flow.BatcherEvent],
         interactions: Sender[flow.Interaction],
-        behind: Sender[flow.CatchUpNeeded],
+        behind: Sender[flow.BackfillNeeded],
         approved: Sender[flow.ApprovalReaction],
     ) -> None:
         """Hand on each event until cancelled; then close the streams, so that the actors behind can finish."""
@@ -68,7 +68,7 @@ class GatewayListener:
                 self._hand_on_change(event)
             case flow.SessionStarted():
                 self.checkpoints.begin_session(event, self.admits)
-                wake(self._behind, flow.CatchUpNeeded())
+                wake(self._behind, flow.BackfillNeeded())
             case flow.ApprovalReaction():
                 wake(self._approved, event)
             case flow.GuildJoined() | flow.GuildLeft():
@@ -102,7 +102,7 @@ class GatewayListener:
     def _fall_behind(self, message: ChatMessage) -> None:
         if self.checkpoints.fall_behind(message):
             _log.info("channel_fell_behind", channel_id=message.channel_id, message_id=message.id)
-            wake(self._behind, flow.CatchUpNeeded())
+            wake(self._behind, flow.BackfillNeeded())
 
     def _hand_on_change(self, event: flow.LateChange) -> None:
         if not self._changes:

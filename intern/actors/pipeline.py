@@ -102,7 +102,7 @@ class Stream(Generic[T]):
 
 EVENTS = Stream[flow.BatcherEvent](flow.BatcherEvent, ("listener", "backfill"), "batcher", 1000)
 """A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind."""
-BEHIND = Stream[flow.CatchUpNeeded](flow.CatchUpNeeded, ("listener",), "backfill", 1)
+BEHIND = Stream[flow.BackfillNeeded](flow.BackfillNeeded, ("listener",), "backfill", 1)
 """A wakeup: the checkpoints know which channels are behind."""
 INTERACTIONS = Stream[flow.Interaction](flow.Interaction, ("listener",), "interactions", 64)
 """Discord waits 3 s for a response; as many as are in work may queue, more could not be served in time."""

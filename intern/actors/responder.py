@@ -154,7 +154,7 @@ class Responder:
             request = structs.replace(request, batch=structs.replace(request.batch, messages=left))
         result = await self._call_answerer(request)
         await checkpoint_if_cancelled()  # the model may be slightly faster than a newer part of the question
-        reply = self.replying.build_reply(request, result)
+        reply = self.replying.decide_reply(request, result)
         outcome = "silent" if reply is None else "notice" if reply.notice else "answer"
         await self._record_outcome(request, outcome, result)
         await self.outgoing.wait_for_recalled_parts(request)

@@ -1,4 +1,4 @@
-"""The actor that takes the team's ✅ and ❌ on captures that wait for review."""
+"""The actor that takes the team's ✅ on captures that wait for review."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.actors.activity import ActivityReporter
-from intern.actors.interactions import LOOK_AGAIN_SECONDS
+from intern.actors.interaction_worker import LOOK_AGAIN_SECONDS
 from intern.actors.loops import wake
 from intern.core.captures import CapturedPair
 from intern.core.decisions import PairDecision

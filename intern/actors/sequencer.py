@@ -309,7 +309,7 @@ class Sequencer:
         waiting = self._words.statistics()
         if waiting.current_buffer_used >= waiting.max_buffer_size / 2:  # answers need the rest
             return False
-        reply = self.declines.build_reply(declined)
+        reply = self.declines.decide_reply(declined)
         if reply is None:
             return False
         # So its asker's next message recalls it, and so does a deletion.

@@ -21,9 +21,10 @@ from structlog.contextvars import bound_contextvars
 from intern.answering import answer_trace, fused_steps, prepared_question, prompts
 from intern.answering.citations import find_quote, get_source_id
 from intern.answering.confidence import collect_signals, withhold_if_unsure
-from intern.answering.context import AnsweringContext, KnowledgeLookup, make_citation, make_silence
+from intern.answering.draft_checks import make_silence
 from intern.answering.line_ranking import LineRanker
 from intern.answering.prompts import AnsweringOptions
+from intern.answering.question_work import KnowledgeLookup, QuestionWork, make_citation
 from intern.answering.separate_steps import gate, generate, load, refusal, select, verify
 from intern.answering.source_index import (
     ChosenSources,
@@ -61,7 +62,7 @@ class Answerer:
     judgements: JudgementStore | None = None
     """The store of the calibrated score; without it, no score counts."""
     setup: str = ""
-    """The setup that scores belong to: see `context.AnsweringContext`."""
+    """The setup that scores belong to: see `context.QuestionWork`."""
 
     async def answer(
         self, conversation: Conversation, context: RequestContext, *, addressed: bool = False
@@ -80,7 +81,7 @@ class Answerer:
         try:
             # A model call knows no message, so this adds the id to its log lines.
             with bound_contextvars(**asked_where), anyio.move_on_after(self.options.request_timeout_seconds):
-                work = AnsweringContext(
+                work = QuestionWork(
                     model=self.model,
                     knowledge=self.knowledge,
                     options=self.options,
@@ -113,7 +114,7 @@ class Answerer:
         return found if found is not None and found.applies_to(self.setup, self.options.max_wrong) else None
 
 
-async def _answer_separately(work: AnsweringContext) -> AnswerResult:
+async def _answer_separately(work: QuestionWork) -> AnswerResult:
     if not work.asked.question:
         return make_silence("not_a_question")
     # Most messages in a channel are no questions; then they cost the gate alone.
@@ -141,7 +142,7 @@ async def _answer_separately(work: AnsweringContext) -> AnswerResult:
     return await withhold_if_unsure(work, answer, await anyio.to_thread.run_sync(sign), best)
 
 
-async def _gate_and_select(work: AnsweringContext) -> tuple[prompts.GateDecision, ChosenSources | None]:
+async def _gate_and_select(work: QuestionWork) -> tuple[prompts.GateDecision, ChosenSources | None]:
     """Run gate and selection in parallel if the gate will likely say yes; cancel the selection if it does not."""
     decided: list[prompts.GateDecision | Exception] = []
     found: list[ChosenSources | Exception] = []

@@ -30,7 +30,7 @@ SURE_BY_WORDS = 0.7
 """The least fit of a quoted passage, found with vectors or by words alone. The fit includes half of the distance to the
 mean of the next eight passages. If there are fewer, the missing ones count as 0.
 
-These two, `_LIKENESS`, `_FOLLOWING` and `finding._HALF` were fitted on 96 questions over six documentation sets
+These two, `_LIKENESS`, `_FOLLOWING` and `hybrid_search._HALF` were fitted on 96 questions over six documentation sets
 (pytest, JupyterHub, FastAPI, AI SDK, SQLite, Git). Of 72 questions with an answer there, 17 get it and 8 get another
 passage; of 24 without one, one gets a passage; by words alone 10, 1 and 1. Among some 20 files of each set, it is 19,
 10 and 2. Tested on 60 questions over four other sets (Borg, Node.js, the Debian handbook, Hatch): of 48 with an answer,

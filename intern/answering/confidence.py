@@ -1,6 +1,6 @@
 """The confidence of an answer: one score from 0 to 1, computed once it is drafted and checked.
 
-Answers below the calibrated score are withheld; see `calibrating`. It is a fixed logistic score: each signal only
+Answers below the calibrated score are withheld; see `thresholds`. It is a fixed logistic score: each signal only
 raises it or only lowers it, so that it can be explained. Calibration needs only an order: the score is no probability.
 """
 
@@ -13,8 +13,9 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from intern.answering.context import AnsweringContext, CheckedDraft, first_per_source, make_citation
+from intern.answering.draft_checks import CheckedDraft
 from intern.answering.prompts import ShownSource
+from intern.answering.question_work import QuestionWork, first_per_source, make_citation
 from intern.core.ids import SourceId
 from intern.core.messages import AnswerResult, Citation, is_distilled, is_team_source
 from intern.core.text.words import WordRarity, stem_set
@@ -110,7 +111,7 @@ def collect_signals(
 
 
 async def withhold_if_unsure(
-    work: AnsweringContext, answer: AnswerResult, signs: ConfidenceSignals, shown: Sequence[ShownSource]
+    work: QuestionWork, answer: AnswerResult, signs: ConfidenceSignals, shown: Sequence[ShownSource]
 ) -> AnswerResult:
     """Return the answer if its score reaches the calibrated one, or if there is no calibration; else silence.
 

@@ -14,24 +14,16 @@ from itertools import islice
 import anyio.to_thread
 from msgspec import Struct, structs
 
-from intern.answering import context, prompts
+from intern.answering import draft_checks, prompts, question_work
 from intern.answering.citations import clean_answer, get_source_id
 from intern.answering.closest_passage import MOST_QUOTED, find_closest, format_quoted_passage
 from intern.answering.confidence import collect_signals, withhold_if_unsure
-from intern.answering.context import (
-    REFUSALS,
-    AnsweringContext,
-    CheckedDraft,
-    check_draft,
-    first_per_source,
-    make_citation,
-    make_silence,
-    read_sources,
-)
+from intern.answering.draft_checks import REFUSALS, CheckedDraft, check_draft, make_silence
 from intern.answering.passages import order_hits, select_passages, select_whole_sources
 from intern.answering.question_text import find_unknown_names, without_mentions
+from intern.answering.question_work import QuestionWork, first_per_source, make_citation, read_sources
 from intern.answering.quotes import MAX_QUOTE, excerpt_around, find_nearest_sentence, find_quoted_line, has_quote
-from intern.answering.source_index import drop_duplicates, listed
+from intern.answering.source_index import build_source_index, drop_duplicates
 from intern.answering.triage import WORTH_A_CALL, is_chatter, score_message
 from intern.core.ids import SourceId
 from intern.core.knowledge import SourceText
@@ -70,10 +62,10 @@ class ProposedSources(Struct, frozen=True, kw_only=True):
     likenesses: tuple[float, ...] = ()
     """The similarity of the question and each found source, as far as they were compared."""
     worth: float | None = None
-    """The score by `offline.score_message`; None where a model is asked in any case."""
+    """The score by `triage.score_message`; None where a model is asked in any case."""
 
 
-async def answer_fused(work: AnsweringContext) -> AnswerResult:
+async def answer_fused(work: QuestionWork) -> AnswerResult:
     """Answer a question, or return silence with its reason. Raises `InternError`."""
     if not work.asked.question or not gate(work):
         return make_silence("not_a_question")
@@ -108,7 +100,7 @@ def _order_passages(
     return [*draft.cited, *sorted(others, key=lambda each: places.get(get_source_id(each.source_id), len(places)))]
 
 
-def gate(work: AnsweringContext) -> bool:
+def gate(work: QuestionWork) -> bool:
     """Return whether a message may be a question; one that is addressed to the bot always may be."""
     with work.trace.step("gate") as fields:
         chatter = not work.asked.addressed and is_chatter(work.asked.question)
@@ -116,14 +108,14 @@ def gate(work: AnsweringContext) -> bool:
         return not chatter
 
 
-def ignore_message(work: AnsweringContext, score: float) -> AnswerResult:
+def ignore_message(work: QuestionWork, score: float) -> AnswerResult:
     """Return silence for an unaddressed message that is not near to any source. The trace has the score."""
     asks = work.asked.looks_like_a_question
     work.trace.steps["gate"].update(by="code", kind="not_covered" if asks else "chatter", score=round(score, 3))
     return make_silence("no_sources" if asks else "not_a_question")
 
 
-async def select(work: AnsweringContext) -> ProposedSources:
+async def select(work: QuestionWork) -> ProposedSources:
     """Choose the sources whose passages fit best; if the search cannot tell or finds none, by their descriptions."""
     with work.trace.step("selection") as fields:
         entries = tuple(await work.knowledge.entries())
@@ -132,7 +124,7 @@ async def select(work: AnsweringContext) -> ProposedSources:
         by_text = hits is not None
         # A member who addresses the bot gets a reply: a model tells an unanswerable question from thanks.
         if hits is None or (work.asked.addressed and not hits):
-            index = await anyio.to_thread.run_sync(listed, entries)
+            index = await anyio.to_thread.run_sync(build_source_index, entries)
             hits = [
                 PassageHit(source_id=index.entries[n].source_id)
                 for n in islice(index.rank_entries(query), prompts.MOST_SHOWN)
@@ -171,13 +163,13 @@ async def select(work: AnsweringContext) -> ProposedSources:
         return selected
 
 
-def can_be_ignored(work: AnsweringContext) -> bool:
+def can_be_ignored(work: QuestionWork) -> bool:
     """Return whether the score may decide: not if addressed, with a picture or a file, or after the bot spoke."""
     asked = work.asked
     return not (asked.addressed or asked.images or asked.telling or asked.begun or _OF_BOT.search(asked.history))
 
 
-def build_query(work: AnsweringContext) -> str:
+def build_query(work: QuestionWork) -> str:
     """Return the search text: a short question is joined with the last message of its asker."""
     question = work.asked.build_query()
     if not work.asked.history or len(stem_words(question)) > _FEW_WORDS:
@@ -187,7 +179,7 @@ def build_query(work: AnsweringContext) -> str:
 
 
 async def load(
-    work: AnsweringContext, selected: ProposedSources
+    work: QuestionWork, selected: ProposedSources
 ) -> tuple[Sequence[prompts.ShownPassage], int, prompts.ClosestPassage | None]:
     """Read the sources as they are now and cut passages; return these, the number of unreadable sources, and the best.
 
@@ -199,7 +191,9 @@ async def load(
         ids = [each for each in named if each not in facts]
         sources = await read_sources(work.knowledge, ids)
         texts = {each.source_id: each for each in drop_duplicates((*sources, *selected.facts))}
-        shown = context.drop_orders(await anyio.to_thread.run_sync(_choose_passages, work, selected, sources, texts))
+        shown = question_work.drop_orders(
+            await anyio.to_thread.run_sync(_choose_passages, work, selected, sources, texts)
+        )
         most = min(MOST_QUOTED, work.options.max_answer_chars)
         closest = await anyio.to_thread.run_sync(
             find_closest, work.asked.build_query(), selected.hits, shown, texts, most
@@ -214,7 +208,7 @@ async def load(
 
 
 def _choose_passages(
-    work: AnsweringContext,
+    work: QuestionWork,
     selected: ProposedSources,
     sources: Sequence[SourceText],
     texts: Mapping[SourceId, SourceText],
@@ -231,7 +225,7 @@ def _choose_passages(
 
 
 async def generate(
-    work: AnsweringContext, shown: Sequence[prompts.ShownPassage], closest: prompts.ClosestPassage | None
+    work: QuestionWork, shown: Sequence[prompts.ShownPassage], closest: prompts.ClosestPassage | None
 ) -> CheckedDraft:
     """Decide and answer in one call, and check both against the passages as far as code can."""
     with work.trace.step("generation", prompts.DECIDE) as fields:
@@ -277,7 +271,7 @@ def _is_near(draft: CheckedDraft, closest: prompts.ClosestPassage | None) -> boo
 
 
 def check_decision(
-    work: AnsweringContext,
+    work: QuestionWork,
     decision: prompts.AnswerDecision,
     shown: Sequence[prompts.ShownPassage],
     closest: prompts.ClosestPassage | None = None,
@@ -316,7 +310,7 @@ def _extract_sentence(line: str, quote: str) -> str:
     return find_nearest_sentence(quote, said) or said[:MAX_QUOTE]
 
 
-async def verify(work: AnsweringContext, draft: CheckedDraft) -> bool:
+async def verify(work: QuestionWork, draft: CheckedDraft) -> bool:
     """Check the answer: does it answer the question, and does a quoted passage support each claim?"""
     with work.trace.step("verification", prompts.CONFIRM) as fields:
         if work.options.verify == "unsure" and is_sure(work, draft):
@@ -357,12 +351,12 @@ def collect_evidence(draft: CheckedDraft) -> list[prompts.Evidence]:
     return [prompts.Evidence(number=number, text=text) for number, text in enumerate(cut, 1)]
 
 
-def is_sure(work: AnsweringContext, draft: CheckedDraft) -> bool:
+def is_sure(work: QuestionWork, draft: CheckedDraft) -> bool:
     """Return whether code alone is sure: near to the question, nothing suspicious, few words of its own."""
     if draft.suspicions or draft.unnamed or not draft.is_near:
         return False
     # Readers follow a command or an address, so the very line with it must be quoted.
-    if context.has_strange_parts(draft.text, [line for _, line in draft.quotes]):
+    if draft_checks.has_strange_parts(draft.text, [line for _, line in draft.quotes]):
         return False
     said = set(stem_words(draft.text))
     quoted = set(stem_words("\n".join((*(passage.text for passage, _ in draft.quotes), work.asked.question))))

@@ -35,7 +35,7 @@ class ReplyBuilder:
     options: ConversationOptions
     handoff_role_id: RoleId | None = None
 
-    def build_reply(self, request: AnswerRequest, result: AnswerResult) -> Reply | None:
+    def decide_reply(self, request: AnswerRequest, result: AnswerResult) -> Reply | None:
         """Return the reply to post, or None for silence.
 
         A member who mentions the bot or replies to it always gets a reply. In its own thread, and in a new forum post,
@@ -115,7 +115,7 @@ class Decliner:
         keep = partial(self._traces.save, ids, batch.channel_id, outcome=outcome, reason=declined.reason)
         await save_record(keep, message_id=batch.last.id)
 
-    def build_reply(self, declined: QuestionDeclined) -> Reply | None:
+    def decide_reply(self, declined: QuestionDeclined) -> Reply | None:
         """Return the reply, and remember it; None if the bot was not called, or gave this reason lately."""
         if not declined.request.called or self._has_told(declined.reason, declined.request.batch.author.id):
             return None

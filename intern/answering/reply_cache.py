@@ -1,4 +1,9 @@
-"""A model that gives its earlier reply where the request is the same."""
+"""A model that gives its earlier reply where the request is the same.
+
+The request contains everything that determines a reply: prompt, examples and settings, the question, every passage,
+model and temperature. A change of any of these makes another request. Questions with a history or with images are
+always sent to the model.
+"""
 
 from __future__ import annotations
 

@@ -8,17 +8,17 @@ import anyio
 import anyio.to_thread
 from msgspec import structs
 
-from intern.answering import answer_trace, context, prompts
+from intern.answering import answer_trace, draft_checks, prompts, question_work
 from intern.answering.citations import check_citations, clean_answer, get_source_id
 from intern.answering.quotes import has_quote
 from intern.answering.source_index import (
     ChosenSources,
+    build_source_index,
     choose_sources,
     drop_duplicates,
     entry_size,
     excerpt_sources,
     limit_nuggets,
-    listed,
 )
 from intern.core.ids import SourceId
 from intern.core.knowledge import SourceText
@@ -29,7 +29,7 @@ from intern.core.messages import (
 from intern.core.text.passages import remove_headings
 
 
-async def gate(work: context.AnsweringContext) -> prompts.GateDecision:
+async def gate(work: question_work.QuestionWork) -> prompts.GateDecision:
     """Decide whether this is a question that the bot should answer."""
     with work.trace.step("gate", prompts.GATE) as fields:
         given = prompts.GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
@@ -38,11 +38,11 @@ async def gate(work: context.AnsweringContext) -> prompts.GateDecision:
         return decision
 
 
-async def select(work: context.AnsweringContext, query: str) -> ChosenSources:
+async def select(work: question_work.QuestionWork, query: str) -> ChosenSources:
     """Choose the sources that may hold the answer; an empty index costs no call. `query` may be empty."""
     with work.trace.step("selection", prompts.SELECT) as fields:
         entries = tuple(await work.knowledge.entries())
-        index = await anyio.to_thread.run_sync(listed, entries)
+        index = await anyio.to_thread.run_sync(build_source_index, entries)
         wanted = work.asked.build_query(query)
         learned = await work.knowledge.find_learned(wanted)
         nuggets = limit_nuggets(learned.nuggets, work.options.max_index_chars)
@@ -76,7 +76,7 @@ async def select(work: context.AnsweringContext, query: str) -> ChosenSources:
 
 
 async def load(
-    work: context.AnsweringContext, selection: ChosenSources, query: str
+    work: question_work.QuestionWork, selection: ChosenSources, query: str
 ) -> tuple[tuple[prompts.ShownSource, ...], int]:
     """Read the chosen sources, without repetitions; return them cut, and the number of unreadable ones."""
     with work.trace.step("loading") as fields:
@@ -84,14 +84,14 @@ async def load(
         failed = 0
         reading, waiting = selection.source_ids, selection.others
         while reading:
-            read = await context.read_sources(work.knowledge, reading)
+            read = await question_work.read_sources(work.knowledge, reading)
             failed += len(reading) - len(read)
             texts = drop_duplicates((*texts, *read))
             free = len(selection.source_ids) - len(texts)
             reading, waiting = waiting[:free], waiting[free:]
         sources = {source.source_id: source for source in (*texts, *selection.facts)}
         cut = excerpt_sources(tuple(sources.values()), work.asked.build_query(query), work.options.max_source_chars)
-        shown = tuple(context.drop_orders(cut))
+        shown = tuple(question_work.drop_orders(cut))
         fields.update(
             loaded_sources_count=len(sources),
             unreadable_sources_count=failed,
@@ -101,8 +101,8 @@ async def load(
 
 
 async def generate(
-    work: context.AnsweringContext, query: str, shown: tuple[prompts.ShownSource, ...]
-) -> tuple[context.CheckedDraft, tuple[SourceId, ...]]:
+    work: question_work.QuestionWork, query: str, shown: tuple[prompts.ShownSource, ...]
+) -> tuple[draft_checks.CheckedDraft, tuple[SourceId, ...]]:
     """Write the answer, and check it against its sources as far as code can; return it, and the ids that it cites."""
     with work.trace.step("generation", prompts.ANSWER) as fields:
         given = prompts.AnswerIn(
@@ -119,7 +119,9 @@ async def generate(
         texts = {source: remove_headings(f"{source.text}\n{source.said or ''}") for source in sources}
         vouching = [source for source in sources if any(has_quote(texts[source], quote) for quote in reply.quotes)]
         is_cited = bool(sources) or not work.options.require_citations
-        check = partial(context.check_draft, work, clean_answer(reply.answer), sources, vouching, is_cited=is_cited)
+        check = partial(
+            draft_checks.check_draft, work, clean_answer(reply.answer), sources, vouching, is_cited=is_cited
+        )
         draft = await anyio.to_thread.run_sync(check)
         fields.update(
             answer_chars=len(draft.text),
@@ -134,8 +136,8 @@ async def generate(
 
 
 async def verify(
-    work: context.AnsweringContext,
-    draft: context.CheckedDraft,
+    work: question_work.QuestionWork,
+    draft: draft_checks.CheckedDraft,
     source_ids: tuple[SourceId, ...],
     shown: tuple[prompts.ShownSource, ...],
 ) -> bool:
@@ -161,4 +163,4 @@ async def verify(
 
 def refusal(decision: prompts.GateDecision) -> SilenceReason:
     """Return the gate's reason to refuse a message; empty if it does not refuse."""
-    return context.REFUSALS.get(decision.kind, "")
+    return draft_checks.REFUSALS.get(decision.kind, "")

@@ -199,7 +199,7 @@ class SourceIndex:
 
 # An index changes seldom and is read for each question; the previous one may still be in use. Building it for thousands
 # of entries takes hundreds of ms.
-listed = lru_cache(maxsize=2)(SourceIndex)
+build_source_index = lru_cache(maxsize=2)(SourceIndex)
 
 _TELLING = 0.01  # the weight of a word in all of fifty entries, or in all but a few of thousands
 

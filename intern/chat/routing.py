@@ -126,7 +126,7 @@ class BatchRouter:
     guild_ids: Collection[GuildId]
     admits: Callable[[Channel], bool]
     clock: Clock
-    refuses: Callable[[UserId], DeclineReason | None] = lambda _: None
+    count_question: Callable[[UserId], DeclineReason | None] = lambda _: None
     """Counts a question of a member, and returns the limit that it exceeds, if any."""
     private: PrivateNotices | None = None
     """Without it, private messages are ignored."""
@@ -206,7 +206,7 @@ class BatchRouter:
             declined = QuestionDeclined(request=structs.replace(request, called=True), reason="voice")
             return (declined,) if to_bot else self._ignore_batch(batch, "voice")
         # Last of all, so that ignored and repeated batches do not count.
-        if reason := self.refuses(batch.author.id):
+        if reason := self.count_question(batch.author.id):
             return (QuestionDeclined(request=request, reason=reason),)
         return (request,)
 

@@ -272,7 +272,7 @@ class CaptureRequest(Struct, frozen=True, kw_only=True, tag="CaptureRequest", ta
     """The batch that is settled once this is archived; on the last capture that followed from it."""
 
 
-class CatchUpNeeded(Struct, frozen=True, kw_only=True):
+class BackfillNeeded(Struct, frozen=True, kw_only=True):
     """Wakeup: there may be channels to read over REST."""
 
 

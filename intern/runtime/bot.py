@@ -34,13 +34,13 @@ from intern.platforms.sandbox import Sandbox
 from intern.runtime.hosted_bot import run_hosted
 from intern.runtime.parts import open_bot_parts
 from intern.runtime.resources import FrontEndHooks, OpenModels, PlatformPorts, Serving
-from intern.service.bot_state import LiveBotState
 from intern.service.databases import open_database
 from intern.service.gateway_watch import GatewayWatch
 from intern.service.health import HealthCheck, HealthMonitor
 from intern.service.hosting_state import HostingState
 from intern.service.indexing import open_library
 from intern.service.opening import open_intern
+from intern.service.page_data import PageData
 from intern.service.recordings import ReplayedRecording
 from intern.service.status import find_lock_holder
 from intern.service.stores import Stores
@@ -156,7 +156,7 @@ async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None
         tg.cancel_scope.cancel()
 
 
-class _UnlockedBotState(LiveBotState):
+class _UnlockedBotState(PageData):
     """A data folder that this process does not hold: another one may change it at any time."""
 
     async def renew(self) -> None:

@@ -19,9 +19,9 @@ from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.parts import open_community_parts
 from intern.runtime.resources import FrontEndHooks, PlatformPorts, ProcessResources, open_process_resources
 from intern.service.activity_counters import count_platform_request
-from intern.service.bot_state import LiveBotState
 from intern.service.health import HealthCheck, HealthMonitor, ModelWatch, connection_checks
 from intern.service.hosting_state import HostingState
+from intern.service.page_data import PageData
 from intern.settings.settings import Settings
 from intern.stores.engines.postgres.leases import LeaseStore
 from intern.stores.tables.communities import CommunityStore
@@ -146,8 +146,8 @@ def _build_community_hooks(beside: FrontEndHooks, view: HostingState) -> FrontEn
     """Return the counters for each community, which has no own page; the page of the process lists it as open."""
 
     @asynccontextmanager
-    async def track_open(running: LiveBotState | HostingState) -> AsyncGenerator[None]:
-        assert isinstance(running, LiveBotState)
+    async def track_open(running: PageData | HostingState) -> AsyncGenerator[None]:
+        assert isinstance(running, PageData)
         name = running.stores.db.community
         view.open[name] = running
         try:

@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
 
 from intern.actors.activity import ActivityReporter
-from intern.actors.interactions import register_commands
+from intern.actors.interaction_worker import register_commands
 from intern.actors.loops import exponential_backoff, make_delay_logger, retry, surviving
 from intern.actors.pipeline import PipelineParts
 from intern.chat.platform import ChatPlatform, Deliver, Interactions

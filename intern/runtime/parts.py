@@ -13,17 +13,17 @@ from anyio.to_thread import run_sync
 from intern.actors.activity import ASKED, ActivityReporter
 from intern.actors.backfill import Backfill
 from intern.actors.batcher import batcher
-from intern.actors.captioner import Captioner, LookUp
+from intern.actors.captioner import Captioner
 from intern.actors.capturer import capturer
-from intern.actors.catch_up import CatchUpGateway
 from intern.actors.checkpointer import MessageSettler
 from intern.actors.classifier import Classifier
 from intern.actors.extractor import ExtractionWorker
 from intern.actors.integrator import Integrator
-from intern.actors.interactions import InteractionWorker
+from intern.actors.interaction_worker import InteractionWorker
 from intern.actors.job_worker import job_worker
 from intern.actors.listener import GatewayListener
 from intern.actors.loops import exponential_backoff, surviving
+from intern.actors.missed_changes import MissedChangesGateway
 from intern.actors.pipeline import PipelineParts, Start
 from intern.actors.poster import Poster, WaitingReplies
 from intern.actors.responder import Responder
@@ -32,7 +32,7 @@ from intern.actors.sequencer import Requests, Sequencer
 from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, indexer, refresh_pages, run_regularly, scout
 from intern.answering.answer_trace import list_steps
 from intern.answering.answerer import Answerer, AttachmentAwareAnswerer
-from intern.answering.interactions import InteractionHandler
+from intern.answering.interaction_handler import InteractionHandler
 from intern.answering.posted_answers import AnswerRetractor, PostedAnswers
 from intern.answering.replies import Decliner, ReplyBuilder
 from intern.answering.reply_cache import ReplyCachingModel, make_key_function
@@ -40,15 +40,12 @@ from intern.answering.triage import is_chatter
 from intern.chat.batching import OpenBatches
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.delivery import OutboxDelivery, RecallableReplies
-from intern.chat.options import ConversationOptions
 from intern.chat.platform import ChatPlatform
 from intern.chat.quota import QuestionQuota
 from intern.chat.routing import BatchRouter, PrivateNotices
 from intern.core.clock import Clock, Wakeup
-from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch
-from intern.core.ids import ChannelId, MessageId, RoleId, parse_position, position_at
-from intern.core.messages import Channel, ChatMessage
+from intern.core.ids import RoleId, parse_position, position_at
 from intern.learning.answered_threads import AnsweredThreadLearner, ThreadReader
 from intern.learning.approvals import ApprovalQueue
 from intern.learning.attached_files import FileReader
@@ -58,14 +55,15 @@ from intern.learning.missed_changes import MissedChangeFinder
 from intern.models.circuit_breaker import CircuitBreaker
 from intern.models.endpoint import EndpointModel
 from intern.models.usage import UsageCounter
+from intern.runtime.channel_admission import ChannelAdmission, fetch_admitted_message
 from intern.runtime.resources import FrontEndHooks, OpenModels, PlatformPorts, ProcessResources, open_process_resources
 from intern.search.embedder import Embedder
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.service import activity_counters, gateway_watch, health
-from intern.service.bot_state import LiveBotState
 from intern.service.calibration import describe_setup
 from intern.service.indexing import list_ignored_paths, open_library
 from intern.service.models import Models, SharedResources, answering_options, open_embedder, open_models
+from intern.service.page_data import PageData
 from intern.service.recordings import Recordings, ReplayedRecording
 from intern.service.writer import Writer
 from intern.settings.settings import Settings
@@ -141,14 +139,14 @@ async def open_community_parts(
         # On a server without checkpoints, messages are read as far back as the operator wants.
         first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
         marks = await CheckpointStore(db).load_or_create(platform.chat.guild_ids, first)
-        audience = _ChannelAdmission(platform.chat, settings.conversations)
+        audience = ChannelAdmission(platform.chat, settings.conversations)
         stores, gone, mask = writer.stores, writer.stores.knowledge.is_withdrawn, writer.extraction.answered.mask
         missed = MissedChangeFinder(
             stores.archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id, mask=mask
         )
         here = [parse_position(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
         attended = min(here, default=clock.now())
-        gateway = CatchUpGateway(platform.chat, missed.check, attended=attended, clock=clock)
+        gateway = MissedChangesGateway(platform.chat, missed.check, attended=attended, clock=clock)
         drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.note_deleted, stores.pending.drop)
         overheard = gateway_watch.GatewayWatch(gateway, clock=clock, drops=drops)
         checkpoints = Checkpoints(marks, baseline=first)
@@ -166,7 +164,7 @@ async def open_community_parts(
 class _CompositionInputs(NamedTuple):
     platform: PlatformPorts
     overheard: gateway_watch.GatewayWatch
-    audience: _ChannelAdmission
+    audience: ChannelAdmission
     checkpoints: Checkpoints
     events: ActivityReporter
     models: Models
@@ -191,7 +189,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
     events.count = counts.add
     events.question = partial(_record_question, stores.questions)
     counted = await counts.read_day(clock.now().date())
-    refuses = QuestionQuota(
+    count_question = QuestionQuota(
         settings.discord.max_questions_per_user_per_hour,
         clock=clock,
         per_day=settings.hosting.questions_per_day,
@@ -248,7 +246,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
         options=options,
         guild_ids=chat.guild_ids,
         wordings=wordings,
-        refuses=refuses,
+        count_question=count_question,
         count=events.report_private_answer,
         turned_away=events.report_private_decline,
         manage=platform.manage,
@@ -264,7 +262,14 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
     check = partial(retractions.check_and_retract, posted.check) if settings.ai.retract else posted.check
     notes = PrivateNotices(chat, GreetedMembers(db, clock=clock))
     dispatcher = BatchRouter(
-        chat, ledger, options, guild_ids=chat.guild_ids, admits=chat.admits, clock=clock, refuses=refuses, private=notes
+        chat,
+        ledger,
+        options,
+        guild_ids=chat.guild_ids,
+        admits=chat.admits,
+        clock=clock,
+        count_question=count_question,
+        private=notes,
     )
     approvals, look_up = ApprovalQueue(clock=clock), partial(fetch_admitted_message, chat.look_up, audience.admits_id)
     scans, batch_wait = settings.kb.scan_interval_seconds, settings.discord.message_batch_wait_seconds
@@ -384,21 +389,6 @@ async def _replay_recording(room: _CompositionInputs, answerer: Answerer, name: 
 _TOGETHER = 0.9  # seconds; several changes are written together
 
 
-class _ChannelAdmission:
-    """Decides where we may listen and speak: where everyone may read, and the operator allows it."""
-
-    def __init__(self, chat: ChatPlatform, options: ConversationOptions) -> None:
-        self._chat, self._options = chat, options
-
-    def admits(self, channel: Channel) -> bool:
-        return self._chat.admits(channel) and self._options.channel_mode(channel) != "off"
-
-    async def admits_id(self, channel_id: ChannelId) -> bool:
-        channel = await self._chat.channel(channel_id)
-        await self._chat.wait_for_permissions(channel.guild_id)
-        return self.admits(channel)
-
-
 async def _store_progress(
     room: _CompositionInputs, marks: CheckpointStore, counts: DailyCounts, moved: StoredCheckpoints
 ) -> None:
@@ -444,7 +434,7 @@ def _register_counters(
 
 def _build_bot_state(
     room: _CompositionInputs, around: _Around, *, lock: FolderLock, watch: health.ModelWatch
-) -> LiveBotState:
+) -> PageData:
     """Collect the data for the page and for a monitoring system."""
     parts, posted, answers, waiting, calibration, replay = around
     db, clock = room.writer.stores.db, room.writer.stores.clock
@@ -461,7 +451,7 @@ def _build_bot_state(
             *calibration.checks(),
         ),
     )
-    return LiveBotState(
+    return PageData(
         stores=room.writer.stores,
         answerer=answers,
         posted=posted,
@@ -485,12 +475,3 @@ async def _route_batch(dispatcher: BatchRouter, answered: AnsweredThreadLearner,
     """Decide the work for a batch; a thread that was read before is scheduled again because of it."""
     answered.receive(batch)
     return await dispatcher.route(batch)
-
-
-async def fetch_admitted_message(
-    look_up: LookUp, admits: Callable[[ChannelId], Awaitable[bool]], channel_id: ChannelId, message_id: MessageId
-) -> ChatMessage | None:
-    """Return a message; None if it is gone. Raises the ChatError family, also if it may not be read any more."""
-    if not await admits(channel_id):
-        raise ChatRefusedError(f"channel {channel_id} is closed to us by now")
-    return await look_up(channel_id, message_id)

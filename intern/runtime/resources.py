@@ -6,16 +6,16 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple
 
-from intern.answering.interactions import Manage
+from intern.answering.interaction_handler import Manage
 from intern.chat.platform import ChatPlatform, Interactions
 from intern.core.captures import build_types
 from intern.core.clock import Clock
 from intern.learning.attached_files import FileHost
 from intern.service import activity_counters
-from intern.service.bot_state import LiveBotState
 from intern.service.databases import open_database
 from intern.service.hosting_state import HostingState
 from intern.service.models import Models, SharedResources
+from intern.service.page_data import PageData
 from intern.settings.settings import Settings
 from intern.stores.database import Database
 from intern.stores.folder_lock import FolderLock
@@ -34,7 +34,7 @@ class PlatformPorts(NamedTuple):
 
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
 
-Serving = Callable[[LiveBotState | HostingState], AbstractAsyncContextManager[object]]
+Serving = Callable[[PageData | HostingState], AbstractAsyncContextManager[object]]
 """Serves the page until the block is left."""
 
 

@@ -209,7 +209,7 @@ class _WordMatch(NamedTuple):
     strength: float
 
 
-_HALF = 1.25  # fitted with `answering.nearest.SURE`
+_HALF = 1.25  # fitted with `answering.closest_passage.SURE`
 _UNSEEN = 16  # documents that hold nothing (search.sql)
 _USUAL_TERMS = 12  # not fitted: questions have about ten
 

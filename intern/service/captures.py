@@ -56,7 +56,7 @@ _log = get_logger(__name__)
 _READ_AHEAD = 32  # pairs; a follower asks again after these
 
 
-class Learning:
+class CaptureService:
     """Archives captures and files them. One filing or regeneration at a time."""
 
     def __init__(self, stores: Stores, model: Model, indexing: Indexing) -> None:

@@ -1,4 +1,4 @@
-"""The time and kind of gateway drops."""
+"""The gateway, watched: the time of its last message, and deletions that stores learn at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Drop = Callable[[Collection[MessageId]], object]
 
 
 class GatewayWatch:
-    """A gateway that notes the time of the last message and the deleted messages."""
+    """A gateway that notes the time of the last message, and hands deleted messages to `drops`."""
 
     def __init__(self, gateway: Gateway, *, clock: Clock, drops: Sequence[Drop]) -> None:
         self._gateway, self._clock, self._drops = gateway, clock, drops

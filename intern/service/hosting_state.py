@@ -12,8 +12,8 @@ from msgspec import Struct
 from intern import __version__
 from intern.core.clock import Clock
 from intern.service.activity_counters import Gauge, process_gauges
-from intern.service.bot_state import LiveBotState
 from intern.service.health import Health, HealthMonitor
+from intern.service.page_data import PageData
 from intern.stores.tables.communities import RegisteredCommunity
 
 
@@ -51,7 +51,7 @@ class HostingState:
     """The state of each community of this process: `open`, `closed`, or the reason of its failure."""
     shards: Callable[[], Collection[int]] = tuple[int, ...]
     shard_count: Callable[[], int] = int
-    open: dict[str, LiveBotState] = field(default_factory=dict[str, LiveBotState])
+    open: dict[str, PageData] = field(default_factory=dict[str, PageData])
     """The communities that are open."""
 
     def __post_init__(self) -> None:

@@ -45,6 +45,7 @@ from intern.service import indexing
 from intern.service.calibration import CalibrationStatus, check_calibration, describe_setup
 from intern.service.captures import check_parked, check_waiting
 from intern.service.databases import find_worker, open_archive, open_read_only
+from intern.service.extraction import FOLLOWER, NotesJob
 from intern.service.indexing import open_library
 from intern.service.models import Models, answering_options, load_templates
 from intern.service.questions import AskedQuestions
@@ -59,7 +60,7 @@ from intern.service.search_results import (
     documents_changed,
 )
 from intern.service.stores import open_search
-from intern.service.writer import FOLLOWER, NotesJob, Writer, build_discovery, read_job_result
+from intern.service.writer import Writer, build_discovery, read_job_result
 from intern.settings.settings import Paths, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import DiscoveryFeed, DiscoveryReport

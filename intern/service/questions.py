@@ -103,7 +103,7 @@ class GapList(Struct, frozen=True, kw_only=True):
     """The team members who may be named as the author of an answer, by name."""
 
 
-class GapSettlement(Struct, frozen=True, kw_only=True):
+class GapClosing(Struct, frozen=True, kw_only=True):
     """Questions that are closed as a gap."""
 
     question_ids: tuple[MessageId, ...]
@@ -194,7 +194,7 @@ class AskedQuestions:
 
     async def close_gap(self, question_id: MessageId) -> None:
         """Close the gap with this question. Raises ConfigError as `find_gap` does."""
-        await self._settle(await self.find_gap(question_id), "dismissed")
+        await self._close(await self.find_gap(question_id), "dismissed")
 
     async def answer_gap(self, question_id: MessageId, text: str, by: str) -> None:
         """Answer the gap with this question in the name of a team member, by name or id, and capture that answer.
@@ -221,11 +221,11 @@ class AskedQuestions:
         )
         if await self._have_done("capture", capture) is None:
             raise ConfigError("nothing was captured, as the question was deleted meanwhile")
-        await self._settle(group, "answered")
+        await self._close(group, "answered")
 
-    async def _settle(self, gap: Sequence[Question], how: GapState) -> None:
+    async def _close(self, gap: Sequence[Question], how: GapState) -> None:
         ids = tuple(each.question_id for each in gap)
-        await self._have_done("settle", GapSettlement(question_ids=ids, how=how))
+        await self._have_done("close_gaps", GapClosing(question_ids=ids, how=how))
 
     async def format_gaps(self) -> str:
         """Return all gaps as a Markdown document: a heading and its questions for each."""

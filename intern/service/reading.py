@@ -95,7 +95,7 @@ class TopicLine(Struct, frozen=True, kw_only=True):
     name: TopicName
     blocks: int
     chars: int
-    """The description from its file, as a prompt would see it."""
+    """The length of its file as a prompt would see it."""
     answered_at: datetime | None
     """Time of its newest answer (UTC)."""
     description: str

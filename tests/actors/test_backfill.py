@@ -31,8 +31,8 @@ from intern.core.errors import (
 )
 from intern.core.flow import (
     ApprovalReaction,
+    BackfillNeeded,
     BatcherEvent,
-    CatchUpNeeded,
     ChannelCaughtUp,
     ChannelSnapshot,
     Interaction,
@@ -70,7 +70,7 @@ class Desk:
         self, *, size: int = 1000, pages: PagedHistory | None = None, backoff: Backoff = at_once
     ) -> AsyncGenerator[MemoryObjectReceiveStream[BatcherEvent]]:
         events, heard = create_memory_object_stream[BatcherEvent](size)
-        behind, woken = create_memory_object_stream[CatchUpNeeded](1)
+        behind, woken = create_memory_object_stream[BackfillNeeded](1)
         interactions, asked = create_memory_object_stream[Interaction](1)
         approved, reviewed = create_memory_object_stream[ApprovalReaction](1)
         with fail_after(5), heard, asked, reviewed:
@@ -342,7 +342,7 @@ async def test_a_channel_that_falls_behind_again_and_again_is_read_to_its_end_ea
 
 async def test_its_streams_close_once_nobody_nudges_any_more() -> None:
     events, heard = create_memory_object_stream[BatcherEvent](1)
-    behind, woken = create_memory_object_stream[CatchUpNeeded](1)
+    behind, woken = create_memory_object_stream[BackfillNeeded](1)
     behind.close()
     with fail_after(5), heard:
         await Backfill(checkpoints=Desk().checkpoints, pages=Desk().sandbox).run(woken, events)

@@ -13,8 +13,8 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ConfigError
 from intern.core.flow import (
     ApprovalReaction,
+    BackfillNeeded,
     BatcherEvent,
-    CatchUpNeeded,
     ChannelSnapshot,
     GatewayEvent,
     Interaction,
@@ -65,8 +65,8 @@ class Ends:
     heard: MemoryObjectReceiveStream[BatcherEvent]
     interactions: MemoryObjectSendStream[Interaction]
     asked: MemoryObjectReceiveStream[Interaction]
-    behind: MemoryObjectSendStream[CatchUpNeeded]
-    woken: MemoryObjectReceiveStream[CatchUpNeeded]
+    behind: MemoryObjectSendStream[BackfillNeeded]
+    woken: MemoryObjectReceiveStream[BackfillNeeded]
     approved: MemoryObjectSendStream[ApprovalReaction]
     to_review: MemoryObjectReceiveStream[ApprovalReaction]
     approvals: ApprovalQueue
@@ -86,7 +86,7 @@ def ends(size: int = 10, *, interactions: int = 10) -> Ends:
         Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE),
         *create_memory_object_stream[BatcherEvent](size),
         *create_memory_object_stream[Interaction](interactions),
-        *create_memory_object_stream[CatchUpNeeded](1),
+        *create_memory_object_stream[BackfillNeeded](1),
         *create_memory_object_stream[ApprovalReaction](1),
         ApprovalQueue(clock=HandClock()),
     )
@@ -160,7 +160,7 @@ async def test_a_session_with_something_untold_nudges_backfill() -> None:
     with fail_after(5):
         async with create_task_group() as tg:
             tg.start_soon(all_ends.run, Gateway(session(SAID[0].id)))
-            assert await all_ends.woken.receive() == CatchUpNeeded()
+            assert await all_ends.woken.receive() == BackfillNeeded()
             tg.cancel_scope.cancel()
         await all_ends.rest()
     assert all_ends.checkpoints.channels_behind() == (CHANNEL,)

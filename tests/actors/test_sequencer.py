@@ -98,7 +98,7 @@ class Refusing(Decliner):
         await self.gate.wait()
         self.accounts.append(f"{declined.reason}: {declined.request.batch.last.text}")
 
-    def build_reply(self, declined: QuestionDeclined) -> Reply | None:
+    def decide_reply(self, declined: QuestionDeclined) -> Reply | None:
         return make_notice(declined.request, f"no, {declined.reason}") if declined.request.called else None
 
 

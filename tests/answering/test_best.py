@@ -7,7 +7,7 @@ from anyio import fail_after
 
 from intern.answering.answerer import Answerer
 from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, AnsweringOptions, GateDecision, Selection
-from intern.answering.source_index import listed
+from intern.answering.source_index import build_source_index
 from intern.core.ids import SourceId
 from intern.core.knowledge import IndexEntry
 from intern.core.messages import Conversation, Message, RequestContext
@@ -58,9 +58,9 @@ def test_the_search_in_the_texts_decides_the_order_and_descriptions_what_comes_a
     keys = IndexEntry(SourceId("kb:keys.md"), "how signing keys are rotated")
     entries = (*ENTRIES, keys, IndexEntry(SourceId("kb:key.md"), "a key"))
     order = [SourceId("kb:3.md"), SourceId("kb:7.md"), keys.source_id, SourceId("kb:gone.md")]
-    index = listed(entries)
+    index = build_source_index(entries)
     ranked = [index.entries[n].source_id for n in index.rank_entries("rotate a key", order)]
     assert ranked[:4] == ["kb:3.md", "kb:7.md", "kb:keys.md", "kb:key.md"]
     assert sorted(ranked) == sorted(entry.source_id for entry in entries)
-    shown = {entry.source_id for entry in listed(tuple(entries)).select_entries("rotate a key", 80, order)}
+    shown = {entry.source_id for entry in build_source_index(tuple(entries)).select_entries("rotate a key", 80, order)}
     assert shown == {"kb:3.md", "kb:7.md"}

@@ -50,7 +50,7 @@ class Desk:
         self.declining = Decliner(load_wordings(), traces=self.accounts, clock=self.clock)
 
     def word(self, reason: DeclineReason, *, by: str = "alice", called: bool = True) -> str | None:
-        reply = self.declining.build_reply(declined(reason, by=by, called=called))
+        reply = self.declining.decide_reply(declined(reason, by=by, called=called))
         return reply.text if reply else None
 
 
@@ -70,7 +70,7 @@ def test_each_reason_has_words_of_its_own_and_no_promise() -> None:
 def test_the_words_are_in_the_language_of_the_question() -> None:
     desk = Desk()
     asked = structs.replace(answer_request(message("wo finde ich die Logs?")), called=True)
-    told = [desk.declining.build_reply(QuestionDeclined(request=asked, reason=reason)) for reason in REASONS]
+    told = [desk.declining.decide_reply(QuestionDeclined(request=asked, reason=reason)) for reason in REASONS]
     german = load_wordings()["de"]
     words = {german.limit, german.over_budget, german.late, german.busy, german.voice}
     assert {each.text for each in told if each} == words
@@ -108,7 +108,7 @@ def test_whom_it_told_is_forgotten_in_time_also_when_the_clock_is_put_back() -> 
 
 def test_a_word_is_a_notice_on_the_question_that_settles_it() -> None:
     asked = declined("shed")
-    reply = Desk().declining.build_reply(asked)
+    reply = Desk().declining.decide_reply(asked)
     assert reply is not None
     assert (reply.notice, reply.buttons, reply.mention_role) == (True, (), None)
     assert (reply.question, reply.settles) == (asked.request.batch.last, (asked.request.batch.last.id,))

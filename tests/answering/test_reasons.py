@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from intern.answering.interactions import format_trace
+from intern.answering.interaction_handler import format_trace
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import LOOKUP_FAILURES, SILENCES, SilenceReason
 from intern.stores.tables.traces import QuestionTrace

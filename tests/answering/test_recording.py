@@ -14,7 +14,6 @@ import pytest
 from msgspec.structs import replace
 
 from intern.answering.answerer import Answerer
-from intern.answering.context import KnowledgeLookup
 from intern.answering.line_ranking import LineRanker
 from intern.answering.prompts import (
     ANSWER,
@@ -29,6 +28,7 @@ from intern.answering.prompts import (
     Selection,
     Verification,
 )
+from intern.answering.question_work import KnowledgeLookup
 from intern.answering.recording import AnswerRecording, AnswerTape, attach_tape, iter_texts
 from intern.answering.replaying import AnswerReplayer, strip_debug
 from intern.core.errors import KnowledgeError, ModelUnavailableError, SourceError

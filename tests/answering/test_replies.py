@@ -63,7 +63,7 @@ def silence(reason: SilenceReason) -> AnswerResult:
 def reply_of(
     request: AnswerRequest, result: AnswerResult, wording: Wording = WORDING, handoff_role_id: RoleId | None = None
 ) -> Reply | None:
-    return ReplyBuilder({"en": wording}, ConversationOptions(), handoff_role_id).build_reply(request, result)
+    return ReplyBuilder({"en": wording}, ConversationOptions(), handoff_role_id).decide_reply(request, result)
 
 
 def said(request: AnswerRequest, reason: SilenceReason, role: RoleId | None = None) -> str | None:
@@ -209,7 +209,7 @@ def test_the_longest_hand_off_is_one_message() -> None:
 
 def test_a_hand_off_mentions_the_role_of_the_operators_settings() -> None:
     replying = ReplyBuilder({"en": WORDING}, ConversationOptions(), handoff_role_id=TEAM)
-    reply = replying.build_reply(CALLED, silence("no_sources"))
+    reply = replying.decide_reply(CALLED, silence("no_sources"))
     assert reply is not None
     assert reply.mention_role == TEAM
 
@@ -228,7 +228,7 @@ def test_sources_without_an_answer_come_with_a_word_in_the_language_of_the_quest
     request = structs.replace(answer_request(message(asked)), addressed=True, called=True)
     result = structs.replace(silence("unsure"), citations=(CITED,))
     for role in (None, TEAM):
-        reply = ReplyBuilder(wordings, ConversationOptions(), role).build_reply(request, result)
+        reply = ReplyBuilder(wordings, ConversationOptions(), role).decide_reply(request, result)
         assert reply is not None
         assert (reply.notice, reply.citations, reply.buttons, reply.mention_role) == (True, (CITED,), (), role)
         assert reply.text.startswith(wordings[language].links)
@@ -254,12 +254,12 @@ def test_the_language_of_the_question_decides_on_all_of_our_own_words(texts: lis
     request = structs.replace(request, addressed=True, called=True)
     replying = ReplyBuilder(load_wordings(), ConversationOptions(), TEAM)
     wording = load_wordings()[language]
-    answer = replying.build_reply(request, AnswerResult(should_reply=True, reply_text="7480.", citations=(CITED,)))
+    answer = replying.decide_reply(request, AnswerResult(should_reply=True, reply_text="7480.", citations=(CITED,)))
     assert answer is not None
     assert reply_parts(answer)[0].splitlines()[2] == get_phrases(language).sources
     assert answer.buttons[-1].label == get_phrases(language).why
-    instead = replying.build_reply(request, silence("not_a_question"))
-    handoff = replying.build_reply(request, silence("no_sources"))
+    instead = replying.decide_reply(request, silence("not_a_question"))
+    handoff = replying.decide_reply(request, silence("no_sources"))
     assert instead is not None
     assert handoff is not None
     assert (instead.text, handoff.text) == (wording.greeting, f"{wording.handoff} <@&42>")

@@ -79,7 +79,7 @@ class Stage:
             guild_ids=[self.sandbox.guild_id] if guild_ids is None else guild_ids,
             admits=self.sandbox.admits,
             clock=self.clock,
-            refuses=QuestionQuota(per_hour, clock=self.clock),
+            count_question=QuestionQuota(per_hour, clock=self.clock),
             private=PrivateNotices(self.sandbox, known or Known()),
         )
 
@@ -418,48 +418,48 @@ async def test_what_discord_could_not_show_does_not_count() -> None:
 
 def test_an_hour_slides() -> None:
     clock = HandClock()
-    refuses = QuestionQuota(2, clock=clock)
-    assert refuses(ALICE) is None
+    count_question = QuestionQuota(2, clock=clock)
+    assert count_question(ALICE) is None
     clock.turn(minutes=30)
-    assert refuses(ALICE) is None
-    assert refuses(ALICE) == "asked too much"
+    assert count_question(ALICE) is None
+    assert count_question(ALICE) == "asked too much"
     clock.turn(minutes=30)
-    assert refuses(ALICE) is None
-    assert refuses(ALICE) == "asked too much"
+    assert count_question(ALICE) is None
+    assert count_question(ALICE) == "asked too much"
     clock.turn(minutes=30)
-    assert refuses(ALICE) is None
+    assert count_question(ALICE) is None
 
 
 def test_no_limit_holds_nobody_back() -> None:
-    refuses = QuestionQuota(0, clock=HandClock())
-    assert not any(refuses(ALICE) for _ in range(1000))
+    count_question = QuestionQuota(0, clock=HandClock())
+    assert not any(count_question(ALICE) for _ in range(1000))
 
 
 def test_members_who_asked_long_ago_are_forgotten() -> None:
     clock = HandClock()
-    refuses = QuestionQuota(3, clock=clock)
+    count_question = QuestionQuota(3, clock=clock)
     for number in range(1000):
-        assert refuses(UserId(str(number))) is None
+        assert count_question(UserId(str(number))) is None
         clock.turn(minutes=1)
-    assert len(refuses._asked) <= 60
+    assert len(count_question._asked) <= 60
 
 
 def test_a_clock_that_is_put_back_locks_nobody_out() -> None:
     clock = HandClock()
-    refuses = QuestionQuota(1, clock=clock)
-    assert refuses(ALICE) is None
+    count_question = QuestionQuota(1, clock=clock)
+    assert count_question(ALICE) is None
     clock.turn(days=-365)
-    assert refuses(ALICE) is None
+    assert count_question(ALICE) is None
 
 
 def test_the_questions_of_a_day_are_for_all_members_and_begin_anew_at_midnight() -> None:
     clock = HandClock()
-    refuses = QuestionQuota(2, clock=clock, per_day=3, asked_today=1)
-    assert [refuses(ALICE), refuses(ALICE), refuses(ALICE)] == [None, None, "day used up"]
-    assert refuses(UserId("7")) == "day used up"
+    count_question = QuestionQuota(2, clock=clock, per_day=3, asked_today=1)
+    assert [count_question(ALICE), count_question(ALICE), count_question(ALICE)] == [None, None, "day used up"]
+    assert count_question(UserId("7")) == "day used up"
     clock.turn(days=1)
-    assert [refuses(ALICE), refuses(ALICE), refuses(ALICE)] == [None, None, "asked too much"]
-    assert [refuses(UserId("7")), refuses(UserId("7"))] == [None, "day used up"]
+    assert [count_question(ALICE), count_question(ALICE), count_question(ALICE)] == [None, None, "asked too much"]
+    assert [count_question(UserId("7")), count_question(UserId("7"))] == [None, "day used up"]
 
 
 # Private messages.

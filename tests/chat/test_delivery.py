@@ -44,10 +44,10 @@ FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
 class PickyLedger(Outbox):
     """A ledger that does not note one question's thread."""
 
-    refuses = ""
+    count_question = ""
 
     async def save_thread(self, question_id: MessageId, thread_id: ChannelId) -> None:
-        if question_id == self.refuses:
+        if question_id == self.count_question:
             raise KnowledgeError("database or disk is full")
         await super().save_thread(question_id, thread_id)
 
@@ -390,7 +390,7 @@ class TestPosting:
         async with world(tmp_path) as w:
             asked = structs.replace(reply(w.ask()), called=called)
             if breaks == "ledger":  # as after a crash between the platform's answer and the note of it
-                w.ledger.refuses = asked.question.id
+                w.ledger.count_question = asked.question.id
             elif breaks != "send":
                 w.discord.fail(breaks, DOWN, done=done)
             w.discord.fail("send", REFUSED)
@@ -401,7 +401,7 @@ class TestPosting:
             for _ in range(2):
                 with suppress(ChatUnavailableError, KnowledgeError):
                     await (w.resume() if restarts and await w.ledger.get(asked.question.id) else w.post(asked))
-                w.ledger.refuses = ""
+                w.ledger.count_question = ""
                 w.clock.turn(minutes=5)  # no nonce protects any more
             entry = await w.ledger.get(asked.question.id)
             assert entry is not None
@@ -786,11 +786,11 @@ class TestPosting:
     async def test_nor_does_one_that_the_ledger_takes_no_note_of(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             first, second = await w.two_begun()
-            w.ledger.refuses = first.id
+            w.ledger.count_question = first.id
             with pytest.raises(KnowledgeError):
                 await w.resume()
             assert w.ended == {second.id: "posted"}
-            w.ledger.refuses = ""
+            w.ledger.count_question = ""
             assert await w.resume() == 1
             assert w.said() == [ANSWER, ANSWER]
 

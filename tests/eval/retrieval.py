@@ -22,7 +22,7 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from intern.answering.source_index import listed
+from intern.answering.source_index import build_source_index
 from intern.core.ids import SourceId
 from intern.core.knowledge import IndexEntry
 from intern.core.search_documents import SearchDocument, SearchFilter
@@ -306,7 +306,7 @@ async def ask(case: Case, shelf: Shelf) -> Retrieved:
     asked = [(row, text) for row, text in questions(case) if row.relevant]
     embedder = shelf.embedder
     words, both = HybridSearch(shelf.store), HybridSearch(shelf.store, embedder)
-    index = listed(shelf.entries())
+    index = build_source_index(shelf.entries())
 
     async def by_plain(text: str, guild_id: str | None) -> list[SourceId]:
         return shelf.by_plain(text, guild_id)

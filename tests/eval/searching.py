@@ -14,7 +14,7 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from intern.answering.source_index import MOST_RANKED, listed
+from intern.answering.source_index import MOST_RANKED, build_source_index
 from intern.core.ids import SourceId
 from intern.search.embedder import Embedder
 from intern.search.hybrid_search import HybridSearch
@@ -78,7 +78,7 @@ async def measure(folder: Path, embedder: Embedder | None = None) -> Retrieved:
         await intern.index()
         entries = await intern.entries()
     room = SHOWN * sum(len(entry.source_id) + len(entry.description) + 3 for entry in entries) // len(entries)
-    index = listed(entries)
+    index = build_source_index(entries)
     assert not index.fits(room)
     wanted = [{names[doc_id] for doc_id in query.relevant} for query in queries]
     async with await SqliteDatabase.open(settings.paths.database) as db:
@@ -94,11 +94,12 @@ async def measure(folder: Path, embedder: Embedder | None = None) -> Retrieved:
     ]
     plain = _plain(texts, [query.query for query in queries])
     shown = [
-        {entry.source_id for entry in listed(tuple(entries)).select_entries(query.query, room, best)}
+        {entry.source_id for entry in build_source_index(tuple(entries)).select_entries(query.query, room, best)}
         for query, best in zip(queries, by_text, strict=True)
     ]
     described = [
-        {entry.source_id for entry in listed(tuple(entries)).select_entries(query.query, room)} for query in queries
+        {entry.source_id for entry in build_source_index(tuple(entries)).select_entries(query.query, room)}
+        for query in queries
     ]
     return Retrieved(
         asked=len(queries),

@@ -127,7 +127,7 @@ class Unsaid(Decliner):
     async def record_decline(self, declined: QuestionDeclined) -> None:
         del declined
 
-    def build_reply(self, declined: QuestionDeclined) -> Reply | None:
+    def decide_reply(self, declined: QuestionDeclined) -> Reply | None:
         del declined
         return None
 

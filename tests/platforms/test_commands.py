@@ -12,8 +12,8 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from anyio.streams.memory import MemoryObjectReceiveStream
 from hypothesis import given, strategies as st
 
-from intern.actors.interactions import InteractionWorker
-from intern.answering.interactions import InteractionHandler
+from intern.actors.interaction_worker import InteractionWorker
+from intern.answering.interaction_handler import InteractionHandler
 from intern.answering.wordings import load_wordings
 from intern.chat.options import ConversationOptions
 from intern.chat.phrases import get_phrases

@@ -29,7 +29,7 @@ from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawChannel
 from intern.platforms.discord.rate_limits import convert_to_seconds
 from intern.platforms.discord.rest import HikariRest
-from intern.runtime.parts import fetch_admitted_message
+from intern.runtime.channel_admission import fetch_admitted_message
 from tests.double import interactions
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, User

@@ -28,8 +28,8 @@ from intern.runtime import hosted_bot, hosting
 from intern.runtime.bot import _LocalFiles, _NoCommands, run_page
 from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.resources import PlatformPorts, open_process_resources
-from intern.service.bot_state import LiveBotState
 from intern.service.hosting_state import HostingPage, HostingState
+from intern.service.page_data import PageData
 from intern.service.status import read_status
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
@@ -404,7 +404,7 @@ async def test_the_page_without_a_bot_lists_the_communities(tmp_path: Path) -> N
         await block.until(lambda: "one" in block.hosting.communities)
 
     @asynccontextmanager
-    async def serving(page: LiveBotState | HostingState) -> AsyncGenerator[None]:
+    async def serving(page: PageData | HostingState) -> AsyncGenerator[None]:
         assert isinstance(page, HostingState)
         shown.append(await page.view())
         stop.set()

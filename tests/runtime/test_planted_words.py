@@ -31,11 +31,11 @@ from intern.runtime.bot import _LocalFiles, _NoCommands
 from intern.runtime.hosting import build_communities
 from intern.runtime.parts import open_community_parts
 from intern.runtime.resources import FrontEndHooks, open_process_resources
-from intern.service.bot_state import LiveBotState
 from intern.service.community_registry import build_community, open_registry
 from intern.service.hosting_state import HostingState
 from intern.service.models import Models, open_models
 from intern.service.opening import open_intern
+from intern.service.page_data import PageData
 from intern.service.questions import QuestionFilter
 from intern.service.server_setup import ServerSetup
 from intern.service.source_status import open_source_statuses
@@ -88,7 +88,7 @@ class Two:
         self.said: dict[str, list[str]] = {"one": [], "other": []}
         self.events = {"one": Watching(), "other": Watching()}
         self.metrics = create_metrics(load_settings(environ={}))
-        self.pages: dict[str, LiveBotState] = {}
+        self.pages: dict[str, PageData] = {}
         self.places: dict[str, Any] = {}
 
     @asynccontextmanager
@@ -132,8 +132,8 @@ class Two:
                 yield opened._replace(answering=answering, learning=learning)
 
         @asynccontextmanager
-        async def serving(running: LiveBotState | HostingState) -> AsyncGenerator[None]:
-            assert isinstance(running, LiveBotState)
+        async def serving(running: PageData | HostingState) -> AsyncGenerator[None]:
+            assert isinstance(running, PageData)
             self.pages[name] = running
             yield
 
@@ -164,9 +164,9 @@ class Two:
         views += [await view(name) for name in names for view in (page.browsing.topic, page.browsing.history)]
         assert len(views) > 16
         unknown: Any = "00000000-0000-0000-0000-000000000000"
-        for refuses in (page.browsing.topic, page.browsing.history, page.browsing.fact, page.browsing.nugget):
+        for count_question in (page.browsing.topic, page.browsing.history, page.browsing.fact, page.browsing.nugget):
             with pytest.raises(ConfigError) as refused:
-                await refuses(unknown)
+                await count_question(unknown)
             views.append(refused.value)
         views += [await page.browsing.search("How do I reset it?", None), await page.asked.format_gaps()]
         guild = next(each.guild_id for each in self.town._channels.values() if each.id == self.places[name])

@@ -30,8 +30,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Stage]:
-    monkeypatch.setattr("intern.actors.backfill.SETTLES", 0.0, raising=False)
-    monkeypatch.setattr("intern.learning.missed_changes.PACE", 0.0, raising=False)
+    monkeypatch.setattr("intern.actors.missed_changes.QUIET_AFTER_SESSION", 0.0)
+    monkeypatch.setattr("intern.learning.missed_changes.PACE", 0.0)
     clock = HandClock()
     async with DiscordDouble(now=clock.now) as discord:
         yield Stage(tmp_path, discord, clock)

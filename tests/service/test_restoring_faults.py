@@ -21,12 +21,13 @@ from intern.core.flow import FilingDecision, TopicChoice
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
+from intern.service.extraction import FOLLOWER
 from intern.service.hidden_files import find_edited_files
 from intern.service.models import collect_offline_rules
 from intern.service.opening import open_intern
 from intern.service.restoring import TopicAdoption, restore
 from intern.service.status import find_lost_folders
-from intern.service.writer import FOLLOWER, Writer
+from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive

@@ -25,10 +25,10 @@ from intern.core.decisions import (
 from intern.core.ids import SourceId, TopicName
 from intern.learning.prompts import build_block, strip_withdrawn
 from intern.learning.withdrawing import remove_messages
+from intern.service.extraction import FOLLOWER
 from intern.service.hidden_files import find_edited_files
 from intern.service.restoring import copy_archive, export, restore
 from intern.service.text_files import TextFiles
-from intern.service.writer import FOLLOWER
 from intern.settings.settings import Paths
 from intern.sources.refresh import describe_provisionally
 from intern.stores.archive import Archive

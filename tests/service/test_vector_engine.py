@@ -17,10 +17,11 @@ from intern.core.ids import GuildId
 from intern.learning.forgetting import ForgetRequest
 from intern.runtime.bot import open_sandbox
 from intern.search.embedding_local import is_english_installed
+from intern.service.bot_gauges import BotGauges
 from intern.service.community_registry import open_registry
 from intern.service.databases import open_database
 from intern.service.doctor import examine
-from intern.service.health import BotState, vector_checks
+from intern.service.health import vector_checks
 from intern.service.opening import open_intern
 from intern.service.status import read_status
 from intern.settings.loading import load_settings
@@ -116,7 +117,7 @@ async def test_an_engine_that_is_away_is_told_by_health_metrics_status_and_docto
             await intern.index()
             stores = (await intern.acquire_writer()).stores
             engine: Any = stores.search.engine
-            standing: Any = BotState.__new__(BotState)
+            standing: Any = BotGauges.__new__(BotGauges)
             standing.stores = stores
 
             async def told() -> tuple[list[float], str, str, int, str]:

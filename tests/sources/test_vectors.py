@@ -33,14 +33,14 @@ class Compass:
         self.model = model
         self.asked: list[list[str]] = []
         self.away = 0
-        self.refuses = "\0"
+        self.count_question = "\0"
 
     async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         self.asked.append(list(texts))
         if self.away:
             self.away -= 1
             raise ModelUnavailableError("the endpoint is down")
-        if any(self.refuses in text for text in texts):
+        if any(self.count_question in text for text in texts):
             raise ModelRefusedError("the endpoint will not take this")
         return [NORTH if "north" in text else EAST for text in texts]
 
@@ -115,7 +115,7 @@ async def test_a_text_that_changed_gets_another_vector(tmp_path: Path) -> None:
 async def test_a_text_that_is_refused_holds_up_no_other_and_is_not_asked_again(tmp_path: Path) -> None:
     async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
-        compass.refuses = "south 44"
+        compass.count_question = "south 44"
         with fail_after(5):
             await store.replace_documents(documents(50))
             embedding = EmbeddingUpdater(store, compass)

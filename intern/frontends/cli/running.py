@@ -12,8 +12,8 @@ from intern.frontends.cli.options import check_folder, read_settings
 from intern.frontends.cli.output import say, show
 
 if TYPE_CHECKING:
-    from intern.service.bot_state import LiveBotState
     from intern.service.hosting_state import HostingState
+    from intern.service.page_data import PageData
 
 
 @click.command("run")
@@ -55,7 +55,7 @@ def page(*, port: int | None) -> None:
     from intern.runtime.bot import show_page
 
     @asynccontextmanager
-    async def serve_and_announce(running: LiveBotState | HostingState) -> AsyncGenerator[None]:
+    async def serve_and_announce(running: PageData | HostingState) -> AsyncGenerator[None]:
         async with serve_pages(settings.page, running) as address:
             show(address)
             say("Ctrl-C ends this")

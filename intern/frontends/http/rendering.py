@@ -29,7 +29,7 @@ from intern.frontends.wording import (
 )
 from intern.lab.plot import draw_curve
 from intern.service.calibration import CalibrationStatus
-from intern.service.overview import Figure, Plot, sum_by_prompt, sum_usage
+from intern.service.home_figures import Figure, Plot, sum_by_prompt, sum_usage
 from intern.service.search_results import SearchResult
 
 _SLOT, _BAR, HEIGHT = 10, 8, 100  # of a day, in the picture's own units: it is stretched to the available width

@@ -61,7 +61,7 @@ class SkippedSourceStore(Store):
         db.run_each(
             "insert into skipped_sources (community, kind, place, reason, since) values (:community, ?, ?, ?, ?)"
             " on conflict (community, kind, place) do update set reason = excluded.reason, since = excluded.since"
-            " where left_out.reason <> excluded.reason",
+            " where skipped_sources.reason <> excluded.reason",
             [(kind, place, reason, self.now()) for place, reason in found.items()],
         )
 

@@ -42,11 +42,11 @@ from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.server import serve_pages
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.models.usage import UsageMeter
-from intern.service.bot_state import LiveBotState
 from intern.service.calibration import describe_setup
 from intern.service.gateway_watch import GatewayWatch
 from intern.service.health import HealthCheck, HealthMonitor
 from intern.service.models import collect_offline_rules, load_templates
+from intern.service.page_data import PageData
 from intern.service.recordings import Recordings, ReplayedRecording
 from intern.service.writer import Writer
 from intern.settings.settings import PageOptions, Settings
@@ -97,7 +97,7 @@ class Site:
 
     address: str
     settings: Settings
-    running: LiveBotState
+    running: PageData
     writer: Writer
     db: SqliteDatabase
     clock: HandClock
@@ -191,7 +191,7 @@ async def site(
                 elsewhere=lambda: (outside.model,),
                 within=looked_within,
             )
-            desk = LiveBotState(
+            desk = PageData(
                 stores=writer.stores,
                 answerer=Asked(answerer, answers),
                 posted=PostedAnswers(writer.stores.cited, library, writer.stores.knowledge),

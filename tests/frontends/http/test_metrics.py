@@ -25,7 +25,7 @@ from intern.models.options import EmbeddingOptions
 from intern.models.usage import UsageCounter
 from intern.runtime.bot import open_discord_parts
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS
-from intern.service.health import BotState
+from intern.service.bot_gauges import BotGauges
 from intern.service.models import PROMPTS
 from intern.settings.settings import PageOptions
 from intern.sources.refresh import RefreshReport
@@ -138,7 +138,7 @@ async def test_a_scrape_opens_no_database(tmp_path: Path) -> None:
     """Which would read every decision ever taken."""
     opened: list[object] = []
     async with site(tmp_path) as made:
-        standing = BotState(
+        standing = BotGauges(
             stores=made.writer.stores, fill=StreamMonitor(), overheard=made.overheard, usage=None, breakers={}
         )
         await standing.gauges()  # the first look opens the reader that all others use
@@ -160,7 +160,7 @@ async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_
         broken.record_failure(permit, current_time(), "down")
         broken.request_attempt(current_time(), background=False)
         made.writer.stores.settings = settings
-        standing = BotState(
+        standing = BotGauges(
             stores=made.writer.stores,
             fill=fill,
             overheard=made.overheard,

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, sleep_forever
 
-from intern.actors.backfill import SETTLES, SHORTEST_WAIT
-from intern.actors.catch_up import CatchUpGateway
+from intern.actors.missed_changes import QUIET_AFTER_SESSION, SHORTEST_WAIT, MissedChangesGateway
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import GatewayEvent, LateChange, MessageEdited, MessagesDeleted, SessionStarted
 from intern.core.ids import ChannelId, GuildId
@@ -80,7 +79,7 @@ class Stage:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None]:
-        rereading = CatchUpGateway(self.gateway, self.missed.look, attended=self.attended, clock=self.clock)
+        rereading = MissedChangesGateway(self.gateway, self.missed.look, attended=self.attended, clock=self.clock)
         async with create_task_group() as tg:
             tg.start_soon(rereading.listen, self.heard.append)
             await all_quiet()
@@ -95,7 +94,7 @@ async def test_it_looks_once_the_session_has_settled_and_tells_what_it_finds_as_
         stage.gateway.deliver(SESSION)
         await all_quiet()
         assert stage.missed.outages == []
-        await leap(SETTLES)
+        await leap(QUIET_AFTER_SESSION)
         await all_quiet()
     assert stage.missed.outages == [stage.attended], "the first look goes back to when an earlier run was there"
     assert stage.heard == [SESSION, *stage.missed.finds]
@@ -107,12 +106,12 @@ async def test_however_often_sessions_are_lost_it_looks_once_in_a_while() -> Non
         for _ in range(5):
             stage.gateway.deliver(SESSION)
             await all_quiet()
-            await leap(SETTLES)
+            await leap(QUIET_AFTER_SESSION)
             await all_quiet()
         assert len(stage.missed.outages) == 1
         await leap(SHORTEST_WAIT)
         await all_quiet()
-        await leap(SETTLES)
+        await leap(QUIET_AFTER_SESSION)
         await all_quiet()
         assert stage.missed.outages[1:] == [stage.clock.now()]
 
@@ -124,7 +123,7 @@ async def test_what_the_gateway_tells_meanwhile_is_newer() -> None:
     async with stage.listening():
         stage.gateway.deliver(SESSION)
         await all_quiet()
-        await leap(SETTLES)
+        await leap(QUIET_AFTER_SESSION)
         await all_quiet()
         stage.gateway.deliver(edited("as it is"))
         stage.missed.goes_on.set()
@@ -138,7 +137,7 @@ async def test_an_archive_that_cannot_be_read_ends_nothing() -> None:
     async with stage.listening():
         stage.gateway.deliver(SESSION)
         await all_quiet()
-        await leap(SETTLES)
+        await leap(QUIET_AFTER_SESSION)
         await all_quiet()
         stage.gateway.deliver(deleted(1))
     assert stage.heard == [SESSION, deleted(1)]
@@ -151,9 +150,9 @@ async def test_a_look_that_failed_is_made_up_for_by_the_next() -> None:
         for _ in range(2):
             stage.gateway.deliver(SESSION)
             await all_quiet()
-            await leap(SETTLES + SHORTEST_WAIT)
+            await leap(QUIET_AFTER_SESSION + SHORTEST_WAIT)
             await all_quiet()
-            await leap(SETTLES)
+            await leap(QUIET_AFTER_SESSION)
             await all_quiet()
     assert stage.missed.outages == [stage.attended] * 2
 
@@ -174,6 +173,6 @@ async def test_what_the_gateway_tells_between_looks_costs_no_memory() -> None:
 async def test_a_gateway_that_is_refused_says_so_itself() -> None:
     stage = Stage()
     stage.gateway.refused = ConfigError("discord.token: wrong")
-    rereading = CatchUpGateway(stage.gateway, stage.missed.look, attended=stage.attended, clock=stage.clock)
+    rereading = MissedChangesGateway(stage.gateway, stage.missed.look, attended=stage.attended, clock=stage.clock)
     with pytest.raises(ConfigError, match="token"):
         await rereading.listen(stage.heard.append)

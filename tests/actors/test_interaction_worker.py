@@ -16,8 +16,8 @@ from anyio import (
 )
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.interactions import ANSWERS_AT_ONCE, TRIES, InteractionWorker
-from intern.answering.interactions import InteractionReply, make_text_reply
+from intern.actors.interaction_worker import ANSWERS_AT_ONCE, TRIES, InteractionWorker
+from intern.answering.interaction_handler import InteractionReply, make_text_reply
 from intern.chat.phrases import get_phrases
 from intern.core.errors import (
     ChatError,

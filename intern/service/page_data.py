@@ -29,11 +29,12 @@ from intern.core.text.encoding import encode_json
 from intern.facts.reconciliation import FactRetirement
 from intern.learning.review import Review
 from intern.search.embedder import Embedder
+from intern.service.bot_gauges import BotGauges
 from intern.service.calibration import check_calibration
 from intern.service.embedding import embedding_model
-from intern.service.health import BotState, HealthMonitor
+from intern.service.health import HealthMonitor
+from intern.service.home_figures import AttentionItem, Budget, HomeFigures, NeedKind, PeriodFigures, SystemPage
 from intern.service.knowledge_browser import KnowledgeBrowser
-from intern.service.overview import AttentionItem, Budget, NeedKind, OverviewReader, PeriodFigures, SystemPage
 from intern.service.questions import AskedQuestions
 from intern.service.reading import parse_topic_name
 from intern.service.recordings import Recordings, ReplayedRecording
@@ -88,7 +89,7 @@ ReviewOutcome = Literal["done", "parked", "waiting"]
 
 
 @dataclass(kw_only=True)
-class LiveBotState(BotState):
+class PageData(BotGauges):
     """A running bot, as its page sees it.
 
     Raises KnowledgeError if a store cannot be read or written, ConfigError if the requested item is missing or the
@@ -110,7 +111,7 @@ class LiveBotState(BotState):
         self._began = clock.now()
         recordings = Recordings(db, self.stores.archive, self.stores.knowledge)
         self.asked = AskedQuestions(self.settings, db, recordings, self._submit_and_wait, clock)
-        self._counts, self._overview = DailyCounts(db, clock=clock), OverviewReader(self.stores)
+        self._counts, self._overview = DailyCounts(db, clock=clock), HomeFigures(self.stores)
         self.reviewing, self.browsing = ReviewQueue(self.stores), KnowledgeBrowser(self.stores, self.embedder)
 
     async def renew(self) -> None:

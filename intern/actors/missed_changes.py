@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 
 from anyio import create_memory_object_stream, current_time, sleep, sleep_until
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 
-from intern.actors.backfill import SETTLES, SHORTEST_WAIT, CheckMissed
 from intern.actors.loops import listen_with_task, surviving, wake
 from intern.chat.platform import Deliver, Gateway
 from intern.core import flow
@@ -19,7 +19,16 @@ from intern.core.log import get_logger
 _log = get_logger(__name__)
 
 
-class CatchUpGateway:
+QUIET_AFTER_SESSION = 30.0
+"""Seconds after a new session before anything is read again: newer messages come first."""
+SHORTEST_WAIT = 600.0
+"""The least seconds between two checks, however often sessions are lost."""
+
+CheckMissed = Callable[[datetime, Callable[[flow.LateChange], object]], Awaitable[int]]
+"""Reports changes to captures from before an outage; returns the number of requests. Raises KnowledgeError."""
+
+
+class MissedChangesGateway:
     """A gateway that also delivers changes missed before its sessions began, as if they had just happened."""
 
     def __init__(self, gateway: Gateway, look: CheckMissed, *, attended: datetime, clock: Clock) -> None:
@@ -50,7 +59,7 @@ class CatchUpGateway:
         async with begun:
             async for _ in begun:
                 self._outage = self._outage or self._clock.now()
-                await sleep(SETTLES)
+                await sleep(QUIET_AFTER_SESSION)
                 began = current_time()
                 with surviving("rereading"):
                     requests = await self._check_since(self._outage, deliver)

@@ -1,32 +1,24 @@
-"""The work on one question: bounded question and history, the inputs and trace of its steps, and the reply cache.
-
-The cache is exact: the same request gets the same reply without a call. The request contains everything that determines
-a reply: prompt, examples and settings, the question, every passage, model and temperature. A change of any of these
-makes another request. Questions with a history or with images are always sent to the model.
-"""
+"""The work on one question: the model, the knowledge, the options and the trace that its steps share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from intern.answering.addresses import find_strange_urls
 from intern.answering.answer_trace import Trace
-from intern.answering.grounding import check_grounding, is_unfounded
 from intern.answering.line_ranking import LineRanker
 from intern.answering.prepared_question import PreparedQuestion
-from intern.answering.prompts import AnsweringOptions, ShownPassage, ShownSource
+from intern.answering.prompts import AnsweringOptions, ShownSource
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.knowledge import IndexEntry, LearnedMatches, SourceText
 from intern.core.log import get_logger
-from intern.core.messages import AnswerResult, Citation, SilenceReason, is_team_source
+from intern.core.messages import Citation, is_team_source
 from intern.core.search_documents import PassageHit
 from intern.core.text.orders import has_prompt_injection, remove_prompt_injection
-from intern.core.text.passages import remove_headings
 from intern.models.prompt import Model
 from intern.stores.tables.judgements import Calibration
 
@@ -61,7 +53,7 @@ class KnowledgeLookup(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnsweringContext:
+class QuestionWork:
     """One question, and everything that its steps need."""
 
     model: Model
@@ -77,71 +69,12 @@ class AnsweringContext:
     """The setup that a score belongs to: scores of other models or steps cannot be compared."""
 
 
-class CheckedDraft(Struct, frozen=True, kw_only=True):
-    """An answer, checked against its cited sources. With a `reason`, it must not be posted."""
-
-    reason: SilenceReason
-    text: str = ""
-    cited: tuple[ShownSource, ...] = ()
-    urls: tuple[str, ...] = ()
-    """Addresses that no cited source contains."""
-    strange: tuple[str, ...] = ()
-    """Commands and versions that no cited source contains."""
-    suspicions: tuple[str, ...] = ()
-    """These commands and versions, and numbers and other code, for the verifying model."""
-    quotes: tuple[tuple[ShownPassage, str], ...] = ()
-    """The quoted lines behind it, each with its passage. Of `fused` only, as are the next fields."""
-    quoted: float = 1.0
-    """The share of the quotes that the passages hold."""
-    unnamed: tuple[str, ...] = ()
-    """Names in the question that no passage contains, for the second call."""
-    is_near: bool = True
-    """Whether its quotes are so near to the question that rules would answer with them, as far as is known."""
-
-
-def check_draft(
-    work: AnsweringContext, text: str, cited: Sequence[ShownSource], vouching: Sequence[ShownSource], *, is_cited: bool
-) -> CheckedDraft:
-    """Check an answer as far as code can. It may take a while, because answers and sources are untrusted text.
-
-    `vouching` are the sources of the found quotes: an answer may take links, commands and numbers from these.
-    """
-    texts = [remove_headings(source.trusted_text) for source in vouching]
-    conversation = (work.asked.question, work.asked.history)
-    urls = find_strange_urls(text, texts, [source.url for source in vouching if source.url])
-    held = check_grounding(text, texts, conversation)
-    shown = [f"{source.text}\n{source.said or ''}" for source in vouching or cited]
-    is_own = bool(shown) and is_unfounded(text, shown, conversation)
-    reason: SilenceReason = ""
-    if not text:
-        reason = "no_answer"
-    elif len(text) > work.options.max_answer_chars:
-        reason = "too_long"
-    elif not is_cited:
-        reason = "no_citations"
-    elif urls or is_own or has_prompt_injection(text) or (work.options.strict_grounding and held.strange):
-        reason = "ungrounded"
-    return CheckedDraft(
-        reason=reason,
-        text=text,
-        cited=tuple(cited),
-        urls=tuple(urls),
-        strange=held.strange,
-        suspicions=(*held.strange, *held.suspicions),
-    )
-
-
 def first_per_source(items: Iterable[FromSourceT]) -> list[FromSourceT]:
     """Return the first item of each source, in their order."""
     firsts: dict[str, FromSourceT] = {}
     for item in items:
         firsts.setdefault(item.source_id, item)
     return [*firsts.values()]
-
-
-def has_strange_parts(text: str, texts: Sequence[str]) -> bool:
-    """Return whether a text contains an address, a command or a version that none of these texts contains."""
-    return bool(find_strange_urls(text, texts, ()) or check_grounding(text, texts, ()).strange)
 
 
 async def read_sources(knowledge: KnowledgeLookup, source_ids: Sequence[SourceId]) -> list[SourceText]:
@@ -167,9 +100,7 @@ def drop_orders(shown: Sequence[ShownT]) -> list[ShownT]:
     return [each for each in kept if each.text.strip()]
 
 
-async def make_citation(
-    work: AnsweringContext, source_id: SourceId, source: ShownSource, quote: str | None
-) -> Citation:
+async def make_citation(work: QuestionWork, source_id: SourceId, source: ShownSource, quote: str | None) -> Citation:
     """Cite a source, or one team answer of it. A link that cannot be found is logged, and does not fail the answer."""
     url = source.address
     if is_team_source(source_id) and "#" in source_id:  # the address of a page may contain one, too
@@ -179,17 +110,3 @@ async def make_citation(
             _log.warning("citation_link_failed", source_id=source_id, error=str(error))
             url = None
     return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
-
-
-REFUSALS: Mapping[str, SilenceReason] = {
-    "chatter": "not_a_question",
-    "out_of_scope": "not_answerable",
-    "unclear": "not_answerable",
-    "not_covered": "no_answer",
-}
-"""The reasons for silence by a model's kind of a message."""
-
-
-def make_silence(reason: SilenceReason) -> AnswerResult:
-    """Make a result without an answer, with the reason."""
-    return AnswerResult(should_reply=False, reason=reason)

@@ -9,8 +9,8 @@ import pytest
 from anyio import create_task_group, fail_after
 from msgspec import structs
 
-from intern.answering import interactions as commands
-from intern.answering.interactions import InteractionHandler, InteractionReply, format_trace, make_text_reply
+from intern.answering import interaction_handler as commands
+from intern.answering.interaction_handler import InteractionHandler, InteractionReply, format_trace, make_text_reply
 from intern.answering.wordings import Wording
 from intern.chat.options import ChannelMode, ConversationOptions
 from intern.chat.phrases import get_phrases
@@ -158,7 +158,7 @@ class World:
             options=ConversationOptions(default_mode=mode),
             guild_ids=(self.discord.guild_id,),
             wordings={"en": WORDING, "de": structs.replace(WORDING, greeting="Ich bin da", limit="genug")},
-            refuses=self._refuses,
+            count_question=self._refuses,
             count=self.counted.append,
             turned_away=self._turn_away,
             answers_kept=answers_kept,

@@ -98,7 +98,7 @@ class InteractionHandler:
     options: ConversationOptions
     guild_ids: Collection[GuildId]
     wordings: Wordings
-    refuses: Callable[[UserId], flow.DeclineReason | None] = lambda _: None
+    count_question: Callable[[UserId], flow.DeclineReason | None] = lambda _: None
     """Counts a question of a member, and returns the limit that it exceeds, if any."""
     count: Callable[[AnswerResult], object] = lambda _: None
     """Called with each result."""
@@ -155,7 +155,7 @@ class InteractionHandler:
         if not (question.text.strip() or question.attachments):
             return make_text_reply(words.no_text)
         wording = select_language(self.wordings, language)
-        if command.user.type != "team_member" and (limit := self.refuses(command.user.id)):
+        if command.user.type != "team_member" and (limit := self.count_question(command.user.id)):
             self.turned_away(limit)
             return make_text_reply(wording.get_decline_text(limit))
         request = await self._build_request(question, channel, with_context=command.on is not None)

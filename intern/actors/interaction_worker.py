@@ -1,4 +1,4 @@
-"""Answer interactions within 3 s, or say why not; and approve captures by the team's ✅ reactions."""
+"""The actor that answers interactions within 3 s, or says why not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.actors.loops import Backoff, exponential_backoff, make_delay_logger, retry, surviving
-from intern.answering.interactions import InteractionReply, language_of_interaction, make_text_reply
+from intern.answering.interaction_handler import InteractionReply, language_of_interaction, make_text_reply
 from intern.chat.phrases import Phrases, get_phrases
 from intern.chat.platform import Interactions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, InternError

@@ -148,7 +148,7 @@ def sum_usage(usage: Sequence[PromptUsage]) -> PromptUsage:
     return PromptUsage(usage[0].prompt, *sums)
 
 
-class OverviewReader:
+class HomeFigures:
     """Computes figures from the stores of a data folder. Raises KnowledgeError."""
 
     def __init__(self, stores: Stores) -> None:
