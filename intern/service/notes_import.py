@@ -22,9 +22,9 @@ from intern.core.text.passages import split_passages
 from intern.facts.prompts import EXTRACT, MAX_CONVERSATION_CHARS, build_extraction_input
 from intern.facts.segments import Segment
 from intern.service.databases import is_made
+from intern.service.extraction import NotesJob
 from intern.service.opening import open_intern
 from intern.service.regeneration_estimate import build_token_counter
-from intern.service.writer import NotesJob
 from intern.settings.settings import Settings
 from intern.stores.tables.extractions import ExtractionEntry
 
