@@ -317,7 +317,7 @@ def _read_messages(answered: AnswerRecording) -> Iterable[RecordedMessage]:
     asker = messages[-1].author_id if messages else None
     for message in messages:
         speaker = "bot" if message.role == "assistant" else "asker" if message.author_id == asker else "member"
-        files = (f"[attached: {file.filename}]" for file in message.attachments)
+        files = (f"[attached: {file.masked_name}]" for file in message.attachments)
         yield RecordedMessage(
             speaker, "\n".join(filter(None, (message.text, *files))) or "(not kept: recorder.context is off)"
         )
