@@ -1,4 +1,4 @@
-"""The actor that joins a member's messages into batches."""
+"""The actor that joins an author's messages once they pause. One heap and one deadline serve all authors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classifier finds the topic of each archived pair, and the integrator files it there."""
+"""The actor that finds the topic of each archived pair."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A message that does not fit is in Discord's history: its channel falls behind and is read over REST. So it loses only
 interactions that could not be answered in time, and changes beyond WAITING_CHANGES.
-
-The batcher, behind it, collects an author's messages until they pause. One heap and one deadline serve all authors.
 """
 
 from __future__ import annotations

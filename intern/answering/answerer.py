@@ -1,9 +1,8 @@
-"""From a question to an answer worth posting: gate, select, load, generate, verify.
+"""From a question to an answer worth posting, or to silence with its reason.
 
-A model decides at four of the five steps, with typed results; code enforces the bounds. If anything goes wrong, the
-caller gets silence with its reason: never half an answer, never an error. The files of a question are fetched before.
-If an image cannot be fetched, there is no reply, because the question is not the same without it. A text file that
-cannot be fetched is named as unread.
+If anything goes wrong, the caller gets silence: never half an answer, never an error. The files of a question are
+fetched before. If an image cannot be fetched, there is no reply, because the question is not the same without it. A
+text file that cannot be fetched is named as unread.
 """
 
 from __future__ import annotations

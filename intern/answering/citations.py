@@ -1,7 +1,4 @@
-"""Compare an answer's citations, links and quotes with the sources that were shown. Pure.
-
-Texts are compared in normal form: white space, typography and markup do not count.
-"""
+"""Compare an answer's citations with the sources that were shown. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the lines nearest to a question, to point a model at, and the passage to quote without a model."""
+"""Find the lines nearest to a question, to point a model at."""
 
 from __future__ import annotations
 

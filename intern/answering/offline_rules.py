@@ -1,7 +1,7 @@
-"""Rules instead of a model: they answer offline, and find the messages that are not worth a model call.
+"""Rules that answer instead of a model.
 
-Rules understand nothing. So without a model, the closest passage is quoted, with a line that says so, and only if the
-search is sure of it (`closest_passage.SURE`); otherwise there is silence. Deterministic.
+They understand nothing. So the closest passage is quoted, with a line that says so, and only if the search is sure of
+it (`closest_passage.SURE`); otherwise there is silence. Deterministic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Quotes, found again in the texts that they come from."""
+"""Quotes, found again in the texts that they come from. Pure.
+
+Texts are compared in normal form: white space, typography and markup do not count.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorder of answers: record everything that an answer is made from, and replay it from the recording.
+"""The recorder of answers: it records everything that an answer is made from.
 
 An answer reads three things from outside: the conversation, the results of the knowledge, and models' replies. The tape
 has these, and the answer. Recordings share the texts of found and read passages; a recording has their names instead.

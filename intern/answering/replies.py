@@ -1,7 +1,7 @@
 """Build replies to the asker: an answer with its buttons, or the reason for silence if the asker called the bot.
 
-Also explain an answer in one line, and decline questions before any work. Declined questions are recorded. The bot
-gives a member the same reason only once in a while, so that it is no nuisance. No reply here needs a model.
+Also decline questions before any work. Declined questions are recorded. The bot gives a member the same reason only
+once in a while, so that it is no nuisance. No reply here needs a model.
 """
 
 from __future__ import annotations

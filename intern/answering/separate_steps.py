@@ -1,4 +1,7 @@
-"""The steps of an answer, each with a prompt of its own."""
+"""The steps of an answer, each with a prompt of its own: gate, select, load, generate, verify.
+
+A model decides at four of the five steps, with typed results; code enforces the bounds.
+"""
 
 from __future__ import annotations
 

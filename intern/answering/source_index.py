@@ -1,4 +1,4 @@
-"""Choose index entries for a model to select from, and cut passages from the sources as they are now. Pure."""
+"""Choose index entries for a model to select from, and drop repeated sources. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Records of knowledge: captures and archived pairs of the team's answers, and the decisions on each.
-
-Also the index entries of sources; nuggets, which are richer than a question and its answer; facts, one sentence
-each, with their occurrences; and the documents, filters and results of the search.
-"""
+"""Captures of the team's answers, and pairs as they are archived and filed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Approvals that wait until the pair that they are about is archived."""
+"""Approvals by a reaction, held until their capture arrives.
+
+Discord reports a reaction once, often before the conversation is captured. An approval counts for the messages as they
+were at the time; a conversation that was continued or edited since needs another one.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,7 @@
 """Add captures to the archive, joined with the earlier versions of their conversations.
 
 Secrets are masked, and mentions of people become their roles, so nothing that is learned holds the id of a member.
-
-Deleted and forgotten messages are not archived again. Attachments are put into words before, once: images by a model,
-text files by a digest. Both are untrusted: each becomes one masked line of bounded length. For an unusable image, the
-line says why.
-
-An import archives each conversation once, in its fullest version: each further version would cost a model call. So an
-import is rehearsed first: the captures go through the same rules with an archive in memory.
+Deleted and forgotten messages are not archived again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Descriptions of images, made once and kept."""
+"""Attachments, put into words once, before their capture is archived: images by a model, text files by a digest.
+
+Both are untrusted: each becomes one masked line of bounded length. For an unusable image, the line says why.
+"""
 
 from __future__ import annotations
 

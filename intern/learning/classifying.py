@@ -1,10 +1,7 @@
-"""Ask the model for the topic of a pair, or how to split a long topic; and the rules of learning without a model.
+"""Ask the model for the topic of a pair, or how to split a long topic.
 
 The replies are checked. A pair gets an existing topic, a new one, or none. A split moves some blocks of the topic, but
 not all, to a topic with a valid name.
-
-The rules name topics by key terms and notice repetitions. They are deterministic, and keep nearly everything: without
-understanding, a needless block costs less than a lost one.
 """
 
 from __future__ import annotations

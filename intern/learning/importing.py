@@ -1,4 +1,8 @@
-"""Captures of exported history, planned and archived."""
+"""Captures of exported history, planned and archived.
+
+An import archives each conversation once, in its fullest version: each further version would cost a model call. So an
+import is rehearsed first: the captures go through the same rules with an archive in memory.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 """Edits and deletions of messages that were captured or are being answered: capture again, or withdraw.
 
 Most changes concern other messages. They cost a look-up in memory, and no call.
-
-Discord keeps no record of edits and deletions during an outage. So after one, recently captured messages are read again
-one by one, within a bound on requests. A message counts as deleted only if Discord does not know it in any channel that
-it can be in. A channel that is unreadable, empty or gone proves nothing.
 """
 
 from __future__ import annotations

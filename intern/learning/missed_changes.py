@@ -1,4 +1,9 @@
-"""Edits and deletions that were missed while the bot was away, found over REST."""
+"""Edits and deletions that were missed while the bot was away, found over REST.
+
+Discord keeps no record of them. So recently captured messages are read again one by one, within a bound on requests. A
+message counts as deleted only if Discord does not know it in any channel that it can be in. A channel that is
+unreadable, empty or gone proves nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules that file and describe where there is no model."""
+"""The rules of learning without a model: they name topics by key terms and notice repetitions.
+
+They are deterministic, and keep nearly everything: without understanding, a needless block costs less than a lost one.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Review of captures by the team (`kb.review`): approvals and rejections. Also, which pairs are due again.
-
-The team may also approve by a reaction. Discord reports a reaction once, often before the conversation is captured. So
-approvals are held until the capture arrives. An approval counts for the messages as they were at the time; a
-conversation that was continued or edited since needs another one.
-"""
+"""Review of captures by the team (`kb.review`): approvals and rejections. Also, which pairs are due again."""
 
 from __future__ import annotations
 

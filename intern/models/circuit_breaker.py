@@ -1,4 +1,10 @@
-"""The circuit breaker of an endpoint."""
+"""The circuit breaker leaves an endpoint that keeps failing alone for a while, then tries it with one call.
+
+While the circuit is closed, every call passes. FAILURES attempts in a row that fail open it, and every call is refused
+at once until its pause is over. Then it is half open: one answer's call is let through as a probe, and, a little later,
+one of the background's. The two have a place each, so background work never takes the probe from an answer. A success
+closes the circuit; a probe that fails opens it again, for twice as long.
+"""
 
 from __future__ import annotations
 

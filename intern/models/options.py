@@ -1,4 +1,4 @@
-"""Settings of language models: the table `[llm]`, with `[llm.kb]` over it, and their prices. Pure."""
+"""Settings of language models: the table `[llm]`, with `[llm.kb]` over it. Pure."""
 
 from __future__ import annotations
 

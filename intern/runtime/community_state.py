@@ -1,4 +1,4 @@
-"""The state of each community that a process always has, and the part of a platform that one community may see."""
+"""The state of each community that a process always has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gauges of the bot, for metrics."""
+"""Gauges of a running bot, for a monitoring system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The health of a running bot: checks for probes and the page, counters and gauges for a monitoring system."""
+"""The health of a running bot: checks for probes and the page."""
 
 from __future__ import annotations
 

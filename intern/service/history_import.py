@@ -1,4 +1,4 @@
-"""Imports: exported history through the bot's own rules, and notes through the extractor.
+"""Exported history, imported by the bot's own rules.
 
 Nothing is answered or posted. A second import of the same messages archives nothing.
 """

@@ -1,4 +1,4 @@
-"""The search over all indices; results are compared with the disk."""
+"""Indices, search and vectors, kept up to date with the sources and topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes in Markdown, imported as nuggets and facts."""
+"""Notes in Markdown, imported through the extractor as nuggets and facts."""
 
 from __future__ import annotations
 

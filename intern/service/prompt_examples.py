@@ -1,4 +1,7 @@
-"""Examples of each prompt's input."""
+"""An example input of each prompt, made from its type, to show a template and try it without a model.
+
+A new field needs nothing here; a field of a name listed in `SAMPLES` reads like the real thing.
+"""
 
 from __future__ import annotations
 

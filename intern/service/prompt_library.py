@@ -1,10 +1,6 @@
 """Prompts and messages for their editors: the list, each as rendered, mistakes, and changes.
 
 Asks no model and writes nothing. A template that is broken can still be listed, read and compared.
-
-An example input of each prompt, made from its type, shows a template and tries it without a model.
-
-A new field needs nothing here; a field of a name listed in `SAMPLES` reads like the real thing.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
     state: State
     """`pending`: its present text is not described yet; `failed`: the last try to describe it failed, too.
 
-    `left_out`: it is not used as a source, and `last_error` gives the reason.
+    `skipped`: it is not used as a source, and `last_error` gives the reason.
     """
     age_seconds: float
     """Seconds since it was last described, or first left out for this reason."""

@@ -1,4 +1,4 @@
-"""The stores of a data folder, opened by the process that holds its lock, and the backup of its database."""
+"""The stores of a data folder, opened by the process that holds its lock."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Durable file writes: append and fsync, or write a file beside and rename it; never half of either.
 
 A reader sees the old file or the new one. If writing fails, the old content stays.
-
-One writer per data folder, by an flock that the system lets go of however its process ends.
 """
 
 from __future__ import annotations

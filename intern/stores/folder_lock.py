@@ -1,4 +1,4 @@
-"""The lock of a data folder."""
+"""The lock of a data folder: one writer, by an flock that the system lets go of however its process ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that UTF-8 and JSON can hold."""
+"""Texts that UTF-8 and JSON can hold: half surrogates, which a JSON escape can name, are replaced."""
 
 from __future__ import annotations
 

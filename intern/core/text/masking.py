@@ -1,8 +1,4 @@
-"""Texts made safe to keep, print and show a model.
-
-Secrets are masked, and counted by kind. A `Secret` prints as stars. Half surrogates, which a JSON escape can name and
-UTF-8 cannot hold, are replaced.
-"""
+"""Secrets in texts, masked and counted by kind, before a text is kept, printed or shown to a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that no log and no error shows."""
+"""Values that no log and no error shows: a `Secret` prints as stars."""
 
 from __future__ import annotations
 

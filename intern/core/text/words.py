@@ -2,9 +2,6 @@
 
 Two forms of one English word ("rotating", "rotation") become the same stem; other languages keep their words as
 they are written, and scripts without spaces are taken in pairs of characters.
-
-Also comparisons of texts by words or by looks: groups of similar questions, names that look alike, facts about the
-same subject. A topic's name is the slug of a model's label.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands that measure answers: eval, backtest and calibrate."""
+"""`intern backtest` and `intern calibrate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands about knowledge from conversations: `intern facts` and `intern nuggets`."""
+"""`intern facts`: facts from conversations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that take knowledge in: index, discover, import and import-notes."""
+"""`intern index` and `intern discover`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands about learned knowledge: topics, archive, review, retry, forget and regenerate."""
+"""`intern review` and `intern retry`: captures that wait, for the team or for another attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands for operators: run, init, backup, doctor and status."""
+"""`intern status`: the state of the data folder."""
 
 from __future__ import annotations
 

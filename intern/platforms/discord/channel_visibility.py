@@ -1,4 +1,7 @@
-"""The channels that everyone on a server may read."""
+"""The channels that everyone on a server may read, from gateway events.
+
+A channel is closed while its permissions are unknown.
+"""
 
 from __future__ import annotations
 

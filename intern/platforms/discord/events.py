@@ -1,4 +1,4 @@
-"""Discord's payloads as messages, events and channels; `GatewayCache` keeps gateway data. Pure but for that.
+"""Discord's payloads as events of ours. Pure.
 
 Only the ids and the author are required. Any other field may be missing or null, and one of a wrong type is left out
 by itself. A payload that cannot be read raises `msgspec.ValidationError`, which names the field and never its value.

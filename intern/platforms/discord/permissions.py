@@ -1,7 +1,4 @@
-"""Permissions: the channels that everyone can read, from gateway events, and the bot's own permissions, over REST.
-
-The rules are Discord's (its reference, "Permissions"). A channel is closed while its permissions are unknown.
-"""
+"""Permissions of a channel, computed by Discord's rules (its reference, "Permissions")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Threads that were answered, and are read again."""
+"""Threads that were answered, and are read again.
+
+A thread is stored with the authors of its messages, never with their words. Bounded, and forgotten with its member.
+"""
 
 from __future__ import annotations
 

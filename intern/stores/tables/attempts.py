@@ -1,4 +1,7 @@
-"""Attempts to file a pair, and when to retry."""
+"""Attempts to file a pair, and when to retry.
+
+A pair that ends the process cannot do so for ever, and one that cannot be filed is tried again after growing pauses.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,6 @@
-"""The state of the chat: the checkpoint of each channel, threads with an answer, and members.
+"""The checkpoint of each channel. A channel without one has that of its server.
 
-A channel without a checkpoint has that of its server. Losing the newest checkpoints costs reading again. A
-thread is stored with the authors of its messages, never with their words.
-
-The notice about private messages is sent to each member once. Roles let a restart recognise the team: Discord does not
-send them with older messages. They are kept for a day; without them, members are looked up again. Names are taken from
-captures, so that no model and no note needs to contain them. All of it is bounded, and forgotten with its member.
+Losing the newest checkpoints costs reading again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Citations of posted answers, and the answers that became outdated."""
+"""Citations of posted answers, and the answers that became outdated.
+
+They keep the quoted text, masked, and a digest of each source, to tell later whether the answer is outdated.
+"""
 
 from __future__ import annotations
 

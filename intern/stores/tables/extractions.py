@@ -1,8 +1,6 @@
-"""The facts and nuggets learned from each conversation, and the position of each follower.
+"""The facts and nuggets learned from each conversation.
 
 All that a conversation taught is written, replaced, withdrawn or forgotten at once, in one transaction.
-
-Nuggets, as they were distilled: a conversation's are written and replaced with all else that it taught.
 """
 
 from __future__ import annotations

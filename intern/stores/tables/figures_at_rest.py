@@ -1,8 +1,6 @@
-"""The database file as a whole: copying, checking, figures for `intern status`, documents left out, and forgetting.
+"""Figures for `intern status`, read from the database as it is.
 
 Functions that take a path block. All raise KnowledgeError.
-
-`PersonalDataStore` removes people's words from jobs, posted answers and traces. Pending captures do so themselves.
 """
 
 from __future__ import annotations

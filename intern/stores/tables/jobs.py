@@ -1,12 +1,6 @@
-"""Work that is still to be done: jobs, captures that wait for their images, and pairs that were begun or parked.
+"""Jobs: a command submits one and waits; only the holder of the folder's lock claims it.
 
-A command submits a job and waits; only the holder of the folder's lock claims it. A job is done at least once, so the
-work of each kind must bear repetition.
-
-A pair that ends the process cannot do so for ever, and one that cannot be filed is tried again after growing pauses.
-
-A pending capture is not in the archive yet. Each conversation has at most one, and later captures join it. Descriptions
-of images are kept, so that an image is not described again when its conversation grows or its message is edited.
+A job is done at least once, so the work of each kind must bear repetition.
 """
 
 from __future__ import annotations

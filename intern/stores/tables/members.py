@@ -1,4 +1,9 @@
-"""Members: who was greeted, roles, and the team's names."""
+"""Members: who got the notice about private messages, roles, and names.
+
+Each member gets the notice once. Roles let a restart recognise the team: Discord does not send them with older
+messages. They are kept for a day; without them, members are looked up again. Names are taken from captures, so that no
+model and no note needs to contain them. All of it is bounded, and forgotten with its member.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nuggets by conversation."""
+"""Nuggets, as they were distilled: a conversation's are written and replaced with all else that it taught."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The outbox stores a reply with its citations before it is posted, so that nothing is posted twice.
+"""The outbox stores a reply before it is posted, so that nothing is posted twice.
 
 One question has at most one post, and so has each message that the post is for. Its parts and their nonces never
-change once begun, also when parts are sent again. Citations keep the quoted text and a digest of each source, to tell
-later whether the answer is outdated. Questions and quotes are masked.
+change once begun, also when parts are sent again. Questions are masked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Captures that wait for texts of their attachments."""
+"""Captures that wait for texts of their attachments, and are not in the archive yet.
+
+Each conversation has at most one, and later captures join it. Descriptions of images are kept, so that an image is not
+described again when its conversation grows or its message is edited.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rest of a member's data, for forgetting."""
+"""People's words in jobs, posted answers and traces, removed for forgetting. Pending captures do so themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A model's replies, kept by request."""
+"""A model's replies, by a digest of the whole request, so that none is paid for twice. Bounded, and made again if lost.
+
+Each reply knows the questions that it was used for, and is dropped once anything speaks against an answer to one of
+these.
+"""
 
 from __future__ import annotations
 

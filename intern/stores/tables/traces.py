@@ -1,4 +1,4 @@
-"""The outcomes of questions: a trace of each, votes on answers, counts by day.
+"""The trace of each question.
 
 A question may consist of several messages, and each of these belongs to one trace. The newest message that is left
 names a trace. So a later trace replaces the older one only for the messages that it names. A trace

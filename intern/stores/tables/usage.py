@@ -1,9 +1,4 @@
-"""The memory of endpoints: the form of requests that each accepts, calls and costs, vectors, and replies.
-
-Counts are by UTC day and prompt. Vectors are stored by a hash of model and text, replies by a digest of the whole
-request. So the same call is not paid for twice. Both are bounded, and made again if lost. Each reply knows the
-questions that it was used for, and is dropped once anything speaks against an answer to one of these.
-"""
+"""Calls and costs of models, by UTC day and prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of texts, kept from an embedding endpoint."""
+"""Vectors by a hash of model and text, so that none is paid for twice. Bounded, and made again if lost."""
 
 from __future__ import annotations
 
