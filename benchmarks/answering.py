@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
 from benchmarks.made_up import document, subject
-from intern.answering.reply_cache import ReplyCachingModel, make_key_function
+from intern.answering.model_cache import CachingModel, make_key_function
 from intern.core.clock import SystemClock
 from intern.core.messages import Conversation, Message
 from intern.search.embedding_local import is_english_installed
@@ -144,7 +144,7 @@ def _again(folder: Path, size: int, steps: Steps) -> float:
                 open_models(settings, None, SystemClock()) as models,
             ):
                 key_of = make_key_function(settings.llm, load_templates(settings))
-                known = ReplyCachingModel(models.answering, ReplyStore(db, clock=SystemClock()), key_of)
+                known = CachingModel(models.answering, ReplyStore(db, clock=SystemClock()), key_of)
                 async with open_intern(settings, models=Models(known, models.learning)) as intern:
                     for conversation in _questions(size):
                         assert (await intern.answer(conversation)).should_reply

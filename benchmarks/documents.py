@@ -1,6 +1,6 @@
 """Questions over other projects' real documentation, as a user asks: `intern index`, `ask` and `search`, offline.
 
-Nothing was fitted on these sets (`answering.nearest.SURE`). The bars are goals, not the present figures.
+Nothing was fitted on these sets (`answering.closest_passage.SURE`). The bars are goals, not the present figures.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ KNOWN: dict[str, frozenset[str]] = {
     "runtime/bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "open_discord_parts", "run_on_discord"}),
     "runtime/hosted_bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "open_hosting_on_discord"}),
     "sources/library.py": frozenset({"DISCORD"}),
-    "answering/learned_sources.py": frozenset({"DISCORD"}),
+    "answering/distilled_sources.py": frozenset({"DISCORD"}),
 }
 IMPORT_THE_ADAPTER = frozenset(
     {

@@ -31,14 +31,15 @@ class Names(Struct):
     participles: list[str] = field(default_factory=list[str])
     """Functions and methods whose first word is a participle, without properties and what returns a bool."""
     beginnings: list[str] = field(default_factory=list[str])
-    """Docstrings that begin with a word that names neither an act nor a thing."""
+    """Where a docstring, also one below a field, begins with a word that names neither an act nor a thing."""
 
     def read(self, source: str, path: str) -> None:
         """Add the names of a module."""
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 place = f"{path}:{getattr(node, 'lineno', 1)} {getattr(node, 'name', '')}".strip()
-                if _NO_BEGINNING.match(ast.get_docstring(node) or ""):
+                texts = (each.value for each in node.body if isinstance(each, ast.Expr))
+                if any(isinstance(text, ast.Constant) and _NO_BEGINNING.match(str(text.value)) for text in texts):
                     self.beginnings.append(place)
                 if isinstance(node, ast.ClassDef):
                     self.classes[node.name.strip("_")].append(place)
@@ -99,10 +100,13 @@ class Held:
     def add(self): "Add what is found."
 class _Held_: "Howling."
 class Found: ...
+class Point:
+    x: int
+    """How far to the right."""
 '''
     names = Names()
     names.read(source, "a.py")
 
     assert names.twice == {"Held": ["a.py:2 Held", "a.py:14 _Held_"], "Found": ["a.py:15 Found", "a.py:3 _Found"]}
     assert names.participles == ["a.py:5 told", "a.py:10 _get_joined"]
-    assert names.beginnings == ["a.py:1", "a.py:3 _Found", "a.py:12 let_go"]
+    assert sorted(names.beginnings) == ["a.py:1", "a.py:12 let_go", "a.py:16 Point", "a.py:3 _Found"]

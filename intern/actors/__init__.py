@@ -1,1 +1,1 @@
-"""The actors, one file each, and the pipeline that wires them."""
+"""The actors, and the pipeline that wires them. `upkeep.py` has those that only wait for a time or a wake-up."""

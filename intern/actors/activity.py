@@ -17,7 +17,7 @@ from intern.sources.refresh import RefreshReport
 _log = get_logger("intern.actors")
 
 ASKED: Final = ("questions_answered", "questions_silent", "messages_without_question")
-"""The counters of model usage."""
+"""The counters of messages that members asked, or might have asked."""
 
 
 class ActivityCounters(Protocol):

@@ -43,13 +43,13 @@ class Classifier:
     with MOST_ATTEMPTS open ones is given up.
     """
 
-    archive: loops.Log[QAId, CapturedPair]
+    archive: loops.ReadAfter[QAId, CapturedPair]
     after: QAId | None
     """The newest decided pair."""
     choose: Choose
     attempts: AttemptCounter
     events: ActivityReporter
-    again: loops.DueLog[CapturedPair] | None = None
+    again: loops.FindNextDue[CapturedPair] | None = None
     """Returns older pairs that are due: approved, or parked a while ago."""
     backoff: loops.Backoff = loops.exponential_backoff
 

@@ -55,11 +55,11 @@ class ConversationLearner(Protocol):
 class ExtractionWorker:
     """Follows the decisions, and extracts from each conversation that they concern."""
 
-    decisions: loops.Log[int, ExtractionStep]
+    decisions: loops.ReadAfter[int, ExtractionStep]
     after: int | None
     """The position up to which the decisions were followed."""
     extraction: ConversationLearner
-    again: loops.DueLog[ExtractionStep]
+    again: loops.FindNextDue[ExtractionStep]
     attempts: AttemptCounter
     events: ActivityReporter
     backoff: loops.Backoff = loops.exponential_backoff

@@ -104,13 +104,13 @@ class DueRecord(Generic[T_co]):
     """Without a record, the seconds until the next check; None: until the log grows."""
 
 
-Log = Callable[[P | None], Awaitable[Sequence[T]]]
+ReadAfter = Callable[[P | None], Awaitable[Sequence[T]]]
 """Reads some records on disk after a position (None: from the start), in a fixed order, oldest first."""
-DueLog = Callable[[AbstractSet[Hashable]], Awaitable[DueRecord[T]]]
+FindNextDue = Callable[[AbstractSet[Hashable]], Awaitable[DueRecord[T]]]
 """Returns the next older record to work on again whose key was not handed on yet."""
 
 
-def tolerate_read_errors(again: DueLog[T], event: str) -> DueLog[T]:
+def tolerate_read_errors(again: FindNextDue[T], event: str) -> FindNextDue[T]:
     """Report nothing due for a while if reading fails, so that newer records need not wait; log `event`."""
 
     async def find_due(handed: AbstractSet[Hashable]) -> DueRecord[T]:
@@ -130,12 +130,12 @@ def wake(stream: Sender[T], message: T) -> None:
 
 
 async def follow(
-    log: Log[P, T],
+    log: ReadAfter[P, T],
     wakeups: Receiver[object],
     *,
     after: P | None,
     position_of: Callable[[T], P],
-    again: DueLog[T] | None = None,
+    again: FindNextDue[T] | None = None,
 ) -> AsyncGenerator[T]:
     """Yield each record behind `after`, in order, for ever: the existing ones, then those that a wakeup announces.
 

@@ -126,7 +126,7 @@ ARCHIVED = Stream[flow.CaptureArchived](
 """A wakeup: the archive holds the rest."""
 FILINGS = Stream[flow.FilingDecision](flow.FilingDecision, ("classifier",), "integrator", 0)
 """None ahead: a pair is classified knowing the topics that those before it opened."""
-CHANGES = Stream[flow.SourceChanged](flow.SourceChanged, ("integrator", "scout", "job_worker"), "indexer", 1)
+CHANGES = Stream[flow.SourceChanged](flow.SourceChanged, ("integrator", "index_timer", "job_worker"), "indexer", 1)
 """A wakeup: files, topics and the index cache hold the rest."""
 DECIDED = Stream[flow.DecisionRecorded](flow.DecisionRecorded, ("integrator", "job_worker"), "extractor", 1)
 """A wakeup: the decisions hold the rest."""
@@ -171,7 +171,7 @@ ACTORS: Mapping[str, Actor] = {
     "reviewer": Actor("when done", (APPROVED, ARCHIVED)),
     "listener": Actor("first", (EVENTS, INTERACTIONS, BEHIND, APPROVED)),
     "backfill": Actor("first", (BEHIND, EVENTS)),
-    "scout": Actor("first", (CHANGES,)),
+    "index_timer": Actor("first", (CHANGES,)),
     "fetcher": Actor("first"),
     "embedder": Actor("first"),
     "checker": Actor("first"),

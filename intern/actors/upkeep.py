@@ -20,7 +20,7 @@ SHORTEST_WAIT = 60.0
 EMBEDS_EVERY = 30.0
 
 
-async def scout(changed: Sender[SourceChanged], *, interval_seconds: float) -> None:
+async def index_timer(changed: Sender[SourceChanged], *, interval_seconds: float) -> None:
     """Wake the indexer at once, and then every `interval_seconds`, until cancelled."""
     async with changed:
         while True:

@@ -61,7 +61,7 @@ class Answerer:
     judgements: JudgementStore | None = None
     """The store of the calibrated score; without it, no score counts."""
     setup: str = ""
-    """The setup that scores belong to: see `context.QuestionWork`."""
+    """The setup that scores belong to: see `QuestionWork`."""
 
     async def answer(
         self, conversation: Conversation, context: RequestContext, *, addressed: bool = False

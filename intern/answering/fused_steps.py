@@ -67,7 +67,7 @@ class ProposedSources(Struct, frozen=True, kw_only=True):
 
 async def answer_fused(work: QuestionWork) -> AnswerResult:
     """Answer a question, or return silence with its reason. Raises `InternError`."""
-    if not work.asked.question or not gate(work):
+    if not work.asked.question or not may_be_question(work):
         return make_silence("not_a_question")
     selected = await select(work)
     if selected.worth is not None and selected.worth < WORTH_A_CALL:
@@ -100,7 +100,7 @@ def _order_passages(
     return [*draft.cited, *sorted(others, key=lambda each: places.get(get_source_id(each.source_id), len(places)))]
 
 
-def gate(work: QuestionWork) -> bool:
+def may_be_question(work: QuestionWork) -> bool:
     """Return whether a message may be a question; one that is addressed to the bot always may be."""
     with work.trace.step("gate") as fields:
         chatter = not work.asked.addressed and is_chatter(work.asked.question)
@@ -191,7 +191,7 @@ async def load(
         ids = [each for each in named if each not in facts]
         sources = await read_sources(work.knowledge, ids)
         texts = {each.source_id: each for each in drop_duplicates((*sources, *selected.facts))}
-        shown = question_work.drop_orders(
+        shown = question_work.strip_prompt_injections(
             await anyio.to_thread.run_sync(_choose_passages, work, selected, sources, texts)
         )
         most = min(MOST_QUOTED, work.options.max_answer_chars)

@@ -88,7 +88,7 @@ class DecideIn(Struct, frozen=True, kw_only=True):
 
     passages: tuple[ShownPassage, ...]
     history: str
-    """What was said before, oldest first, each message led by who spoke; may be empty."""
+    """The messages before, oldest first, each led by its speaker; may be empty."""
     question: str
     nearest: tuple[str, ...] = ()
     """The lines nearest to the question, best first, each after its passage's alias."""
@@ -186,7 +186,7 @@ class GateIn(Struct, frozen=True, kw_only=True):
 
     question: str
     history: str
-    """What was said before, oldest first, each message led by who spoke; may be empty."""
+    """The messages before, oldest first, each led by its speaker; may be empty."""
     addressed: bool
     """It is meant for the bot: a mention, a reply to it, a message in its thread, or a new forum post."""
 

@@ -86,8 +86,8 @@ async def read_sources(knowledge: KnowledgeLookup, source_ids: Sequence[SourceId
     return [read for read in reads if isinstance(read, SourceText)]
 
 
-def drop_orders(shown: Sequence[ShownT]) -> list[ShownT]:
-    """Return the passages that give no orders to a model; log the sources of the others."""
+def strip_prompt_injections(shown: Sequence[ShownT]) -> list[ShownT]:
+    """Return the passages without sentences that give orders to a model; log the sources of those sentences."""
     kept = [
         structs.replace(
             each, text=remove_prompt_injection(each.text), said=each.said and remove_prompt_injection(each.said)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import msgspec
 from msgspec import Struct, structs
 
+from intern.answering.answer_tape import AnswerRecording, RecordedSimilarities, digest_texts
 from intern.answering.answerer import Answerer
 from intern.answering.line_ranking import LineRanker
-from intern.answering.recording import AnswerRecording, RecordedSimilarities, digest_texts
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError
 from intern.core.ids import SourceId
 from intern.core.knowledge import IndexEntry, LearnedMatches, SourceText

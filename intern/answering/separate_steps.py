@@ -94,7 +94,7 @@ async def load(
             reading, waiting = waiting[:free], waiting[free:]
         sources = {source.source_id: source for source in (*texts, *selection.facts)}
         cut = excerpt_sources(tuple(sources.values()), work.asked.build_query(query), work.options.max_source_chars)
-        shown = tuple(question_work.drop_orders(cut))
+        shown = tuple(question_work.strip_prompt_injections(cut))
         fields.update(
             loaded_sources_count=len(sources),
             unreadable_sources_count=failed,

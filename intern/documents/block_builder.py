@@ -70,9 +70,9 @@ class _Element(Struct, eq=False):
     marker: str = ""
     is_inline: bool = False
     begins: bool = False
-    """Of an inline element, whether the text before it is blank."""
+    """Whether the text before an inline element is blank."""
     at: int = 0
-    """Of an inline element, the position in the text where it began."""
+    """The position in the text where an inline element began."""
     leaves: int = 0
     """Parts of the writer that end with it."""
     number: int = 1

@@ -61,7 +61,7 @@ class FactOut(Struct, frozen=True, kw_only=True):
     summary: Annotated[str, Meta(max_length=300, description="One line of at most 100 characters.")]
     visibility: Visibility
     # No bound that a reply is refused for: a server's grammar cannot hold a number to one (llama.cpp's does not), and
-    # `facts.reconciling` replaces a number outside by the nearest one inside.
+    # `facts.reconciliation` replaces a number outside by the nearest one inside.
     confidence: Annotated[float, Meta(description="From 0 to 1.", extra_json_schema={"minimum": 0, "maximum": 1})]
     sentiment: Sentiment
     duplicate_of: Annotated[_Short, Meta(description="Id of the existing fact that says the same, or empty.")]

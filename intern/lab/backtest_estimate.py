@@ -37,7 +37,7 @@ class BacktestEstimate(Struct, frozen=True, kw_only=True):
 
     questions: int
     team_answered: int
-    """Of these, the questions that the team answered."""
+    """The questions among them that the team answered."""
     conversations: int
     """The captures to learn on the way."""
     left_out: dict[str, int]

@@ -152,7 +152,7 @@ class SilenceCount(Struct, frozen=True, kw_only=True):
     reason: str
     questions: int
     team_answered: int
-    """Of these, the questions that the team answered."""
+    """The questions among them that the team answered."""
 
 
 class BacktestUsage(Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from intern.service.history_import import (
     ExportedChannel,
     ExportedHistory,
     Exports,
-    check_server,
+    check_exported_guild,
     format_message,
     is_worth_gathering,
 )
@@ -161,7 +161,7 @@ async def build_timeline(
     """
     making = _TimelineBuilder(exports, settings.conversations, since=since, until=until)
     for place in exports.channels:
-        check_server(place, settings)
+        check_exported_guild(place, settings)
         if reason := find_exclusion_reason(place, settings):
             making.left_out[reason] += len(place.messages)
             continue

@@ -40,9 +40,9 @@ from intern.service.health import HealthCheck, HealthMonitor
 from intern.service.hosting_state import HostingState
 from intern.service.indexing import open_library
 from intern.service.opening import open_intern
-from intern.service.page_data import PageData
 from intern.service.recordings import ReplayedRecording
 from intern.service.status import find_lock_holder
+from intern.service.status_page import StatusPage
 from intern.service.stores import Stores
 from intern.settings.settings import Settings
 from intern.stores.database import DEFAULT_COMMUNITY
@@ -138,7 +138,7 @@ async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None
                 await stop.wait()
             return
         stores = await run_sync(partial(Stores, settings, db, clock, holds=False))
-        page = _UnlockedBotState(
+        page = _UnlockedStatusPage(
             stores=stores,
             answerer=_OnDemandAnswerer(settings),
             posted=_build_posted_answers(stores),
@@ -156,7 +156,7 @@ async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None
         tg.cancel_scope.cancel()
 
 
-class _UnlockedBotState(PageData):
+class _UnlockedStatusPage(StatusPage):
     """A data folder that this process does not hold: another one may change it at any time."""
 
     async def renew(self) -> None:

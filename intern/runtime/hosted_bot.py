@@ -18,10 +18,10 @@ from intern.platforms.discord.options import ShardChoice
 from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.parts import open_community_parts
 from intern.runtime.resources import FrontEndHooks, PlatformPorts, ProcessResources, open_process_resources
-from intern.service.activity_counters import count_platform_request
 from intern.service.health import HealthCheck, HealthMonitor, ModelWatch, connection_checks
 from intern.service.hosting_state import HostingState
-from intern.service.page_data import PageData
+from intern.service.metrics import count_platform_request
+from intern.service.status_page import StatusPage
 from intern.settings.settings import Settings
 from intern.stores.engines.postgres.leases import LeaseStore
 from intern.stores.tables.communities import CommunityStore
@@ -146,8 +146,8 @@ def _build_community_hooks(beside: FrontEndHooks, view: HostingState) -> FrontEn
     """Return the counters for each community, which has no own page; the page of the process lists it as open."""
 
     @asynccontextmanager
-    async def track_open(running: PageData | HostingState) -> AsyncGenerator[None]:
-        assert isinstance(running, PageData)
+    async def track_open(running: StatusPage | HostingState) -> AsyncGenerator[None]:
+        assert isinstance(running, StatusPage)
         name = running.stores.db.community
         view.open[name] = running
         try:

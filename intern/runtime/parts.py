@@ -29,13 +29,13 @@ from intern.actors.poster import Poster, WaitingReplies
 from intern.actors.responder import Responder
 from intern.actors.reviewer import Reviewer
 from intern.actors.sequencer import Requests, Sequencer
-from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, indexer, refresh_pages, run_regularly, scout
+from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, index_timer, indexer, refresh_pages, run_regularly
 from intern.answering.answer_trace import list_steps
 from intern.answering.answerer import Answerer, AttachmentAwareAnswerer
 from intern.answering.interaction_handler import InteractionHandler
+from intern.answering.model_cache import CachingModel, make_key_function
 from intern.answering.posted_answers import AnswerRetractor, PostedAnswers
 from intern.answering.replies import Decliner, ReplyBuilder
-from intern.answering.reply_cache import ReplyCachingModel, make_key_function
 from intern.answering.triage import is_chatter
 from intern.chat.batching import OpenBatches
 from intern.chat.checkpoints import Checkpoints
@@ -59,12 +59,12 @@ from intern.runtime.channel_admission import ChannelAdmission, fetch_admitted_me
 from intern.runtime.resources import FrontEndHooks, OpenModels, PlatformPorts, ProcessResources, open_process_resources
 from intern.search.embedder import Embedder
 from intern.search.embedding_endpoint import EndpointEmbedder
-from intern.service import activity_counters, gateway_watch, health
+from intern.service import gateway_watch, health, metrics
 from intern.service.calibration import describe_setup
 from intern.service.indexing import list_ignored_paths, open_library
 from intern.service.models import Models, SharedResources, answering_options, open_embedder, open_models
-from intern.service.page_data import PageData
 from intern.service.recordings import Recordings, ReplayedRecording
+from intern.service.status_page import StatusPage
 from intern.service.writer import Writer
 from intern.settings.settings import Settings
 from intern.sources.scanning import FileWatcher
@@ -132,7 +132,7 @@ async def open_community_parts(
         if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules are free
             # With the writer's own store, which reuses no reply after a failed drop.
             key_of = make_key_function(settings.llm, shared.templates(settings))
-            watched = watched._replace(answering=ReplyCachingModel(watched.answering, writer.stores.replies, key_of))
+            watched = watched._replace(answering=CachingModel(watched.answering, writer.stores.replies, key_of))
         await writer.stores.jobs.reclaim()
         await writer.stores.pending.load()
         await writer.extraction.extractor.repair_search()
@@ -341,7 +341,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
             gateway=overheard, checkpoints=checkpoints, approvals=approvals, admits=chat.admits
         ).run,
         "backfill": Backfill(checkpoints=checkpoints, pages=chat).run,
-        "scout": partial(scout, interval_seconds=scans),
+        "index_timer": partial(index_timer, interval_seconds=scans),
         "fetcher": partial(run_regularly, "fetcher", fetches, interval_seconds=scans),
         "checker": partial(
             run_regularly, "checker", check, calibration.check, stores.recorder.trim, interval_seconds=scans
@@ -417,7 +417,7 @@ def _record_question(questions: QuestionStore, request: AnswerRequest, reason: s
 
 
 def _register_counters(
-    to: activity_counters.Counters,
+    to: metrics.Counters,
     chat: ChatPlatform,
     usage: UsageCounter | None,
     events: ActivityReporter,
@@ -428,13 +428,13 @@ def _register_counters(
     if usage is not None:
         usage.counted = to.count_usage
     if isinstance(by, EndpointEmbedder):
-        activity_counters.count_embeddings(to, by)
-    chat.report_requests(partial(activity_counters.count_platform_request, to), to.count_reconnect)
+        metrics.count_embeddings(to, by)
+    chat.report_requests(partial(metrics.count_platform_request, to), to.count_reconnect)
 
 
 def _build_bot_state(
     room: _CompositionInputs, around: _Around, *, lock: FolderLock, watch: health.ModelWatch
-) -> PageData:
+) -> StatusPage:
     """Collect the data for the page and for a monitoring system."""
     parts, posted, answers, waiting, calibration, replay = around
     db, clock = room.writer.stores.db, room.writer.stores.clock
@@ -451,7 +451,7 @@ def _build_bot_state(
             *calibration.checks(),
         ),
     )
-    return PageData(
+    return StatusPage(
         stores=room.writer.stores,
         answerer=answers,
         posted=posted,

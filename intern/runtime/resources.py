@@ -11,11 +11,11 @@ from intern.chat.platform import ChatPlatform, Interactions
 from intern.core.captures import build_types
 from intern.core.clock import Clock
 from intern.learning.attached_files import FileHost
-from intern.service import activity_counters
+from intern.service import metrics
 from intern.service.databases import open_database
 from intern.service.hosting_state import HostingState
 from intern.service.models import Models, SharedResources
-from intern.service.page_data import PageData
+from intern.service.status_page import StatusPage
 from intern.settings.settings import Settings
 from intern.stores.database import Database
 from intern.stores.folder_lock import FolderLock
@@ -34,14 +34,14 @@ class PlatformPorts(NamedTuple):
 
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
 
-Serving = Callable[[PageData | HostingState], AbstractAsyncContextManager[object]]
+Serving = Callable[[StatusPage | HostingState], AbstractAsyncContextManager[object]]
 """Serves the page until the block is left."""
 
 
 class FrontEndHooks(NamedTuple):
     """The hooks of a front end beside the bot, such as the status page."""
 
-    counters: activity_counters.Counters
+    counters: metrics.Counters
     serving: Serving
     """Entered while the bot is running, and left after it has stopped."""
 

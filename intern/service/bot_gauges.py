@@ -13,8 +13,8 @@ from intern.core import errors
 from intern.core.log import get_logger
 from intern.models.circuit_breaker import CircuitBreaker
 from intern.models.usage import UsageCounter
-from intern.service.activity_counters import Gauge, process_gauges
 from intern.service.gateway_watch import GatewayWatch
+from intern.service.metrics import Gauge, process_gauges
 from intern.service.source_status import read_source_statuses
 from intern.service.stores import Stores
 
@@ -23,7 +23,7 @@ _log = get_logger(__name__)
 
 @dataclass(kw_only=True)
 class BotGauges:
-    """The state of the bot as the page shows it."""
+    """The gauges of a bot: its streams, circuits, budgets, vectors and sources."""
 
     stores: Stores
     fill: StreamMonitor

@@ -108,7 +108,7 @@ def open_archive(
     return DatabaseArchive(db, clock=clock) if settings.moves else Archive(settings.paths.raw, clock=clock, files=files)
 
 
-def is_hosted(settings: Settings) -> bool:
+def is_any_process_running(settings: Settings) -> bool:
     """Return whether any process that shares the database is running. Blocks; raises KnowledgeError."""
     return settings.moves and bool(open_read_only(settings).read_blocking(lambda db: db.texts(HOLDER)))
 

@@ -203,7 +203,7 @@ class ExtractionService:
         await self.extractor.update_search((fact.id,))
         return FactRetirement(fact_id=fact.id, why=fact.retired_why)
 
-    async def read_notes(self, asked: NotesJob) -> Mapping[ExtractionOutcome, int]:
+    async def learn_from_notes(self, asked: NotesJob) -> Mapping[ExtractionOutcome, int]:
         """Learn from notes; withdraw the lessons of deleted ones. Also raises ModelUnavailableError."""
         for conversation_id in asked.withdrawn:
             await self.extractor.withdraw(conversation_id)

@@ -20,8 +20,8 @@ from intern.core.messages import Image
 from intern.core.tasks import open_task_group
 from intern.models.circuit_breaker import CircuitBreaker, CircuitState
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.service.activity_counters import Counters, classify_outcome
 from intern.service.calibration import check_calibration
+from intern.service.metrics import Counters, classify_outcome
 from intern.settings.settings import Settings
 from intern.stores.database import Database
 from intern.stores.folder_lock import FolderLock

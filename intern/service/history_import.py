@@ -218,7 +218,7 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
     skipped = Counter({"notices of Discord's": exports.system, "messages that cannot be read": exports.unreadable})
     replies = looked_at = 0
     for place in exports.channels:
-        check_server(place, settings)
+        check_exported_guild(place, settings)
         if reason := find_exclusion_reason(place, settings):
             skipped[reason] += len(place.messages)
             continue
@@ -241,7 +241,7 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
     return ExportContents(messages=exports.messages, team_replies=replies, captures=tuple(captures), skipped=left_out)
 
 
-def check_server(place: ExportedChannel, settings: Settings) -> None:
+def check_exported_guild(place: ExportedChannel, settings: Settings) -> None:
     """Raise ConfigError for the export of a server that the settings do not list."""
     served = settings.discord.guild_ids
     guild_id = place.channel.guild_id

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from intern import __version__
 from intern.core.clock import Clock
-from intern.service.activity_counters import Gauge, process_gauges
 from intern.service.health import Health, HealthMonitor
-from intern.service.page_data import PageData
+from intern.service.metrics import Gauge, process_gauges
+from intern.service.status_page import StatusPage
 from intern.stores.tables.communities import RegisteredCommunity
 
 
@@ -51,7 +51,7 @@ class HostingState:
     """The state of each community of this process: `open`, `closed`, or the reason of its failure."""
     shards: Callable[[], Collection[int]] = tuple[int, ...]
     shard_count: Callable[[], int] = int
-    open: dict[str, PageData] = field(default_factory=dict[str, PageData])
+    open: dict[str, StatusPage] = field(default_factory=dict[str, StatusPage])
     """The communities that are open."""
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from anyio import Lock
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.answering.learned_sources import LearnedSourceFinder
+from intern.answering.distilled_sources import DistilledSourceFinder
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError, ModelError, SourceError
 from intern.core.ids import SourceId, TopicName
@@ -142,7 +142,7 @@ def open_library(
         discovered = DiscoveredSources(settings, search) if settings.discovery.answer else None
         ranking = PassageRanking(settings, finder, discovered)
         sure = settings.facts.min_confidence
-        learned = LearnedSourceFinder(
+        learned = DistilledSourceFinder(
             search.db, search, finder, archive=archive, decisions=knowledge, clock=clock, min_confidence=sure, site=site
         )
     return Library(
@@ -158,7 +158,7 @@ def open_library(
     )
 
 
-async def check_server(wanted: SearchFilter | None, settings: Settings, search: SqliteSearchStore) -> None:
+async def check_searched_guild(wanted: SearchFilter | None, settings: Settings, search: SqliteSearchStore) -> None:
     """Raise ConfigError for a search on a server that is not configured and has no content here."""
     if wanted is not None and wanted.guild_id is not None:
         known = {*settings.discord.guild_ids, *await search.read_guild_ids()}

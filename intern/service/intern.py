@@ -45,11 +45,11 @@ from intern.service import indexing
 from intern.service.calibration import CalibrationStatus, check_calibration, describe_setup
 from intern.service.captures import check_parked, check_waiting
 from intern.service.databases import find_worker, open_archive, open_read_only
+from intern.service.distilled_knowledge import DistilledKnowledge
 from intern.service.extraction import FOLLOWER, NotesJob
 from intern.service.indexing import open_library
 from intern.service.models import Models, answering_options, load_templates
 from intern.service.questions import AskedQuestions
-from intern.service.reading import LearnedKnowledge
 from intern.service.recordings import RecordingDetails, Recordings, ReplayedRecording
 from intern.service.restoring import RestoreResult, TopicAdoption, copy_archive, export, restore
 from intern.service.search_results import (
@@ -263,9 +263,9 @@ class Intern:
         return await self._run_job("review", review, gives=tuple[PairDecision, ...])
 
     @property
-    def learned_knowledge(self) -> LearnedKnowledge:
+    def learned_knowledge(self) -> DistilledKnowledge:
         """The learned facts and nuggets. Raises KnowledgeError."""
-        return LearnedKnowledge(self._db, self._clock)
+        return DistilledKnowledge(self._db, self._clock)
 
     async def explain(self, name: str = "", *, limit: int = 20) -> tuple[RecordingDetails, ...]:
         """Return the recordings of a message, its link, a pair or a source; without a name, the newest.
@@ -292,7 +292,7 @@ class Intern:
         """Retire a fact, with the reason. Raises ConfigError for an unknown fact, and KnowledgeError."""
         return await self._run_job("retire_fact", FactRetirement(fact_id=fact_id, why=why), gives=FactRetirement)
 
-    async def read_notes(self, job: NotesJob) -> Mapping[ExtractionOutcome, int]:
+    async def learn_from_notes(self, job: NotesJob) -> Mapping[ExtractionOutcome, int]:
         """Learn from notes; withdraw the lessons of deleted notes. Raises KnowledgeError and ModelError families."""
         return await self._run_job("import_notes", job, gives=dict[ExtractionOutcome, int])
 
@@ -317,7 +317,7 @@ class Intern:
         Documents that changed since they were indexed are indexed again first, if possible; deleted ones are left out.
         Raises ConfigError for a server that is not configured and has no content here.
         """
-        await indexing.check_server(wanted, self._settings, self._search)
+        await indexing.check_searched_guild(wanted, self._settings, self._search)
         await self._refresh_changed_documents()
         finder, freshness = HybridSearch(self._search, self._embedder), Freshness(self._settings, self._knowledge)
         find = partial(find_and_rerank, finder.find, text, wanted or SearchFilter(), limit, now=self._clock.now())

@@ -31,7 +31,7 @@ from intern.core.text.words import collapse_whitespace, truncate_text
 from intern.search.embedder import Embedder
 from intern.search.hybrid_search import HybridSearch
 from intern.search.ranking import find_and_rerank
-from intern.service.reading import TopicLine, build_topic_line, load_without_withdrawn, parse_topic_name
+from intern.service.archive_reader import TopicLine, build_topic_line, load_without_withdrawn, parse_topic_name
 from intern.service.search_results import OutdatedResults, SearchResult, build_search_result
 from intern.service.source_status import SourceStatus, read_source_statuses
 from intern.service.stores import Stores
@@ -64,7 +64,7 @@ KINDS: Final[Mapping[EntryKind, search_documents.SearchFilter]] = {
 }
 Order = Literal["newest", "name", "longest"]
 SourceStates = Literal["all", "stale", "skipped"]
-NuggetState = Literal["held", "gone", "all"]
+FactListing = Literal["held", "gone", "all"]
 
 
 class PagedList(Struct, Generic[T], frozen=True, kw_only=True):
@@ -193,7 +193,7 @@ class KnowledgeBrowser:
         return await run_sync(self._history, label, offset)
 
     async def facts(
-        self, held: NuggetState = "held", category: knowledge.FactCategory | None = None, offset: int = 0
+        self, held: FactListing = "held", category: knowledge.FactCategory | None = None, offset: int = 0
     ) -> PagedList[knowledge.Fact]:
         """List facts except secret ones, the last stated first."""
         wanted = FactFilter(active={"held": True, "gone": False, "all": None}[held], category=category)

@@ -159,9 +159,9 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
         done = Counter(unchanged=planned.unchanged)
         for start in range(0, len(news), _JOB_NOTES):
             report_progress("Reading {total} conversations", start, len(news))
-            done.update(await intern.read_notes(NotesJob(notes=tuple(news[start : start + _JOB_NOTES]))))
+            done.update(await intern.learn_from_notes(NotesJob(notes=tuple(news[start : start + _JOB_NOTES]))))
         if lost:
-            await intern.read_notes(NotesJob(withdrawn=tuple(lost)))
+            await intern.learn_from_notes(NotesJob(withdrawn=tuple(lost)))
     return replace(
         planned, tokens=None, read=NotesReadCounts(**{end: done[end] for end in NotesReadCounts.__struct_fields__})
     )

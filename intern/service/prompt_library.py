@@ -65,7 +65,7 @@ class TemplatePreview(Struct, frozen=True, kw_only=True):
     name: str
     file: str
     rendered: RenderedPrompt
-    """Of a message, `user` alone."""
+    """Only `user` for a message."""
 
     @property
     def tokens(self) -> int:

@@ -20,8 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from structlog.contextvars import get_contextvars
 
+from intern.answering.answer_tape import ANYONE, AnswerTape, attach_tape, iter_texts
 from intern.answering.answerer import Answerer
-from intern.answering.recording import ANYONE, AnswerTape, attach_tape, iter_texts
 from intern.core.clock import Clock
 from intern.core.errors import LeaseLostError
 from intern.core.ids import MessageId, TopicName, UserId

@@ -11,8 +11,8 @@ import msgspec
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
+from intern.answering.answer_tape import AnswerRecording
 from intern.answering.answerer import Answerer
-from intern.answering.recording import AnswerRecording
 from intern.answering.replaying import AnswerReplayer, ReplayingModel
 from intern.core.errors import ConfigError, InternError
 from intern.core.ids import MessageId, SourceId

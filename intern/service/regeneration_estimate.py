@@ -48,7 +48,7 @@ class RegenerationEstimate(Struct, frozen=True, kw_only=True):
     conversations: int
     """Captures to be decided, without those that wait for review or were rejected."""
     decided: int
-    """Of these, the captures that an interrupted regeneration has decided already."""
+    """The captures among them that an interrupted regeneration has decided already."""
     calls: int
     """The estimated calls of the model."""
     tokens: int

@@ -42,7 +42,7 @@ _LIKELY_WORDS = 2  # …and their least number
 _PROPOSED = 5  # topics that a search proposes for a question
 
 
-class WaitingCapture(Struct, frozen=True, kw_only=True):
+class CaptureForReview(Struct, frozen=True, kw_only=True):
     """A capture that the team has to approve or reject."""
 
     qa_id: QAId
@@ -66,7 +66,7 @@ class WaitingCapture(Struct, frozen=True, kw_only=True):
 class ReviewPage(Struct, frozen=True, kw_only=True):
     """Some captures that wait, by topic, and their total number."""
 
-    groups: tuple[tuple[TopicName | None, tuple[WaitingCapture, ...]], ...]
+    groups: tuple[tuple[TopicName | None, tuple[CaptureForReview, ...]], ...]
     total: int
     """The number of conversations; of each, the newest version counts."""
     offset: int
@@ -78,7 +78,7 @@ class ReviewPage(Struct, frozen=True, kw_only=True):
 class EditableCapture(Struct, frozen=True, kw_only=True):
     """A capture to edit, message by message."""
 
-    capture: WaitingCapture
+    capture: CaptureForReview
     messages: tuple[tuple[MessageId, Turn], ...]
     """Empty if its archive does not map turns to messages: then it can only be approved as it is."""
     topics: tuple[TopicName, ...]
@@ -164,7 +164,7 @@ class ReviewQueue:
 
         return ParkedCaptures(rows=await run_sync(read), total=len(parked), offset=offset)
 
-    async def _load_waiting(self, qa_id: QAId, older: tuple[QAId, ...]) -> WaitingCapture:
+    async def _load_waiting(self, qa_id: QAId, older: tuple[QAId, ...]) -> CaptureForReview:
         pair = await run_sync(get_pair, qa_id, self._archive)
         known = await run_sync(self._knowledge.find_conversation_pairs, pair.conversation_id)
         likely = () if known else await self._find_likely_topics(pair)
@@ -207,14 +207,14 @@ class ReviewQueue:
         older: tuple[QAId, ...],
         known: tuple[TopicName, QAId] | None,
         likely: Sequence[TopicName],
-    ) -> WaitingCapture:
+    ) -> CaptureForReview:
         left = strip_withdrawn(pair, self._knowledge.is_withdrawn)
         topic = known[0] if known else next(iter(likely), None)
         blocks = self._knowledge.read_topic(topic)[-_LATEST:] if topic else ()
         before = next((format_conversation(each.turns) for each in blocks if known and each.qa_id == known[1]), "")
         others = [each for each in blocks if each.conversation_id != pair.conversation_id]
         close = [each for each in others if left is not None and _is_close(each, left)]
-        return WaitingCapture(
+        return CaptureForReview(
             qa_id=pair.qa_id,
             answered_at=pair.answered_at,
             turns=() if left is None else left.turns,

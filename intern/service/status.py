@@ -19,7 +19,7 @@ from intern.core.decisions import PairParked
 from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, parse_position
 from intern.service.calibration import read_calibration_status
-from intern.service.databases import is_hosted, open_archive, open_read_only
+from intern.service.databases import is_any_process_running, open_archive, open_read_only
 from intern.service.embedding import embedding_model, open_vector_copy
 from intern.service.hidden_files import find_edited_files
 from intern.settings.settings import Paths, Settings
@@ -105,7 +105,7 @@ class FolderStatus(Struct, frozen=True, kw_only=True):
     secret_facts: int
     """Facts that were not stored because they look secret."""
     outdated_answers: int
-    """Posted answers that cite deleted sources."""
+    """Posted answers that cite sources that are gone or say something else now."""
     pending_posts: int
     """Replies that are not completely on Discord yet."""
     pending_images: PendingImages | None
@@ -151,7 +151,7 @@ def read_status(settings: Settings, *, clock: Clock) -> FolderStatus:
     votes = dict(figures.votes)
     return FolderStatus(
         data_dir=str(settings.data.dir),
-        running=running or is_hosted(settings),
+        running=running or is_any_process_running(settings),
         pid=pid,
         archived=len(archived),
         topics=len(knowledge.topic_names()),

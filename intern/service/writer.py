@@ -31,13 +31,13 @@ from intern.learning.review import Review
 from intern.learning.withdrawing import remove_messages
 from intern.models.prompt import Model
 from intern.search.embedder import Embedder
+from intern.service.archive_reader import parse_topic_name
 from intern.service.calibration import calibrate
 from intern.service.captures import CaptureService
 from intern.service.extraction import ExtractionService, NotesJob
 from intern.service.indexing import Indexing, list_ignored_paths, merge_refreshes
 from intern.service.models import load_templates
 from intern.service.questions import GapClosing
-from intern.service.reading import parse_topic_name
 from intern.service.restoring import TopicAdoption, adopt
 from intern.service.stores import OpenTemplates, Stores
 from intern.settings.settings import Settings
@@ -109,7 +109,7 @@ class Writer:
             "discover": (None, self.discover),
             "freshen": (tuple[str, ...], self.freshen),
             "extract": (None, self.extraction.extract_unread),
-            "import_notes": (NotesJob, self.extraction.read_notes),
+            "import_notes": (NotesJob, self.extraction.learn_from_notes),
             "retire_fact": (FactRetirement, self.extraction.retire),
             "adopt": (str, self.adopt),
             "calibrate": (tuple[Judgement, ...], partial(calibrate, self.stores.judgements, self._settings)),

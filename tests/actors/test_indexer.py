@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from intern.actors.activity import ActivityReporter
 from intern.actors.loops import wake
-from intern.actors.upkeep import LONGEST_BURST, indexer, scout
+from intern.actors.upkeep import LONGEST_BURST, index_timer, indexer
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.flow import SourceChanged
 from intern.core.ids import SourceId
@@ -148,7 +148,7 @@ def test_the_scout_looks_at_once_and_then_at_each_interval() -> None:
         start = trio.current_time()
         changes, inbox = create_memory_object_stream[SourceChanged](1)
         async with create_task_group() as tg:
-            tg.start_soon(partial(scout, changes, interval_seconds=600))
+            tg.start_soon(partial(index_timer, changes, interval_seconds=600))
             with inbox:
                 for _ in range(3):
                     await inbox.receive()

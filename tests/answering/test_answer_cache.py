@@ -14,8 +14,8 @@ from anyio import fail_after
 from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
+from intern.answering.model_cache import CachingModel, make_key_function, normalise_question
 from intern.answering.prompts import ANSWER, GATE, AnswerDraft, AnswerIn, GateDecision, GateIn, ShownSource
-from intern.answering.reply_cache import ReplyCachingModel, make_key_function, normalise_question
 from intern.core.captures import CapturedPair
 from intern.core.errors import KnowledgeError
 from intern.core.flow import Reply
@@ -97,7 +97,7 @@ class World:
         """Ask, and return the number of the call in the answer."""
         source = ShownSource(source_id=SourceId("kb:a.md"), title="A", text=text)
         given = AnswerIn(max_answer_chars=limit, sources=(source,), history=history, question=question, query="")
-        model = ReplyCachingModel(self.oracle, self.store, make_key_function(self.options, self.templates))
+        model = CachingModel(self.oracle, self.store, make_key_function(self.options, self.templates))
         with bound_contextvars(message_id=message_id), fail_after(5):
             return (await model.ask(ANSWER, given, images=images)).answer or ""
 
@@ -179,7 +179,7 @@ async def test_a_history_or_an_image_is_always_asked_about(world: World) -> None
 
 
 async def test_only_what_belongs_to_a_question_is_kept(world: World) -> None:
-    model = ReplyCachingModel(world.oracle, world.store, make_key_function(OPTIONS, world.templates))
+    model = CachingModel(world.oracle, world.store, make_key_function(OPTIONS, world.templates))
     topic = SUMMARIZE_TOPIC.takes(**dict.fromkeys(SUMMARIZE_TOPIC.takes.__struct_fields__, "x"))
     assert await model.ask(SUMMARIZE_TOPIC, topic) != await model.ask(SUMMARIZE_TOPIC, topic)
     gate = GateIn(question="How?", history="", addressed=False)

@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from intern.answering.answerer import Answerer
-from intern.answering.learned_sources import LearnedSourceFinder
+from intern.answering.distilled_sources import DistilledSourceFinder
 from intern.answering.prompts import CONFIRM, DECIDE, AnswerDecision, Claim, Confirmation, DecideIn, Quote
 from intern.core.captures import Capture, Turn
 from intern.core.errors import KnowledgeError, SourceError
@@ -124,7 +124,7 @@ async def town(folder: Path, more: Mapping[str, Any] | None = None) -> AsyncGene
     with fail_after(30):
         async with await SqliteDatabase.open(settings.paths.database) as db:
             work = await run_sync(Writer, settings, db, model, clock)
-            learned = LearnedSourceFinder(
+            learned = DistilledSourceFinder(
                 db,
                 work.stores.search,
                 HybridSearch(work.stores.search),
@@ -136,7 +136,7 @@ async def town(folder: Path, more: Mapping[str, Any] | None = None) -> AsyncGene
             yield Town(folder, work, model, library_of(work, learned))
 
 
-def library_of(work: Writer, learned: LearnedSourceFinder | Broken) -> Library:
+def library_of(work: Writer, learned: DistilledSourceFinder | Broken) -> Library:
     knowledge = work.stores.knowledge
     return Library(
         indices=(Catalogue(knowledge, "kb"), Catalogue(knowledge, "team")),

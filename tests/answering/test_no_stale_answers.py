@@ -15,8 +15,8 @@ import pytest
 from anyio import fail_after
 from anyio.to_thread import run_sync
 
+from intern.answering.model_cache import CachingModel, make_key_function
 from intern.answering.prompts import CONFIRM, DECIDE, Alias, AnswerDecision, Claim, Confirmation, DecideIn, Quote
-from intern.answering.reply_cache import ReplyCachingModel, make_key_function
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Conversation, Image, Message, RequestContext
 from intern.learning.forgetting import ForgetRequest
@@ -215,9 +215,7 @@ async def test_no_answer_is_stale_after_any_change(tmp_path: Path, changes: int)
             writer = await run_sync(partial(Writer, settings[0], db, oracles[0], HandClock()))
             interns: list[Intern] = []
             for oracle, each in zip(oracles, settings, strict=True):
-                model = ReplyCachingModel(
-                    oracle, writer.stores.replies, make_key_function(each.llm, load_templates(each))
-                )
+                model = CachingModel(oracle, writer.stores.replies, make_key_function(each.llm, load_templates(each)))
                 interns.append(await stack.enter_async_context(open_intern(each, models=Models(model, oracle))))
             world = World(settings[0].paths.sources, writer, FeedbackStore(db, clock=HandClock()))
             repeated = 0

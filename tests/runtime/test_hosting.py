@@ -29,8 +29,8 @@ from intern.runtime.bot import _LocalFiles, _NoCommands, run_page
 from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.resources import PlatformPorts, open_process_resources
 from intern.service.hosting_state import HostingPage, HostingState
-from intern.service.page_data import PageData
 from intern.service.status import read_status
+from intern.service.status_page import StatusPage
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.engines.postgres.leases import LeaseStatus, LeaseStore
@@ -404,7 +404,7 @@ async def test_the_page_without_a_bot_lists_the_communities(tmp_path: Path) -> N
         await block.until(lambda: "one" in block.hosting.communities)
 
     @asynccontextmanager
-    async def serving(page: PageData | HostingState) -> AsyncGenerator[None]:
+    async def serving(page: StatusPage | HostingState) -> AsyncGenerator[None]:
         assert isinstance(page, HostingState)
         shown.append(await page.view())
         stop.set()

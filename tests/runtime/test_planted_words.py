@@ -35,11 +35,11 @@ from intern.service.community_registry import build_community, open_registry
 from intern.service.hosting_state import HostingState
 from intern.service.models import Models, open_models
 from intern.service.opening import open_intern
-from intern.service.page_data import PageData
 from intern.service.questions import QuestionFilter
 from intern.service.server_setup import ServerSetup
 from intern.service.source_status import open_source_statuses
 from intern.service.status import read_status
+from intern.service.status_page import StatusPage
 from intern.settings.loading import load_settings
 from intern.sources.refresh import RefreshReport
 from intern.stores.engines.sqlite.database import SqliteTransaction
@@ -88,7 +88,7 @@ class Two:
         self.said: dict[str, list[str]] = {"one": [], "other": []}
         self.events = {"one": Watching(), "other": Watching()}
         self.metrics = create_metrics(load_settings(environ={}))
-        self.pages: dict[str, PageData] = {}
+        self.pages: dict[str, StatusPage] = {}
         self.places: dict[str, Any] = {}
 
     @asynccontextmanager
@@ -132,8 +132,8 @@ class Two:
                 yield opened._replace(answering=answering, learning=learning)
 
         @asynccontextmanager
-        async def serving(running: PageData | HostingState) -> AsyncGenerator[None]:
-            assert isinstance(running, PageData)
+        async def serving(running: StatusPage | HostingState) -> AsyncGenerator[None]:
+            assert isinstance(running, StatusPage)
             self.pages[name] = running
             yield
 

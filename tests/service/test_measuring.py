@@ -15,7 +15,7 @@ from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.server import create_metrics
 from intern.models.usage import UsageCounter
 from intern.search.embedding_endpoint import EndpointEmbedder
-from intern.service.activity_counters import count_embeddings
+from intern.service.metrics import count_embeddings
 from intern.settings.loading import load_settings
 from tests.fakes import HandClock
 

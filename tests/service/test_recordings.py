@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from intern.answering.recording import AnswerRecording
+from intern.answering.answer_tape import AnswerRecording
 from intern.core.messages import AnswerResult, Attachment, Conversation, Message, RequestContext
 from intern.service.recordings import _read_messages
 from tests.fakes import HandClock

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from intern.service.reading import ArchiveReader
+from intern.service.archive_reader import ArchiveReader
 from intern.service.status import read_status
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive

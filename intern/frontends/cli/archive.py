@@ -15,7 +15,7 @@ from intern.frontends.cli.output import show, show_list, show_result
 from intern.frontends.wording import minute
 
 if TYPE_CHECKING:
-    from intern.service.reading import PairDetails, PairLine
+    from intern.service.archive_reader import PairDetails, PairLine
 from intern.frontends.cli.review import format_decision, format_turns
 
 _LISTED = 50  # a screen or two; --all has the rest

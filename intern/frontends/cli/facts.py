@@ -16,8 +16,8 @@ from intern.frontends.cli.output import show, show_list, show_result
 from intern.frontends.wording import minute
 
 if TYPE_CHECKING:
+    from intern.service.distilled_knowledge import FactChainLink, FactFilter
     from intern.service.intern import FactRetirement, Intern
-    from intern.service.reading import FactChainLink, FactFilter
 
 _AS_OF = "Facts as they were known at this time (UTC); of a day, at its end."
 _id = click.argument("fact_id", metavar="ID")
@@ -126,7 +126,7 @@ def retire(*, fact_id: str, why: str, as_json: bool) -> None:
 def _build_fact_filter(
     category: FactCategory | None, as_of: datetime | None, *, everything: bool, secret: bool
 ) -> FactFilter:
-    from intern.service.reading import FactFilter
+    from intern.service.distilled_knowledge import FactFilter
 
     return FactFilter(category=category, as_of=as_of, active=None if everything else True, secret=secret)
 

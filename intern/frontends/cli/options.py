@@ -23,8 +23,8 @@ from intern.frontends.cli.output import say
 from intern.service import DiscordOptions, Settings, load_settings
 
 if TYPE_CHECKING:
+    from intern.service.archive_reader import ArchiveReader
     from intern.service.intern import Intern
-    from intern.service.reading import ArchiveReader
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -177,7 +177,7 @@ def team_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def open_reader() -> ArchiveReader:
     """Open the data folder to be read. Raises ConfigError and KnowledgeError."""
-    from intern.service.reading import ArchiveReader
+    from intern.service.archive_reader import ArchiveReader
 
     return ArchiveReader(read_folder_settings())
 

@@ -26,7 +26,7 @@ from intern.frontends.cli.output import say, show, show_list, show_result
 from intern.frontends.wording import ago, describe_decision, minute
 
 if TYPE_CHECKING:
-    from intern.service.reading import WaitingPair
+    from intern.service.archive_reader import PairForReview
 
 _qa_ids = click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
 
@@ -48,7 +48,7 @@ def list_waiting(*, as_json: bool) -> None:
     show_result(_read_waiting(), _show_waiting, as_json=as_json)
 
 
-def _show_waiting(waiting: tuple[WaitingPair, ...]) -> None:
+def _show_waiting(waiting: tuple[PairForReview, ...]) -> None:
     lines: list[str] = []
     for each in waiting:
         newer = f"; in {each.in_newer}, too" if each.in_newer else ""
@@ -124,7 +124,7 @@ def _waiting_in_topic(name: str) -> tuple[str, ...]:
     return found
 
 
-def _read_waiting() -> tuple[WaitingPair, ...]:
+def _read_waiting() -> tuple[PairForReview, ...]:
     return open_reader().list_waiting_pairs(SystemClock().now())
 
 

@@ -13,7 +13,7 @@ from intern.frontends.cli.output import say, show
 
 if TYPE_CHECKING:
     from intern.service.hosting_state import HostingState
-    from intern.service.page_data import PageData
+    from intern.service.status_page import StatusPage
 
 
 @click.command("run")
@@ -55,7 +55,7 @@ def page(*, port: int | None) -> None:
     from intern.runtime.bot import show_page
 
     @asynccontextmanager
-    async def serve_and_announce(running: PageData | HostingState) -> AsyncGenerator[None]:
+    async def serve_and_announce(running: StatusPage | HostingState) -> AsyncGenerator[None]:
         async with serve_pages(settings.page, running) as address:
             show(address)
             say("Ctrl-C ends this")

@@ -20,8 +20,8 @@ from intern.frontends.cli.output import say, show, show_json, show_list, show_re
 from intern.frontends.wording import minute
 
 if TYPE_CHECKING:
+    from intern.service.archive_reader import TopicLine
     from intern.service.intern import RegenerationProgress, RegenerationResult
-    from intern.service.reading import TopicLine
     from intern.service.regeneration_estimate import RegenerationEstimate
     from intern.service.restoring import TopicAdoption
 from intern.frontends.cli.review import format_decision, format_turns

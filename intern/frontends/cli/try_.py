@@ -35,8 +35,8 @@ from intern.frontends.cli.terminal import Keyboard, TypedMessage, say_wrapped, w
 from intern.frontends.wording import explain_silence
 from intern.runtime.bot import ActivityReporter, Sandbox, open_sandbox
 from intern.service import Settings
+from intern.service.archive_reader import ArchiveReader
 from intern.service.intern import RefreshReport
-from intern.service.reading import ArchiveReader
 
 _TEAM_MEMBER = "mira"
 _OWN = ("index_path", "index_cache_path", "team_raw_dir", "team_topics_dir", "team_index_path", "team_index_cache_path")

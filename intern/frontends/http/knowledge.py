@@ -12,8 +12,8 @@ from intern.core.ids import FactId, MessageId, NuggetId, QAId
 from intern.core.knowledge import FactCategory, NuggetStatus
 from intern.frontends.http.page_renderer import PageRenderer, form_text, query_offset
 from intern.frontends.http.rendering import humanize
-from intern.service.knowledge_browser import EntryKind, NuggetState, Order, SourceStates
-from intern.service.page_data import PageData
+from intern.service.knowledge_browser import EntryKind, FactListing, Order, SourceStates
+from intern.service.status_page import StatusPage
 
 _SAID: Final[Mapping[str, str]] = {
     "approve": "Approved: it is filed next.",
@@ -27,7 +27,7 @@ _TEXT = "text-"
 """The beginning of the names of fields with a message's text."""
 
 
-def routes(shell: PageRenderer, running: PageData) -> list[web.RouteDef]:
+def routes(shell: PageRenderer, running: StatusPage) -> list[web.RouteDef]:
     """Return the routes of both sections."""
     return [
         each
@@ -36,7 +36,7 @@ def routes(shell: PageRenderer, running: PageData) -> list[web.RouteDef]:
     ]
 
 
-def _build_review_routes(shell: PageRenderer, running: PageData) -> list[web.RouteDef]:
+def _build_review_routes(shell: PageRenderer, running: StatusPage) -> list[web.RouteDef]:
     reviewing = running.reviewing
 
     async def waiting(request: web.Request, problem: str = "", status: int = 200) -> web.Response:
@@ -84,7 +84,7 @@ def _build_review_routes(shell: PageRenderer, running: PageData) -> list[web.Rou
     ]
 
 
-def _build_parked_routes(shell: PageRenderer, running: PageData) -> list[web.RouteDef]:
+def _build_parked_routes(shell: PageRenderer, running: StatusPage) -> list[web.RouteDef]:
     async def list_parked(request: web.Request, problem: str = "", status: int = 200) -> web.Response:
         view = await running.reviewing.list_parked(query_offset(request))
         return shell.page(
@@ -102,7 +102,7 @@ def _build_parked_routes(shell: PageRenderer, running: PageData) -> list[web.Rou
     return [web.get("/parked", list_parked), web.post("/parked", retry)]
 
 
-def _build_topic_routes(shell: PageRenderer, running: PageData) -> list[web.RouteDef]:
+def _build_topic_routes(shell: PageRenderer, running: StatusPage) -> list[web.RouteDef]:
     browsing = running.browsing
 
     async def overview(request: web.Request) -> web.Response:
@@ -137,16 +137,16 @@ def _build_topic_routes(shell: PageRenderer, running: PageData) -> list[web.Rout
     ]
 
 
-def _build_source_routes(shell: PageRenderer, running: PageData) -> list[web.RouteDef]:
+def _build_source_routes(shell: PageRenderer, running: StatusPage) -> list[web.RouteDef]:
     browsing, kinds = running.browsing, get_args(FactCategory)
 
     async def facts(request: web.Request) -> web.Response:
         held, category = (
-            _read_choice(request, "held", get_args(NuggetState), "held"),
+            _read_choice(request, "held", get_args(FactListing), "held"),
             _read_choice(request, "category", kinds),
         )
         wanted = cast("FactCategory | None", category or None)
-        view = await browsing.facts(cast("NuggetState", held), wanted, query_offset(request))
+        view = await browsing.facts(cast("FactListing", held), wanted, query_offset(request))
         named = [(each, humanize(each)) for each in kinds]
         return shell.page(request, "facts", "Knowledge", view=view, held=held, category=category, categories=named)
 

@@ -19,7 +19,7 @@ from intern.core.captures import CapturedPair
 from intern.core.decisions import Decision
 from intern.core.flow import DECLINED, DeclineReason
 from intern.core.messages import LOOKUP_FAILURES, AnswerResult, SilenceReason
-from intern.service.activity_counters import CallOutcome, Gauge, RequestOutcome
+from intern.service.metrics import CallOutcome, Gauge, RequestOutcome
 
 PREFIX: Final = "intern"
 OTHER: Final = "other"

@@ -14,8 +14,8 @@ from intern.core.errors import ConfigError, InternError
 from intern.core.ids import ChannelId, MessageId
 from intern.frontends.http.page_renderer import PageRenderer, form_text, query_offset
 from intern.frontends.http.rendering import first_words
-from intern.service.page_data import PageData
 from intern.service.questions import MAX_ANSWER_CHARS, PAGE, QuestionChannel, QuestionFilter
+from intern.service.status_page import StatusPage
 
 MAX_QUESTION_CHARS = 6_000
 DAYS: Final = (1, 7, 30)  # of 90, for which questions are kept
@@ -55,7 +55,7 @@ class QuestionQuery:
 
 
 class _QuestionPages:
-    def __init__(self, shell: PageRenderer, running: PageData) -> None:
+    def __init__(self, shell: PageRenderer, running: StatusPage) -> None:
         self._shell, self._running = shell, running
         self._asking = Lock()
 
@@ -151,7 +151,7 @@ def _label_channel(place: QuestionChannel) -> str:
     return f"#{place.name}" if place.name else f"threads in {place.id}"
 
 
-def routes(shell: PageRenderer, running: PageData) -> list[web.RouteDef]:
+def routes(shell: PageRenderer, running: StatusPage) -> list[web.RouteDef]:
     """Return the routes of both sections."""
     pages = _QuestionPages(shell, running)
     return [

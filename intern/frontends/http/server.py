@@ -38,10 +38,10 @@ from intern.frontends.http.page_renderer import (
 from intern.frontends.http.rendering import PageTemplates
 from intern.runtime.resources import FrontEndHooks
 from intern.service import PageOptions, Settings
-from intern.service.activity_counters import CALLED
 from intern.service.home_figures import PERIODS
 from intern.service.hosting_state import HostingState
-from intern.service.page_data import PageData
+from intern.service.metrics import CALLED
+from intern.service.status_page import StatusPage
 
 MAX_FORM_BYTES = 64 * 1024
 _CLOSE_SECONDS = 1.0  # for requests in work, once the bot has ended
@@ -56,7 +56,7 @@ _OPEN: Final = frozenset({"/healthz", "/readyz", "/login", *(f"/static/{name}" f
 
 @asynccontextmanager
 async def serve_pages(
-    options: PageOptions, running: PageData | HostingState, *, metrics: Metrics | None = None
+    options: PageOptions, running: StatusPage | HostingState, *, metrics: Metrics | None = None
 ) -> AsyncGenerator[str]:
     """Serve the page until the block is left; yield its address. Raises ConfigError if the port is not free."""
     pages = _PageServer(options, running, metrics).build_application()
@@ -95,7 +95,7 @@ def _page_address(options: PageOptions, runner: web.AppRunner) -> str:
 class _PageServer:
     """The routes that belong to no section, and the access check before all routes."""
 
-    def __init__(self, options: PageOptions, running: PageData | HostingState, metrics: Metrics | None) -> None:
+    def __init__(self, options: PageOptions, running: StatusPage | HostingState, metrics: Metrics | None) -> None:
         self._running, self._metrics = running, metrics
         self._gate = AccessGuard(options, now=asyncio.get_running_loop().time)
         # Browsers share cookies between ports, and several bots may have a page each.
@@ -103,7 +103,7 @@ class _PageServer:
             self._gate,
             PageTemplates(running.clock.now),
             f"intern_{options.port}",
-            PAGES if isinstance(running, PageData) else (),
+            PAGES if isinstance(running, StatusPage) else (),
         )
 
     def build_application(self) -> web.Application:
@@ -114,7 +114,7 @@ class _PageServer:
             [
                 *(
                     _section_routes(shell, running)
-                    if isinstance(running, PageData)
+                    if isinstance(running, StatusPage)
                     else _community_routes(shell, running)
                 ),
                 web.get("/healthz", self._show_health),
@@ -226,7 +226,7 @@ class _PageServer:
         return response
 
 
-def _section_routes(shell: PageRenderer, running: PageData) -> Iterable[web.RouteDef]:
+def _section_routes(shell: PageRenderer, running: StatusPage) -> Iterable[web.RouteDef]:
     async def home(request: web.Request) -> web.Response:
         addresses = {f"/?days={days}" if days != PERIODS[0] else "/": days for days in PERIODS}
         wanted = request.query.get("days", "")
@@ -274,7 +274,7 @@ def create_page_service(settings: Settings, tell: Callable[[str], object] = lamb
     metrics = create_metrics(settings)
 
     @asynccontextmanager
-    async def serve_beside(running: PageData | HostingState) -> AsyncGenerator[None]:
+    async def serve_beside(running: StatusPage | HostingState) -> AsyncGenerator[None]:
         async with serve_pages(settings.page, running, metrics=metrics) as address:
             tell(address)
             yield

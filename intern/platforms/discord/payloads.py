@@ -291,7 +291,7 @@ class RawMessage(RawContent, frozen=True, kw_only=True):
     mentions: list[Any] | None = None
     mention_roles: list[Any] | None = None
     message_snapshots: list[Any] | None = None
-    """Of a forward: the forwarded message."""
+    """The forwarded message, if this is a forward."""
     thread: RawChannelStub | None = None
 
     @property
@@ -390,7 +390,7 @@ class RawGateway(Struct, frozen=True):
 
 class _RawEmoji(Struct, frozen=True):
     id: Any = None
-    """Of a server's own emoji, which may have any name."""
+    """The id of a server's own emoji, which may have any name."""
     name: str | None = None
 
 

@@ -46,8 +46,8 @@ from intern.service.calibration import describe_setup
 from intern.service.gateway_watch import GatewayWatch
 from intern.service.health import HealthCheck, HealthMonitor
 from intern.service.models import collect_offline_rules, load_templates
-from intern.service.page_data import PageData
 from intern.service.recordings import Recordings, ReplayedRecording
+from intern.service.status_page import StatusPage
 from intern.service.writer import Writer
 from intern.settings.settings import PageOptions, Settings
 from intern.sources.catalogue import Catalogue
@@ -97,7 +97,7 @@ class Site:
 
     address: str
     settings: Settings
-    running: PageData
+    running: StatusPage
     writer: Writer
     db: SqliteDatabase
     clock: HandClock
@@ -191,7 +191,7 @@ async def site(
                 elsewhere=lambda: (outside.model,),
                 within=looked_within,
             )
-            desk = PageData(
+            desk = StatusPage(
                 stores=writer.stores,
                 answerer=Asked(answerer, answers),
                 posted=PostedAnswers(writer.stores.cited, library, writer.stores.knowledge),

@@ -10,7 +10,7 @@ from intern.core.flow import SourceChanged
 
 pytestmark = pytest.mark.anyio
 
-STREAM = Stream[SourceChanged](SourceChanged, ("scout",), "indexer", 1)
+STREAM = Stream[SourceChanged](SourceChanged, ("index_timer",), "indexer", 1)
 
 
 async def test_who_takes_waits_for_more_or_is_busy_or_has_left() -> None:

@@ -16,7 +16,7 @@ from intern.core.flow import DeclineReason
 from intern.core.ids import QAId
 from intern.core.messages import AnswerResult, SilenceReason
 from intern.frontends.http.metrics import Metrics
-from intern.service.activity_counters import CallOutcome, Gauge, RequestOutcome
+from intern.service.metrics import CallOutcome, Gauge, RequestOutcome
 from tests.fakes import HandClock
 from tests.samples import pair
 

@@ -17,8 +17,8 @@ from intern.core.ids import QAId
 from intern.frontends.http.server import serve_pages
 from intern.runtime.bot import run_page
 from intern.service.hosting_state import HostingState
-from intern.service.page_data import PageData
 from intern.service.status import find_lock_holder
+from intern.service.status_page import StatusPage
 from intern.service.writer import Writer
 from intern.settings.settings import PageOptions, Settings
 from intern.stores.folder_lock import FolderLock
@@ -36,7 +36,7 @@ async def browsed(settings: Settings) -> AsyncGenerator[httpx.AsyncClient]:
     served, stop, address = Event(), Event(), list[str]()
 
     @asynccontextmanager
-    async def serve(running: PageData | HostingState) -> AsyncGenerator[None]:
+    async def serve(running: StatusPage | HostingState) -> AsyncGenerator[None]:
         async with serve_pages(PageOptions(enabled=True, port=0), running) as at:
             address.append(at)
             served.set()

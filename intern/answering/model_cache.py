@@ -32,7 +32,7 @@ MakeKey = Callable[[Prompt[Any, Any], Struct], str]
 """Returns a digest of a prompt's request."""
 
 
-class ReplyCachingModel:
+class CachingModel:
     """A `Model` that caches the prompts of one question, those with `question` and `history`; others pass through."""
 
     def __init__(self, model: Model, store: ReplyStore, key_of: MakeKey) -> None:

@@ -29,6 +29,7 @@ from intern.core.text.encoding import encode_json
 from intern.facts.reconciliation import FactRetirement
 from intern.learning.review import Review
 from intern.search.embedder import Embedder
+from intern.service.archive_reader import parse_topic_name
 from intern.service.bot_gauges import BotGauges
 from intern.service.calibration import check_calibration
 from intern.service.embedding import embedding_model
@@ -36,7 +37,6 @@ from intern.service.health import HealthMonitor
 from intern.service.home_figures import AttentionItem, Budget, HomeFigures, NeedKind, PeriodFigures, SystemPage
 from intern.service.knowledge_browser import KnowledgeBrowser
 from intern.service.questions import AskedQuestions
-from intern.service.reading import parse_topic_name
 from intern.service.recordings import Recordings, ReplayedRecording
 from intern.service.review_queue import ReviewQueue
 from intern.service.source_status import SourceStatus, read_source_statuses
@@ -89,7 +89,7 @@ ReviewOutcome = Literal["done", "parked", "waiting"]
 
 
 @dataclass(kw_only=True)
-class PageData(BotGauges):
+class StatusPage(BotGauges):
     """A running bot, as its page sees it.
 
     Raises KnowledgeError if a store cannot be read or written, ConfigError if the requested item is missing or the

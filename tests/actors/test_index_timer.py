@@ -14,7 +14,7 @@ from anyio import (
 )
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.upkeep import scout
+from intern.actors.upkeep import index_timer
 from intern.core.flow import SourceChanged
 from tests.leaping import leap, leaping
 
@@ -40,7 +40,7 @@ async def test_it_nudges_at_once_and_then_once_every_interval() -> None:
     changed, seen = create_memory_object_stream[SourceChanged](1)
     with seen, fail_after(5000):
         async with create_task_group() as tg:
-            tg.start_soon(partial(scout, changed, interval_seconds=600))
+            tg.start_soon(partial(index_timer, changed, interval_seconds=600))
             assert await woken(seen)
             for _ in range(3):
                 assert not await woken(seen)
@@ -55,7 +55,7 @@ async def test_an_indexer_that_is_busy_or_gone_does_not_stop_it() -> None:
     changed, seen = create_memory_object_stream[SourceChanged](1)
     with fail_after(5000):
         async with create_task_group() as tg:
-            tg.start_soon(partial(scout, changed, interval_seconds=600))
+            tg.start_soon(partial(index_timer, changed, interval_seconds=600))
             await wait_all_tasks_blocked()
             await leap(601)  # the first wakeup still lies there
             await wait_all_tasks_blocked()
@@ -72,7 +72,7 @@ async def test_its_end_is_closed_when_it_is_cancelled() -> None:
     changed, seen = create_memory_object_stream[SourceChanged](1)
     with seen, fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(scout, changed, interval_seconds=600))
+            tg.start_soon(partial(index_timer, changed, interval_seconds=600))
             assert await woken(seen)
             tg.cancel_scope.cancel()
         with pytest.raises(EndOfStream):

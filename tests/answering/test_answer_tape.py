@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from intern.answering.answer_tape import AnswerRecording, AnswerTape, attach_tape, iter_texts
 from intern.answering.answerer import Answerer
 from intern.answering.line_ranking import LineRanker
 from intern.answering.prompts import (
@@ -29,7 +30,6 @@ from intern.answering.prompts import (
     Verification,
 )
 from intern.answering.question_work import KnowledgeLookup
-from intern.answering.recording import AnswerRecording, AnswerTape, attach_tape, iter_texts
 from intern.answering.replaying import AnswerReplayer, strip_debug
 from intern.core.errors import KnowledgeError, ModelUnavailableError, SourceError
 from intern.core.ids import MessageId, SourceId, UserId

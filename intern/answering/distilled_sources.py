@@ -58,7 +58,7 @@ class _CurrentConversation(NamedTuple):
 
 
 @dataclass
-class LearnedSourceFinder:
+class DistilledSourceFinder:
     """Finds and loads nuggets and facts. All methods raise KnowledgeError."""
 
     db: InitVar[Database]

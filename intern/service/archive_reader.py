@@ -9,38 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.core import captures
-from intern.core.clock import Clock
 from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn, PairDecision, PairFiled, PairMoved
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, ConversationId, QAId, SourceId, TopicName
-from intern.core.knowledge import Fact, IndexEntry, Nugget, NuggetStatus
+from intern.core.knowledge import IndexEntry
 from intern.core.text.topic_names import make_topic_name
 from intern.learning.prompts import build_block, strip_withdrawn
 from intern.learning.review import get_pair
-from intern.search.terms import split_search_terms
 from intern.service.databases import open_archive, open_read_only
 from intern.settings.settings import Settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
-from intern.stores.database import Database
 from intern.stores.qa_ids import qa_id_time
-from intern.stores.search_file.word_matches import match_any
 from intern.stores.source_cache import topic_id
-from intern.stores.tables.extractions import ExtractionLog
-from intern.stores.tables.facts import FactChainLink, FactFilter, FactStore
 from intern.stores.tables.knowledge import KnowledgeStore
-from intern.stores.tables.nuggets import NuggetStore
 
 if TYPE_CHECKING:
     from intern.service.stores import Stores
-
-T = TypeVar("T")
 
 
 class RemovedPair(Struct, frozen=True, kw_only=True):
@@ -134,7 +125,7 @@ class PairLine(Struct, frozen=True, kw_only=True):
     question: str
 
 
-class WaitingPair(Struct, frozen=True, kw_only=True):
+class PairForReview(Struct, frozen=True, kw_only=True):
     """A pair that the team has to approve or reject."""
 
     qa_id: QAId
@@ -207,7 +198,7 @@ class ArchiveReader:
             pair=pair, decisions=tuple(each for each in self._knowledge.read_decisions() if _concerns(each, pair))
         )
 
-    def list_waiting_pairs(self, now: datetime) -> tuple[WaitingPair, ...]:
+    def list_waiting_pairs(self, now: datetime) -> tuple[PairForReview, ...]:
         """List the pairs that wait for the team at the time `now`, oldest first."""
         pairs = [
             pair
@@ -217,9 +208,9 @@ class ArchiveReader:
         newer = {qa_id_time(pair.replaces): pair.qa_id for pair in pairs if pair.replaces is not None}
         return tuple(self._build_waiting_pair(pair, newer.get(pair.timestamp), now) for pair in pairs)
 
-    def _build_waiting_pair(self, pair: captures.CapturedPair, newer: QAId | None, now: datetime) -> WaitingPair:
+    def _build_waiting_pair(self, pair: captures.CapturedPair, newer: QAId | None, now: datetime) -> PairForReview:
         left = strip_withdrawn(pair, self._knowledge.is_withdrawn)
-        return WaitingPair(
+        return PairForReview(
             qa_id=pair.qa_id,
             answered_at=pair.answered_at,
             seconds=max((now - pair.timestamp).total_seconds(), 0.0),
@@ -254,53 +245,3 @@ def _concerns(decision: Decision, pair: captures.CapturedPair) -> bool:
         return not set(decision.message_ids).isdisjoint(pair.message_ids)
     ids: Sequence[QAId] = (decision.qa_id, *(decision.removed if isinstance(decision, PairFiled) else ()))
     return any(qa_id_time(qa_id) == pair.timestamp for qa_id in ids)
-
-
-class LearnedKnowledge:
-    """Facts and nuggets of a database."""
-
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._facts = FactStore(db, clock=clock)
-        self._nuggets = NuggetStore(db)
-        self.extractions = ExtractionLog(db, clock=clock)
-        """The lessons of each conversation."""
-
-    async def facts(self, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
-        """Return facts, the last stated first. Raises KnowledgeError."""
-        return await self._facts.all(wanted, limit)
-
-    async def search_facts(self, text: str, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
-        """Return facts that contain words of a text, best first. Raises KnowledgeError."""
-        terms = split_search_terms(text)
-        unspaced = [each for each in (*terms.grams, *terms.short) if not each.isascii()]
-        return await self._facts.search_facts(match_any(terms.words), wanted, limit, holding=unspaced)
-
-    async def fact(self, prefix: str, *, secret: bool) -> Fact:
-        """Return the fact with this prefix of its id. Raises ConfigError for none or several, and KnowledgeError."""
-        start = prefix.strip()
-        found = await self._facts.find_by_prefix(start.removeprefix("fact:"), secret=secret) if start else ()
-        return _require_one(found, "fact", prefix, "`intern facts list --all`")
-
-    async def fact_history(self, prefix: str, *, secret: bool) -> tuple[Fact, tuple[FactChainLink, ...]]:
-        """Return a fact found as by `fact`, and its chain, oldest first."""
-        fact = await self.fact(prefix, secret=secret)
-        links = await self._facts.read_chain(fact.id)
-        return fact, tuple(each for each in links if secret or each.fact.visibility != "secret")
-
-    async def nuggets(self, status: NuggetStatus | None, limit: int) -> tuple[Nugget, ...]:
-        """Return nuggets, newest first. Raises KnowledgeError."""
-        return await self._nuggets.all(status, limit=limit)
-
-    async def nugget(self, prefix: str) -> Nugget:
-        """Return the nugget whose id begins with this text. Raises as `fact` does."""
-        start = prefix.strip().removeprefix("nugget:")
-        found = await self._nuggets.find_by_prefix(start) if start else ()
-        return _require_one(found, "nugget", prefix, "`intern nuggets list`")
-
-
-def _require_one(found: Sequence[T], kind: str, prefix: str, listed_by: str) -> T:
-    if not found:
-        raise ConfigError(f"there is no {kind} {prefix}; {listed_by} tells their ids")
-    if len(found) > 1:
-        raise ConfigError(f"{prefix} is the beginning of {len(found)} {kind}s' ids; name more of it")
-    return found[0]
