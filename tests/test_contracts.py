@@ -28,7 +28,7 @@ IMPORT_THE_ADAPTER = frozenset(
         "settings/settings.py",  # `[discord]`
         "service/__init__.py",
         "service/doctor.py",
-        "service/export_batches.py",  # exports of DiscordChatExporter
+        "service/history_batches.py",  # exports of DiscordChatExporter
         "service/history_import.py",  # exports of DiscordChatExporter
     }
 )

@@ -1,4 +1,4 @@
-"""The actor that answers interactions within 3 s, or says why not."""
+"""The actor that answers interactions. It defers each within 3 s, as Discord demands, or says why not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from intern.core.messages import Button
 from intern.core.tasks import open_task_group
 
 AT_ONCE = 64  # in work, mostly waiting for Discord's REST; more wait in the stream
-ANSWERS_AT_ONCE = 16  # questions that wait on the model; further ones get BUSY at once
+ANSWERS_AT_ONCE = 16  # questions that wait on the model; further ones get the word "busy" at once
 TRIES = 4  # with growing pauses, some seconds in all; a member does not wait longer
 LAST_WORDS_SECONDS = 2.0  # at a shutdown, to answer members who still wait
 
@@ -151,6 +151,3 @@ async def _retry(act: Callable[[], Awaitable[None]], pauses: Iterator[float], ev
 
 def _choose_phrases(interaction: Interaction) -> Phrases:
     return get_phrases(language_of_interaction(interaction))
-
-
-LOOK_AGAIN_SECONDS = 2.0  # at approvals without a capture

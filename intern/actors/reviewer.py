@@ -10,7 +10,6 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.actors.activity import ActivityReporter
-from intern.actors.interaction_worker import LOOK_AGAIN_SECONDS
 from intern.actors.loops import wake
 from intern.core.captures import CapturedPair
 from intern.core.decisions import PairDecision
@@ -22,6 +21,9 @@ from intern.learning.approvals import ApprovalQueue, HeldApproval
 from intern.learning.review import Review
 
 _log = get_logger(__name__)
+
+
+LOOK_AGAIN_SECONDS = 2.0  # at approvals without a capture
 
 
 class CaptureReviews(Protocol):

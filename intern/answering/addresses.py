@@ -54,7 +54,7 @@ def find_strange_urls(answer: str, texts: Sequence[str], own: Iterable[str]) -> 
 
 
 def find_bare_addresses(text: str) -> list[str]:
-    """Yield sites, pages and mailboxes named without a scheme; placeholders such as `example.com` are no sites."""
+    """Return sites, pages and mailboxes named without a scheme; placeholders such as `example.com` are no sites."""
     found: list[str] = []
     for match in _BARE.finditer(_URL.sub(" ", text)):
         address = _trim_brackets(match["bare"]).rstrip(_TRAILING)

@@ -48,7 +48,7 @@ ANYONE = "anyone"
 
 
 class RecordedHit(PassageHit, frozen=True, kw_only=True, array_like=True):
-    """A hit with the name of its text. It is stored without field names: each recording has sixteen hits."""
+    """A hit with the name of its text. It is stored without field names: a recording has many of them."""
 
     def restore(self, texts: Mapping[str, str]) -> PassageHit:
         """Return the hit with its text; empty if the text is lost."""
@@ -257,9 +257,9 @@ class TapedKnowledge:
         self.tape.searched.append((query, limit, hits))
         return hits
 
-    async def find_learned(self, query: str, /) -> LearnedMatches:
+    async def find_distilled(self, query: str, /) -> LearnedMatches:
         """See above."""
-        learned = await self.knowledge.find_learned(query)
+        learned = await self.knowledge.find_distilled(query)
         self.tape.recalled.append(RecordedLearned(query=query, learned=learned))
         return learned
 

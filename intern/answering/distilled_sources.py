@@ -76,7 +76,7 @@ class DistilledSourceFinder:
         self._facts = FactStore(db, clock=self.clock)
         self._log = ExtractionLog(db, clock=self.clock)
 
-    async def find_learned(self, query: str, /) -> knowledge.LearnedMatches:
+    async def find_distilled(self, query: str, /) -> knowledge.LearnedMatches:
         """Return the nuggets and facts that fit a question; compute no embedding if nothing was learned yet."""
         if not query.strip() or not await self.search.has_kinds(_KINDS):
             return knowledge.LearnedMatches()

@@ -22,9 +22,9 @@ class CheckedDraft(Struct, frozen=True, kw_only=True):
     text: str = ""
     cited: tuple[ShownSource, ...] = ()
     urls: tuple[str, ...] = ()
-    """Addresses that no cited source contains."""
+    """Addresses that no source with a found quote contains."""
     strange: tuple[str, ...] = ()
-    """Commands and versions that no cited source contains."""
+    """Commands and versions that no source with a found quote contains."""
     suspicions: tuple[str, ...] = ()
     """These commands and versions, and numbers and other code, for the verifying model."""
     quotes: tuple[tuple[ShownPassage, str], ...] = ()

@@ -129,7 +129,7 @@ async def select(work: QuestionWork) -> ProposedSources:
                 PassageHit(source_id=index.entries[n].source_id)
                 for n in islice(index.rank_entries(query), prompts.MOST_SHOWN)
             ]
-        learned = await work.knowledge.find_learned(query)
+        learned = await work.knowledge.find_distilled(query)
         best = learned.nuggets[:1]
         order = order_hits(hits)
         # Nuggets and facts are worth a place behind the first few.

@@ -29,7 +29,7 @@ FromSourceT = TypeVar("FromSourceT", bound=ShownSource | PassageHit)
 
 
 class KnowledgeLookup(Protocol):
-    """The knowledge that steps look up. Each method raises the `KnowledgeError` family."""
+    """The knowledge that steps look up. Methods raise the `KnowledgeError` family unless they say otherwise."""
 
     async def entries(self) -> Sequence[IndexEntry]:
         """Return the index, in its own order."""
@@ -43,7 +43,7 @@ class KnowledgeLookup(Protocol):
         """Return the best passages, best first, several of a source; None if the search fails. Raises nothing."""
         ...
 
-    async def find_learned(self, query: str, /) -> LearnedMatches:
+    async def find_distilled(self, query: str, /) -> LearnedMatches:
         """Return the nuggets and facts that fit a question; none if the search fails. Raises nothing."""
         ...
 

@@ -147,7 +147,7 @@ class _RecordedKnowledge:
                 return each.hits and [hit.restore(self._texts) for hit in each.hits[:limit]]
         raise self._note_missing("a search")
 
-    async def find_learned(self, query: str, /) -> LearnedMatches:
+    async def find_distilled(self, query: str, /) -> LearnedMatches:
         for each in self._answered.recalled:
             if each.query == query:
                 return structs.replace(each.learned, facts=tuple(map(self._restore_source, each.learned.facts)))

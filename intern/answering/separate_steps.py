@@ -47,7 +47,7 @@ async def select(work: question_work.QuestionWork, query: str) -> ChosenSources:
         entries = tuple(await work.knowledge.entries())
         index = await anyio.to_thread.run_sync(build_source_index, entries)
         wanted = work.asked.build_query(query)
-        learned = await work.knowledge.find_learned(wanted)
+        learned = await work.knowledge.find_distilled(wanted)
         nuggets = limit_nuggets(learned.nuggets, work.options.max_index_chars)
         room = work.options.max_index_chars - sum(map(entry_size, nuggets))
         # If not all descriptions can be shown, the texts of sources tell more. About two passages for each source.

@@ -138,7 +138,7 @@ def is_drifting(wrongs: Iterable[bool], max_wrong: float) -> bool:
 
 
 def _rank_thresholds(judged: Sequence[JudgedAnswer]) -> list[Threshold]:
-    """Yield for each judged answer, best first, the threshold at its score; equal scores come together."""
+    """Return for each judged answer, best first, the threshold at its score; equal scores come together."""
     order = sorted(judged, key=lambda each: -each.score)
     ranked: list[Threshold] = []
     wrong = 0

@@ -205,7 +205,7 @@ class KnowledgeExtractor:
         """
         async with self._keeping:
             with CancelScope(shield=True):
-                touched = await self.log.find_learned(message_ids)
+                touched = await self.log.find_distilled(message_ids)
                 facts = _make_source_ids("fact", touched.facts)
                 # The search index first: a crash here may leave too little in it until the next start, never too much.
                 if leading := _make_source_ids("nugget", touched.nuggets) | facts:

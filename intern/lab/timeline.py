@@ -22,7 +22,7 @@ from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, Position, UserId, parse_position
 from intern.core.messages import Channel, ChatMessage, RoleLookupBudget
 from intern.service import Settings
-from intern.service.export_batches import find_batch_captures, find_batch_question, find_exclusion_reason, form_batches
+from intern.service.history_batches import find_batch_captures, find_batch_question, find_exclusion_reason, form_batches
 from intern.service.history_import import (
     ConversationOptions,
     ExportedChannel,

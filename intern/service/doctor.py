@@ -1,4 +1,4 @@
-"""A check of the settings and of the bot's permissions on its servers. It changes nothing. asyncio only.
+"""A check of the settings and of the bot's permissions on its servers. It changes no knowledge. asyncio only.
 
 The findings come in the order in which to correct them.
 """

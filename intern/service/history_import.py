@@ -38,7 +38,7 @@ from intern.platforms.discord.exports import (
     read_exports,
 )
 from intern.service.databases import open_archive, open_read_only
-from intern.service.export_batches import find_batch_captures, find_exclusion_reason, form_batches
+from intern.service.history_batches import find_batch_captures, find_exclusion_reason, form_batches
 from intern.service.opening import open_intern
 from intern.settings.settings import Settings
 from intern.stores.tables.knowledge import KnowledgeStore

@@ -182,7 +182,7 @@ class Indexing:
         self.open_web: OpenWeb = partial(PageFetcher, stores.settings.web)
         """Fetches pages; tests put their own here."""
         self.policy = DialPolicy()
-        """Says which addresses may be fetched; None: the usual one."""
+        """The addresses that may be fetched."""
         self._kb_catalogue = Catalogue(stores.knowledge, "kb")
         self.team_catalogue = Catalogue(stores.knowledge, "team")
         self.embedding = None if embedder is None else EmbeddingUpdater(stores.search, embedder)

@@ -19,7 +19,7 @@ from intern.search.embedding_local import ENGLISH
 from intern.service.databases import DatabaseServer, examine_server, is_made, open_archive, open_read_only
 from intern.service.embedding import embedding_model, embeddings_kind, local_model
 from intern.service.indexing import list_ignored_paths
-from intern.service.status import count_without_vectors, find_lost_folders
+from intern.service.status import count_without_vectors, describe_folder_problems
 from intern.settings.settings import Paths, Settings
 from intern.sources.scanning import Scanner
 from intern.stores.engines.sqlite.copies import find_broken_indexes, find_problems
@@ -180,7 +180,7 @@ def _check_text_files(settings: Settings) -> Iterator[Finding]:
     """Find damaged or lost text files."""
     paths = settings.paths
     try:
-        for what in find_lost_folders(paths, KnowledgeStore(open_read_only(settings)), moves=settings.moves):
+        for what in describe_folder_problems(paths, KnowledgeStore(open_read_only(settings)), moves=settings.moves):
             yield todo(what, what)
         damaged = open_archive(settings, open_read_only(settings)).damaged
     except errors.KnowledgeError as error:

@@ -47,7 +47,7 @@ class PromptLine(Struct, frozen=True, kw_only=True):
 
     name: str
     used_by: str
-    """The package that uses it."""
+    """The package that uses it; "conversations" for messages."""
     fields: tuple[str, ...]
     """The variables that it may use, beside the constants."""
     constants: tuple[str, ...]

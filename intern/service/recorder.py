@@ -44,7 +44,7 @@ ANSWER = "answer"
 
 _OF_DOCUMENTS = (SUMMARIZE_SOURCE, SUMMARIZE_FILE)
 
-_MOST_WAITING = 256  # recordings that are not on disk yet; later ones are lost
+_MOST_WAITING = 256  # recordings that are not on disk yet; of more, the oldest are lost
 _MOST_KNOWN = 20_000  # digests of texts that are on disk already
 _MOST_DELETED = 1_000  # messages that answers in work may still hold
 _MASKED = "secrets in it were masked"
@@ -220,7 +220,7 @@ class Recorder:
     @property
     def templates(self) -> PromptTemplates:
         """The templates of the prompts."""
-        assert self._templates is not None, "opened by `_packed`"
+        assert self._templates is not None, "opened by `_pack_recordings`"
         return self._templates
 
     def shelve(self, text: str) -> tuple[str, bool]:

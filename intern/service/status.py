@@ -155,7 +155,7 @@ def read_status(settings: Settings, *, clock: Clock) -> FolderStatus:
         pid=pid,
         archived=len(archived),
         topics=len(knowledge.topic_names()),
-        damaged=(*find_lost_folders(settings.paths, knowledge, moves=settings.moves), *map(str, damaged)),
+        damaged=(*describe_folder_problems(settings.paths, knowledge, moves=settings.moves), *map(str, damaged)),
         waiting=sum(each > until for each in undecided),
         undecided=sum(each <= until for each in undecided),
         parked=tuple(
@@ -233,7 +233,7 @@ def count_without_vectors(settings: Settings, figures: DatabaseFigures) -> int:
     return 0 if model is None else figures.documents - dict(figures.vectors).get(model, 0)
 
 
-def find_lost_folders(paths: Paths, knowledge: KnowledgeStore, *, moves: bool = False) -> Iterator[str]:
+def describe_folder_problems(paths: Paths, knowledge: KnowledgeStore, *, moves: bool = False) -> Iterator[str]:
     """Report a missing archive if decisions refer to it, and files that a person edited. Blocks."""
     if knowledge.cursor() is not None and not moves and not paths.raw.exists():
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"

@@ -166,7 +166,7 @@ class UnindexedSources(Protocol):
 class NuggetsAndFacts(Protocol):
     """Nuggets and facts. Each raises KnowledgeError."""
 
-    async def find_learned(self, query: str, /) -> LearnedMatches:
+    async def find_distilled(self, query: str, /) -> LearnedMatches:
         """Return those that fit a question."""
         ...
 
@@ -238,12 +238,12 @@ class Library:
             _log.warning("search_failed", reason=str(error))
             return None
 
-    async def find_learned(self, query: str) -> LearnedMatches:
+    async def find_distilled(self, query: str) -> LearnedMatches:
         """Return the nuggets and facts that fit a question; none without a search, or if it failed."""
         if self.distilled is None:
             return LearnedMatches()
         try:
-            return await self.distilled.find_learned(query)
+            return await self.distilled.find_distilled(query)
         except KnowledgeError as error:
             # Documents and topics still answer.
             _log.warning("learned_search_failed", reason=str(error))

@@ -11,9 +11,8 @@ from anyio import create_memory_object_stream, create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
-from intern.actors.interaction_worker import LOOK_AGAIN_SECONDS
 from intern.actors.loops import wake
-from intern.actors.reviewer import Reviewer
+from intern.actors.reviewer import LOOK_AGAIN_SECONDS, Reviewer
 from intern.core.captures import CapturedPair
 from intern.core.decisions import PairApproved, PairDecision
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ConfigError, InternError, KnowledgeError

@@ -89,7 +89,7 @@ class Shelf:
             for n, (each, text) in enumerate(texts)
         ]
 
-    async def find_learned(self, query: str, /) -> LearnedMatches:
+    async def find_distilled(self, query: str, /) -> LearnedMatches:
         self.asked.append(query)
         return self.knows
 

@@ -182,7 +182,7 @@ async def test_a_fact_that_is_too_uncertain_is_no_material_and_the_more_certain_
     async with town(tmp_path) as here:
         here.model.always(EXTRACT, unsure)
         await here.teach()
-        facts = (await here.library.find_learned(QUESTION)).facts
+        facts = (await here.library.find_distilled(QUESTION)).facts
         kept = await here.work.extraction.facts.all(FactFilter())
     assert [fact.text.partition(", said")[0] for fact in facts] == [
         "The spool of the relay is purged while the relay sleeps.\n(confidence 0.95",
@@ -214,8 +214,8 @@ async def test_the_operator_says_how_certain_a_fact_must_be(tmp_path: Path, leas
 async def test_a_fact_about_something_else_is_no_material(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         await here.teach()
-        assert (await here.library.find_learned("Which fonts can the terminal show on Windows?")).facts == ()
-        assert len((await here.library.find_learned("purge spool relay")).facts) == 1
+        assert (await here.library.find_distilled("Which fonts can the terminal show on Windows?")).facts == ()
+        assert len((await here.library.find_distilled("purge spool relay")).facts) == 1
 
 
 @pytest.mark.rest
@@ -245,10 +245,10 @@ async def test_what_was_withdrawn_is_gone_before_anybody_reads_the_conversation_
     async with town(tmp_path) as here:
         await here.teach()
         [made] = await here.work.extraction.nuggets.all()
-        assert (await here.library.find_learned(QUESTION)).nuggets
+        assert (await here.library.find_distilled(QUESTION)).nuggets
         await here.work.learning.withdraw([MessageId("102")])
         assert len(await here.work.extraction.nuggets.all()) == 1  # the extractor has not read it yet
-        known = await here.library.find_learned(QUESTION)
+        known = await here.library.find_distilled(QUESTION)
         assert (known.nuggets, known.facts) == ((), ())
         [gone] = await here.library.load_each([SourceId(f"nugget:{made.id}")])
         assert isinstance(gone, SourceError)
@@ -261,7 +261,7 @@ async def test_a_retired_fact_and_one_that_is_not_shared_are_no_material(tmp_pat
         [shown] = await here.library.load_each([SourceId(f"fact:{fact.id}")])
         assert isinstance(shown, SourceText)
         await here.work.extraction.retire(FactRetirement(fact_id=FactId(fact.id), why="it is wrong"))
-        assert (await here.library.find_learned(QUESTION)).facts == ()
+        assert (await here.library.find_distilled(QUESTION)).facts == ()
         [gone] = await here.library.load_each([SourceId(f"fact:{fact.id}")])
         assert isinstance(gone, SourceError)
     private = {"facts": {"overrides": [{"category": "technical", "visibility": "private"}]}}
@@ -269,7 +269,7 @@ async def test_a_retired_fact_and_one_that_is_not_shared_are_no_material(tmp_pat
         await here.teach()
         [fact] = await here.work.extraction.facts.all(FactFilter())
         assert fact.visibility == "private"
-        assert (await here.library.find_learned(QUESTION)).facts == ()
+        assert (await here.library.find_distilled(QUESTION)).facts == ()
         [gone] = await here.library.load_each([SourceId(f"fact:{fact.id}")])
         assert isinstance(gone, SourceError)
 
@@ -277,7 +277,7 @@ async def test_a_retired_fact_and_one_that_is_not_shared_are_no_material(tmp_pat
 class Broken:
     """Fails to search."""
 
-    async def find_learned(self, query: str, /) -> LearnedMatches:
+    async def find_distilled(self, query: str, /) -> LearnedMatches:
         raise KnowledgeError(f"the disk is gone, {query}")
 
     async def load_each(self, source_ids: Collection[SourceId], /) -> Mapping[SourceId, SourceText | KnowledgeError]:
@@ -287,6 +287,6 @@ class Broken:
 async def test_where_nuggets_cannot_be_looked_up_the_rest_still_answers(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         library = library_of(here.work, Broken())
-        assert await library.find_learned(QUESTION) == LearnedMatches()
+        assert await library.find_distilled(QUESTION) == LearnedMatches()
         [why] = await library.load_each([SourceId("nugget:1")])
         assert isinstance(why, KnowledgeError)

@@ -31,7 +31,7 @@ from intern.service.intern import Intern
 from intern.service.models import collect_offline_rules
 from intern.service.opening import open_intern
 from intern.service.restoring import TopicAdoption
-from intern.service.status import find_lost_folders
+from intern.service.status import describe_folder_problems
 from intern.service.text_files import TextFiles
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
@@ -279,7 +279,7 @@ async def test_an_edited_topic_is_kept_beside_and_taken_in_when_a_person_says_so
         third = await filed(writer, 3)
         assert "Purge it once." in edited.read_text()
         assert "Purge it 1 times." in path.read_text()
-        [told] = find_lost_folders(settings.paths, writer.stores.knowledge)
+        [told] = describe_folder_problems(settings.paths, writer.stores.knowledge)
         assert told.endswith(f"the edit is kept as {edited}: run `intern topics adopt spool`, or delete it")
 
         assert await writer.adopt("Spool") == TopicAdoption(

@@ -26,7 +26,7 @@ from intern.service.hidden_files import find_edited_files
 from intern.service.models import collect_offline_rules
 from intern.service.opening import open_intern
 from intern.service.restoring import TopicAdoption, restore
-from intern.service.status import find_lost_folders
+from intern.service.status import describe_folder_problems
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
@@ -288,7 +288,7 @@ async def test_each_edit_is_kept_and_the_oldest_one_is_adopted_first(tmp_path: P
             await writer.stores.files.catch_up(SPOOL)
         names = [".spool.txt.2.edited", ".spool.txt.edited"]
         assert [each.name for each in find_edited_files(settings.paths)] == names
-        told = list(find_lost_folders(settings.paths, writer.stores.knowledge))
+        told = list(describe_folder_problems(settings.paths, writer.stores.knowledge))
         assert [("spool.txt was edited" in each, "`intern topics adopt spool`" in each) for each in told] == [
             (True, True),
             (True, True),

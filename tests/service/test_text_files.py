@@ -17,7 +17,7 @@ from intern.core.ids import TopicName
 from intern.runtime.bot import open_sandbox
 from intern.service.hidden_files import find_edited_files
 from intern.service.opening import open_intern
-from intern.service.status import find_lost_folders
+from intern.service.status import describe_folder_problems
 from intern.service.stores import Stores
 from intern.service.text_files import TextFiles
 from intern.settings.loading import load_settings
@@ -155,7 +155,7 @@ async def test_an_edit_is_kept_once_and_told(knowledge: KnowledgeStore, paths: P
     [kept] = find_edited_files(paths)
     assert kept.read_text() == "a person's words"
     paths.raw.mkdir()
-    [told] = find_lost_folders(paths, knowledge)
+    [told] = describe_folder_problems(paths, knowledge)
     assert str(kept) in told
     assert "intern topics adopt gpu" in told
 
@@ -177,7 +177,7 @@ async def test_edited_decisions_are_kept_and_told_too(knowledge: KnowledgeStore,
     [kept] = find_edited_files(paths)
     assert kept.read_bytes() == b"{}\n" + whole
     paths.raw.mkdir()
-    [told] = find_lost_folders(paths, knowledge)
+    [told] = describe_folder_problems(paths, knowledge)
     assert "adopt" not in told
 
 

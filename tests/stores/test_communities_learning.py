@@ -62,7 +62,7 @@ async def everything(db: Handle) -> dict[str, object]:
         "entries": await log.list_entries(),
         "conversation": await log.read_conversation(TALK.id),
         "holding": await log.find_conversations(ASKED),
-        "touched": (await log.find_learned(ASKED)).facts,
+        "touched": (await log.find_distilled(ASKED)).facts,
         "position": await log.read_position("extractor"),
         "left out": await SkippedSourceStore(db, clock=CLOCK).all(),
     }

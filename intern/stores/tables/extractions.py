@@ -205,7 +205,7 @@ class ExtractionLog(Store):
         db.run(f"delete from conversations {OURS} and id {IN}", (text_array(conversations),))
 
     @reads
-    def find_learned(self, db: Transaction, message_ids: Collection[MessageId]) -> knowledge.AffectedKnowledge:
+    def find_distilled(self, db: Transaction, message_ids: Collection[MessageId]) -> knowledge.AffectedKnowledge:
         """Return the nuggets and facts from conversations with these messages, and the facts that those replaced."""
         held = f"{OURS} and conversation_id in ({_HOLDING})"
         said = f"select fact_id from fact_occurrences {held}"
