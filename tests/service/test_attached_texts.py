@@ -13,7 +13,7 @@ from anyio import Event, fail_after
 from anyio.to_thread import run_sync
 
 from intern.core.captures import CapturedPair
-from intern.core.decisions import PairFiled
+from intern.core.decisions import MessagesWithdrawn, PairFiled
 from intern.core.messages import AnswerResult, Attachment, Image
 from intern.learning.forgetting import ForgetRequest
 from intern.platforms.discord.attachments import AttachmentFetcher
@@ -108,9 +108,10 @@ async def test_a_file_that_is_fetched_while_its_message_is_deleted_leaves_nothin
             sandbox.say("mira", "Purge it.", reply_to=asked.id)
             await host.asked.wait()
             sandbox.delete(asked.channel_id, asked.id)
+            await events.one_of(MessagesWithdrawn)
+            host.released.set()
             other = sandbox.say("ann", "@intern Which port does the relay listen on?")
             await events.one_of(AnswerResult)
-            host.released.set()
             sandbox.say("mira", "It is 7480.", reply_to=other.id)
             await events.one_of(PairFiled)
     assert (
