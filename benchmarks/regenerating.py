@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
 
 def measure() -> Iterator[Figure]:
-    """Measure each in its own folder; the third within the endpoint's default limits, half of which are for answers."""
+    """Measure each in its own folder. The third keeps the endpoint's default limits, which reserve half for answers."""
     name = f"{CONVERSATIONS + GREW} captures regenerated"
     with endpoint_double(by_rules) as endpoint:
         one, eight = (_best(endpoint, concurrency, in_flight=16) for concurrency in (1, CONCURRENCY))

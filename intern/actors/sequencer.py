@@ -21,6 +21,7 @@ from intern.actors.checkpointer import Settle
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, surviving
 from intern.answering.replies import Decliner
 from intern.chat.delivery import RecallableReplies
+from intern.chat.routing import Requests
 from intern.core import flow
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, ChatUnavailableError
 from intern.core.ids import ChannelId, MessageId
@@ -28,8 +29,6 @@ from intern.core.log import bind_trace_id, get_logger
 from intern.core.messages import ChatMessage
 from intern.core.tasks import open_task_group
 from intern.learning.message_changes import BatchChanges, MessageChanges
-
-Requests = Sequence[flow.AnswerRequest | flow.CaptureRequest | flow.QuestionDeclined]
 
 AT_ONCE = 8  # Discord allows 50 requests a second over all; a batch makes a handful, one after the other
 ASIDE = 500  # batches that Discord refuses to show, or that wait for the responder; some KB each

@@ -28,7 +28,7 @@ from intern.actors.pipeline import PipelineParts, Start
 from intern.actors.poster import Poster, WaitingReplies
 from intern.actors.responder import Responder
 from intern.actors.reviewer import Reviewer
-from intern.actors.sequencer import Requests, Sequencer
+from intern.actors.sequencer import Sequencer
 from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, index_timer, indexer, refresh_pages, run_regularly
 from intern.answering.answer_trace import list_steps
 from intern.answering.answerer import Answerer, AttachmentAwareAnswerer
@@ -42,7 +42,7 @@ from intern.chat.checkpoints import Checkpoints
 from intern.chat.delivery import OutboxDelivery, RecallableReplies
 from intern.chat.platform import ChatPlatform
 from intern.chat.quota import QuestionQuota
-from intern.chat.routing import BatchRouter, PrivateNotices
+from intern.chat.routing import BatchRouter, PrivateNotices, Requests
 from intern.core.clock import Clock, Wakeup
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import RoleId, parse_position, position_at

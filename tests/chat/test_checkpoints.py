@@ -398,7 +398,7 @@ def test_what_changes_while_its_page_is_in_flight_is_read_again() -> None:
         assert not reading.is_stale(message(1))
         assert checkpoints.begin(message(1))
         assert reading.is_stale(message(2))
-    assert not checkpoints.note_change(GENERAL, message(1).id), "it was begun: whoever holds it must hear"
+    assert not checkpoints.note_change(GENERAL, message(1).id), "it was begun, so its actor must receive the change"
     edited = message(2, text="better")
     assert read(checkpoints, GENERAL, page(message(1), edited)) == [edited]
     assert not checkpoints.note_change(GENERAL, message(2).id)
