@@ -303,7 +303,7 @@ _JOINED = (
     r"|[\"']?(?:[ ]\w+=[\"'][^<>\n]{0,99})?>\s{0,9}|[\"']?[,\s]\s{0,40}[\"']?value[\"']?[=:][ ]?"
     r"|[\"'],[ ]{0,9}(?=[\"'][^\n]{1,400}[\"'][ ]?\)))(?:\\?[\"'])?"
 )
-_BEFORE_A_BLANK = rf"requirepass|masterauth|login[ ]\S{{1,99}}\s+password|(?<!\S)--[a-z-]{{0,40}}(?:{_SURE}|{_VAGUE})"
+_BEFORE_A_BLANK = rf"requirepass|masterauth|login[ ]\S{{1,99}}\s+password|(?<!\S)--[\w.-]{{0,40}}(?:{_SURE}|{_VAGUE})"
 # A word that others follow is prose.
 _SETTING = (
     r"(?P<secret>(?<=\")[^\"\n]{1,4000}|(?<=')[^'\n]{1,4000}"
