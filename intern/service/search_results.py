@@ -82,11 +82,11 @@ def documents_changed(settings: Settings, catalogue: Catalogue, left_out: Collec
     Reads no file. Blocks; raises SourceError and KnowledgeError.
     """
     files = [source for source in catalogue.sources().values() if isinstance(source, CachedFile)]
-    known = {file.rel_path: (file.size_bytes, file.version) for file in files}
+    known = {file.rel_path: (file.size_bytes, file.version, file.includes) for file in files}
     if not known:
         return False  # never indexed; that may take minutes, so only a request for it starts it
-    scan = SourceFolder(settings.paths.sources, settings.kb.max_source_bytes).scan()
-    found = {file.rel_path: (file.size_bytes, file.version) for file in scan.files}
+    scan = SourceFolder(settings.paths.sources, settings.kb.max_source_bytes).scan(files)
+    found = {file.rel_path: file[1:] for file in scan.files}
     fit = (path for path in found if path in known or (path not in left_out and is_source_id(f"kb:{path}")))
     if any(found[path] != known.get(path) for path in fit):
         return True

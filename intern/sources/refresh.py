@@ -37,7 +37,15 @@ from intern.sources.descriptions import (
 from intern.sources.options import IndexingOptions
 from intern.sources.scanning import is_below
 from intern.sources.source_folder import NotASourceError, SkippedFile, SourceFile, SourceFolder
-from intern.stores.source_cache import CachedFile, CachedSource, CachedTopic, content_hash, is_source_id, topic_id
+from intern.stores.source_cache import (
+    CachedFile,
+    CachedSource,
+    CachedTopic,
+    IncludedFile,
+    content_hash,
+    is_source_id,
+    topic_id,
+)
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 
 _log = get_logger(__name__)
@@ -76,7 +84,7 @@ async def refresh_sources(
 
     def scan_sources() -> _SourceInventory:
         known = catalogue.sources()
-        scan = folder.scan()
+        scan = folder.scan(source for source in known.values() if isinstance(source, CachedFile))
         every = {SourceId(f"kb:{file.rel_path}"): file for file in scan.files}
         items = {source_id: file for source_id, file in every.items() if is_source_id(source_id)}
         unfit = (SkippedFile(f'"{every[each].rel_path}"', _UNFIT) for each in every.keys() - items.keys())
@@ -87,7 +95,10 @@ async def refresh_sources(
     def read_source(rel_path: str) -> _DescribableText:
         text = folder.read(rel_path)
         return _DescribableText(
-            text, lambda: source_excerpt(text, options.max_source_chars), lambda: describe_source(text)
+            text,
+            lambda: source_excerpt(text, options.max_source_chars),
+            lambda: describe_source(text),
+            folder.includes.get(rel_path, ()),
         )
 
     refresh = IndexRefresh(model, catalogue, options)
@@ -137,6 +148,7 @@ class _DescribableText(NamedTuple):
     text: str
     material: Callable[[], str]
     provisional: Callable[[], str]
+    includes: tuple[IncludedFile, ...] = ()
 
 
 class CheckedSource(NamedTuple):
@@ -213,7 +225,7 @@ class IndexRefresh:
             cached = known if isinstance(known, CachedFile) else None
             settled = cached is not None and not cached.summary_pending
             resting = cached is not None and is_paused(cached, now)
-            is_same = cached and (cached.size_bytes, cached.version) == (file.size_bytes, file.version)
+            is_same = cached and (cached.size_bytes, cached.version, cached.includes) == file[1:]
             if cached and is_same and (settled or resting):
                 if resting:
                     examined.resting.append(PendingSummary(source_id, cached.last_error or ""))
@@ -254,6 +266,7 @@ class IndexRefresh:
             rel_path=file.rel_path,
             size_bytes=file.size_bytes,
             version=file.version,
+            includes=found.includes,
         )
 
     async def summarise_sources(self, due: Sequence[CheckedSource]) -> list[PendingSummary]:

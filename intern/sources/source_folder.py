@@ -21,6 +21,7 @@ from intern.core.log import get_logger
 from intern.core.text.patterns import regex
 from intern.documents.blocks import write_document
 from intern.documents.parsing import MOST_MARKUP, NotADocumentError, check_ending, decode_text, parse_document
+from intern.stores.source_cache import CachedFile, IncludedFile
 
 _log = get_logger(__name__)
 
@@ -46,6 +47,8 @@ class SourceFile(NamedTuple):
     size_bytes: int
     version: int
     """When it was last written, in nanoseconds; of a topic, the position of its newest change."""
+    includes: tuple[IncludedFile, ...] = ()
+    """The files that its text includes, as far as they are known."""
 
 
 class SkippedFile(NamedTuple):
@@ -83,12 +86,16 @@ class SourceFolder:
         self._kept: dict[tuple[str, bytes], str] = {}  # by path and hash of the bytes, least recently used first
         self._held = 0
         self._keeping = Lock()
+        self.includes: dict[str, tuple[IncludedFile, ...]] = {}
+        """The files that a document included when it was read last, by the document's path."""
 
-    def scan(self) -> FolderScan:
-        """List the folder without opening files. Raises SourceError if the folder itself cannot be read.
+    def scan(self, known: Iterable[CachedFile] = ()) -> FolderScan:
+        """List the folder without opening files, and the files that those in `known` include.
 
-        Some of the files may turn out to be no sources when they are read; from then on they are skipped.
+        Some of the files may turn out to be no sources when they are read; from then on they are skipped. Raises
+        SourceError if the folder itself cannot be read.
         """
+        including = {each.rel_path: each.includes for each in known if each.includes}
         root = self._resolve_root()
         files: list[SourceFile] = []
         skipped: dict[str, NotADocumentError | OSError] = {}
@@ -117,7 +124,8 @@ class SourceFolder:
                     if reason := self._unfit.get(file):
                         unfit[file], skipped[rel_path] = reason, NotADocumentError(reason)
                     else:
-                        files.append(file)
+                        includes = (self._stat_included(each.rel_path) for each in including.get(rel_path, ()))
+                        files.append(file._replace(includes=tuple(includes)))
                 except (NotADocumentError, OSError) as error:
                     skipped[rel_path] = error
                     unreadable.update([] if isinstance(error, NotADocumentError | FileNotFoundError) else [rel_path])
@@ -203,11 +211,12 @@ class SourceFolder:
     def _extract_cached(self, rel_path: str, data: bytes) -> str:
         """Return the text, from memory if it is there, and keep it."""
         key = (rel_path, sha256(data).digest())
-        included: list[str] = []
+        included: list[IncludedFile] = []
         with self._keeping:
             text = self._kept.pop(key, None)
             self._held -= len(text or "")
         text = self._extract_text(rel_path, data, included) if text is None else text
+        self.includes[rel_path] = tuple(included)
         with self._keeping:
             if not included and key not in self._kept:  # included files may change without it
                 self._kept[key] = text
@@ -216,15 +225,21 @@ class SourceFolder:
                 self._held -= len(self._kept.pop(next(iter(self._kept))))
         return text
 
-    def _extract_text(self, rel_path: str, data: bytes, included: list[str]) -> str:
+    def _extract_text(self, rel_path: str, data: bytes, included: list[IncludedFile]) -> str:
         def read(path: str) -> str | None:
-            included.append(path)
+            included.append(self._stat_included(path))
             return self._read_included(path)
 
         document = parse_document(data, rel_path, max_chars=self._max_bytes, read=read)
         for oddity in document.oddities:
             _log.warning("document_odd", path=rel_path, reason=oddity)
         return write_document(document)
+
+    def _stat_included(self, rel_path: str) -> IncludedFile:
+        try:
+            return IncludedFile(*self._check_file(self._root, rel_path)[:3])
+        except (NotADocumentError, OSError):
+            return IncludedFile(rel_path)
 
     def _read_included(self, rel_path: str) -> str | None:
         """Return the text of a file that another one includes; None if it is none, or lies outside."""

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -131,12 +131,24 @@ class _CachedEntry(Struct, frozen=True, kw_only=True, tag_field="source_type"):
         return None if self.provisional else self.last_indexed_at
 
 
+class IncludedFile(NamedTuple):
+    """A file whose text a document includes, as `stat` described it before it was read; zeros if it was not there."""
+
+    rel_path: str
+    size_bytes: int = 0
+    version: int = 0
+
+
 class CachedFile(_CachedEntry, frozen=True, kw_only=True, tag="file"):
-    """The cached state of a file. With the same size and version (its mtime) it is unchanged; else the hash decides."""
+    """The cached state of a file. With the same size and version (its mtime) it is unchanged; else the hash decides.
+
+    The same is true of the files that it includes.
+    """
 
     rel_path: str
     size_bytes: int
     version: int = msgspec.field(name="mtime_ns")
+    includes: tuple[IncludedFile, ...] = ()
 
 
 class CachedTopic(CachedFile, frozen=True, kw_only=True, tag="topic"):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -91,6 +91,25 @@ async def test_only_what_changed_is_asked_for(shelf: Shelf) -> None:
     assert result == refreshed(changed=("kb:a.md", "kb:b.md"), removed=("kb:c.md",))
     assert len(shelf.model.asked) == 2
     assert list(shelf.index()) == ["kb:a.md", "kb:b.md"]
+
+
+async def test_a_document_is_described_again_when_a_file_that_it_includes_changes(shelf: Shelf) -> None:
+    shelf.source("a.rst", "A\n=\n\n.. include:: parts/b.inc\n\n.. include:: c.inc\n")
+    parts = [shelf.sources_dir / "parts" / "b.inc", shelf.sources_dir / "c.inc"]
+    parts[0].parent.mkdir()
+    parts[0].write_text("It is 7411.")
+    with fail_after(5):
+        for changes in (
+            lambda: None,
+            lambda: parts[0].write_text("It is 7412."),  # as long as before
+            lambda: parts[1].write_text("Another part."),  # it was not there
+            parts[0].unlink,
+        ):
+            changes()
+            assert "kb:a.rst" in (await shelf.refresh_sources()).changed
+            before = shelf.newest_change()
+            assert await shelf.refresh_sources() == RefreshReport()
+            assert shelf.newest_change() == before
 
 
 async def test_a_file_that_was_only_touched_is_not_asked_for(shelf: Shelf) -> None:
@@ -283,8 +302,8 @@ async def test_what_lies_in_a_folder_that_cannot_be_looked_at_stays_known(shelf:
         shelf.source(name, name)
 
     class Closed(SourceFolder):
-        def scan(self) -> FolderScan:
-            found = super().scan()
+        def scan(self, known: Iterable[CachedFile] = ()) -> FolderScan:
+            found = super().scan(known)
             files = tuple(file for file in found.files if file.rel_path == "b.md")
             return FolderScan(files, (SkippedFile("deep", "it cannot be read"),), frozenset({"deep"}))
 

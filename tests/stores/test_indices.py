@@ -140,6 +140,7 @@ def test_the_cache_has_the_specified_fields() -> None:
         "rel_path": "a.md",
         "size_bytes": 4,
         "mtime_ns": 1_700_000_000_000_000_001,
+        "includes": [],
     }
     assert set(stored["sources"]["kb:https://a/"]) == {
         *("source_type", "content_hash", "summary_text", "last_indexed_at", "summary_pending", "last_error"),
