@@ -30,7 +30,7 @@ from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.reply_cache import ReplyStore
-from tests.endpoint_double import Reply, Request, endpoint_double, prompt_of, text_of
+from tests.worlds.endpoint import Reply, Request, endpoint_double, prompt_of, text_of
 
 QUESTIONS = 20
 SLOW = 0.2

@@ -36,12 +36,12 @@ from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn
 from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeStore
-from tests.endpoint_double import EndpointDouble, Reply, Request, endpoint_double, prompt_of, text_of
 from tests.eval.chats import EVAL, chat_lines, exchanges
-from tests.kept import Taught
-from tests.learners import learners
 from tests.model.test_classify import LABELS
-from tests.samples import START
+from tests.worlds.endpoint import EndpointDouble, Reply, Request, endpoint_double, prompt_of, text_of
+from tests.worlds.history import Taught
+from tests.worlds.learners import learners
+from tests.worlds.samples import START
 
 LATENCY = 0.05  # seconds
 REPLIES = 20  # of the team, in one thread

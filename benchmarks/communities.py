@@ -55,7 +55,7 @@ from intern.settings.communities import Community, build_community_settings
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.search_file.search_index import SqliteSearchStore
-from tests.samples import START
+from tests.worlds.samples import START
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
-from tests.endpoint_double import Answer, endpoint_double
+from tests.worlds.endpoint import Answer, endpoint_double
 
 LATENCY = 0.05
 """Seconds for each reply."""

@@ -23,8 +23,8 @@ from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.stores.database import DEFAULT_COMMUNITY, resolve_placeholders
-from tests import samples
 from tests.engines import Schemas, serving
+from tests.worlds import samples
 
 T = TypeVar("T")
 

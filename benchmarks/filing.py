@@ -29,8 +29,8 @@ from intern.core.ids import UserId, position_at
 from intern.core.progress import send_progress_to
 from intern.service.history_import import ImportRequest, ImportResult, import_history
 from intern.settings.loading import load_settings
-from tests.samples import START
 from tests.soak.traffic import PLACES, RECORDED, Line, lines
+from tests.worlds.samples import START
 
 MESSAGES = int(os.environ.get("FILING_MESSAGES", "100000"))
 SAME_WORDS = 5_000  # messages

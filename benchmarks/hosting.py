@@ -42,9 +42,9 @@ from intern.runtime.resources import PlatformPorts, open_process_resources
 from intern.search.embedding_local import LocalEmbedder, is_english_installed
 from intern.settings.loading import load_settings
 from intern.stores.database import DEFAULT_COMMUNITY
-from tests.endpoint_double import Reply, prompt_of
 from tests.engines import Schemas
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.endpoint import Reply, prompt_of
 
 SERVERS, MESSAGES = 10_000, 50_000_000
 PROCESSES, CORES = 3, 2

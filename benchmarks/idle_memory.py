@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from benchmarks.memory import resident
 from tests.double.discord import DiscordDouble
-from tests.programs import program
+from tests.worlds.program import program
 
 
 def measure() -> Iterator[Figure]:

@@ -35,7 +35,7 @@ from intern.sources.refresh import RefreshReport, refresh_sources
 from intern.sources.source_folder import SourceFolder
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeStore
-from tests.endpoint_double import EndpointDouble, Reply, endpoint_double
+from tests.worlds.endpoint import EndpointDouble, Reply, endpoint_double
 
 FILES = 200
 MANY = 5000

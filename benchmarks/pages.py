@@ -24,9 +24,9 @@ from intern.core.ids import ConversationId, GuildId, TopicName, UserId, position
 from intern.frontends.http.page_renderer import PAGES
 from intern.learning.prompts import build_block
 from intern.stores.tables.knowledge import KnowledgeChange
-from tests import samples
 from tests.frontends.http.site import Site, site
-from tests.samples import START
+from tests.worlds import samples
+from tests.worlds.samples import START
 
 QUESTIONS, TOPICS, PAIRS = 10_000, 2_000, 2
 KILOBYTES, MILLISECONDS = 60, 100

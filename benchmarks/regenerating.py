@@ -28,9 +28,9 @@ from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeStore
-from tests.endpoint_double import EndpointDouble, endpoint_double
-from tests.fakes import HandClock
-from tests.samples import START
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import EndpointDouble, endpoint_double
+from tests.worlds.samples import START
 
 CONVERSATIONS = 125
 GREW = 75  # of them were captured a second time, with one answer more

@@ -63,7 +63,7 @@ from tests.double.acts import Acts
 from tests.double.discord import DiscordDouble
 from tests.double.payloads import message_event
 from tests.double.world import Json, Message
-from tests.endpoint_double import EndpointDouble, never
+from tests.worlds.endpoint import EndpointDouble, never
 
 MESSAGES = 20_000
 SIZE = 690  # bytes of each, as the gateway sends it

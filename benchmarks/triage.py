@@ -36,13 +36,13 @@ from intern.search.embedding_local import LocalEmbedder, is_english_installed
 from intern.search.hybrid_search import HybridSearch
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.search_file.search_index import SqliteSearchStore
-from tests import samples
 from tests.answering.shelf import Shelf as Known
 from tests.eval import retrieval
 from tests.eval.chats import EVAL, ChatLine, rows
 from tests.eval.irc_export import Role
 from tests.eval.retrieval import Remembering, Shelf
 from tests.sample.cases import CASES as SAMPLE_CASES, SAMPLE
+from tests.worlds import samples
 
 MOST_CALLS = {"factoids": 0.6, "faq": 0.6, "sample": 0.1}
 """The bar for each batch, with vectors."""

@@ -26,11 +26,11 @@ from intern.core.captures import CapturedPair
 from intern.runtime.bot import open_discord_parts
 from intern.settings.loading import load_settings
 from intern.sources.refresh import RefreshReport
-from tests.at_work import Watching
 from tests.double import interactions
 from tests.double.discord import DiscordDouble
 from tests.double.world import Interaction, Message, User
-from tests.fakes import HandClock
+from tests.worlds.bot import Watching
+from tests.worlds.clock import HandClock
 
 SOURCES = Path(__file__).parents[1] / "sample"
 QUESTION = "How do I change the port that the relay listens on?"

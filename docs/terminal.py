@@ -16,7 +16,7 @@ from typing import NamedTuple
 from intern.frontends.cli.output import INTERRUPTED
 from tests.frontends.cli.conftest import environment
 from tests.frontends.cli.screen import CTRL_C, CTRL_L, ENTER, HOME, UP, Terminal, pasted, terminal
-from tests.programs import program
+from tests.worlds.program import program
 
 FOLDER = Path(__file__).parent / "screens"
 WIDTHS = (80, 120)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from intern.service.doctor import WANTED
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble
+from tests.worlds.endpoint import EndpointDouble
 
 TREE = Path(__file__).parents[1]
 PATIENCE = {"make": 600.0}

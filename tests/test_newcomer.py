@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble
 from tests.newcomer import PATIENCE, FailedError, Stand, Step, _run, cloned, steps, variable
-from tests.programs import program
+from tests.worlds.endpoint import EndpointDouble
+from tests.worlds.program import program
 
 README = Path(__file__).parents[1] / "README.md"
 

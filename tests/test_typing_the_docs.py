@@ -20,11 +20,11 @@ from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.communities import CommunityStore
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble
-from tests.fakes import HandClock
 from tests.frontends.cli.test_import import export
 from tests.newcomer import FOLDER, FailedError, Stand, Step, _run, steps, variable
-from tests.programs import MAIN
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import EndpointDouble
+from tests.worlds.program import MAIN
 
 TREE = Path(__file__).parents[1]
 TYPED = {"intern", ".venv/bin/intern", "export"}

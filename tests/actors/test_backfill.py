@@ -43,8 +43,8 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage, Page
 from intern.learning.approvals import ApprovalQueue
 from intern.stores.tables.checkpoints import StoredCheckpoints
-from tests.fakes import HandClock, mark_of
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox, mark_of
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -28,8 +28,8 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage
-from tests.fakes import HandClock
-from tests.samples import CHANNEL, GUILD, author, message
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import CHANNEL, GUILD, author, message
 
 pytestmark = pytest.mark.anyio
 

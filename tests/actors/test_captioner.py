@@ -34,9 +34,9 @@ from intern.learning.captioning import AttachmentCaptioner
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.pending_captures import PendingCaptures
-from tests.fakes import HandClock, ScriptedModel, refused
-from tests.leaping import leap, leaping
-from tests.samples import author, capture_request, message, pair
+from tests.worlds.clock import HandClock, leap, leaping
+from tests.worlds.model import ScriptedModel, refused
+from tests.worlds.samples import author, capture_request, message, pair
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.flow import CaptureArchived, CapturePending, CaptureRequest
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.stores.tables.pending_captures import AttachmentTexts, PendingCaptures
-from tests.samples import author, capture_request, message, pair
+from tests.worlds.samples import author, capture_request, message, pair
 
 pytestmark = pytest.mark.anyio
 

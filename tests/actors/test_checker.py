@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from intern.actors.upkeep import run_regularly
 from intern.core.errors import ChatUnavailableError, InternError, KnowledgeError
-from tests.leaping import leap, leaping
+from tests.worlds.clock import leap, leaping
 
 pytestmark = pytest.mark.anyio
 

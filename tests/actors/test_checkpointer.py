@@ -13,7 +13,7 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
 from intern.stores.tables.checkpoints import Checkpoint, StoredCheckpoints
-from tests.samples import CHANNEL, GUILD, message
+from tests.worlds.samples import CHANNEL, GUILD, message
 
 pytestmark = pytest.mark.anyio
 

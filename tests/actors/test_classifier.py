@@ -19,7 +19,7 @@ from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError
 from intern.core.flow import CaptureArchived, FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId, TopicName
 from intern.learning.attempts import AttemptsExhausted
-from tests.samples import pair
+from tests.worlds.samples import pair
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from intern.actors.upkeep import SHORTEST_WAIT, run_regularly
 from intern.core.errors import KnowledgeError
 from intern.sources.options import DiscoveryOptions
 from intern.sources.scanning import FileWatcher
-from tests.leaping import leap, leaping
+from tests.worlds.clock import leap, leaping
 
 pytestmark = pytest.mark.anyio
 

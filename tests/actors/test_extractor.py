@@ -17,8 +17,8 @@ from intern.core.flow import DecisionRecorded
 from intern.core.ids import ConversationId, QAId
 from intern.facts.extraction import ExtractionOutcome
 from intern.learning.attempts import MOST_ATTEMPTS
-from tests.fakes import Uncounted
-from tests.leaping import leap, leaping
+from tests.worlds.actors import Uncounted
+from tests.worlds.clock import leap, leaping
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,7 @@ from intern.core.ids import SourceId
 from intern.sources.catalogue import apply_description_failure, is_paused
 from intern.sources.refresh import RefreshReport
 from intern.stores.source_cache import CachedPage
-from tests.fakes import HandClock
-from tests.leaping import leap, leaping
+from tests.worlds.clock import HandClock, leap, leaping
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.upkeep import index_timer
 from intern.core.flow import SourceChanged
-from tests.leaping import leap, leaping
+from tests.worlds.clock import leap, leaping
 
 pytestmark = pytest.mark.anyio
 

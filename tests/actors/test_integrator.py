@@ -26,7 +26,7 @@ from intern.core.flow import (
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.learning.attempts import AttemptsExhausted
 from intern.learning.withdrawing import MessageRemoval
-from tests.samples import START, pair
+from tests.worlds.samples import START, pair
 
 pytestmark = pytest.mark.anyio
 

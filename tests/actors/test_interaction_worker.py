@@ -39,7 +39,7 @@ from intern.core.ids import MessageId
 from intern.core.log import configure_logging
 from intern.core.messages import Button
 from intern.core.text.secret_values import Secret
-from tests.samples import CHANNEL, GUILD, author, capture_request, message
+from tests.worlds.samples import CHANNEL, GUILD, author, capture_request, message
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.jobs import Job, JobQueue
-from tests.leaping import leap, leaping
+from tests.worlds.clock import leap, leaping
 
 pytestmark = pytest.mark.anyio
 

@@ -31,8 +31,9 @@ from intern.core.messages import Channel, ChatMessage, Page
 from intern.core.text.secret_values import Secret
 from intern.learning.approvals import ApprovalQueue
 from intern.stores.tables.checkpoints import StoredCheckpoints
-from tests.fakes import HandClock, mark_of
-from tests.samples import CHANNEL, GUILD, START, author, channel, message
+from tests.worlds.chat import mark_of
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import CHANNEL, GUILD, START, author, channel, message
 
 pytestmark = pytest.mark.anyio
 

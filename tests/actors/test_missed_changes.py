@@ -15,9 +15,8 @@ from intern.actors.missed_changes import QUIET_AFTER_SESSION, SHORTEST_WAIT, Mis
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import GatewayEvent, LateChange, MessageEdited, MessagesDeleted, SessionStarted
 from intern.core.ids import ChannelId, GuildId
-from tests.fakes import HandClock
-from tests.leaping import all_quiet, leap, leaping
-from tests.samples import message
+from tests.worlds.clock import HandClock, all_quiet, leap, leaping
+from tests.worlds.samples import message
 
 pytestmark = pytest.mark.anyio
 

@@ -23,12 +23,10 @@ from intern.runtime.bot import _LocalFiles, open_sandbox
 from intern.runtime.parts import open_bot_parts
 from intern.runtime.resources import PlatformPorts
 from intern.settings.settings import Settings
-from tests.at_work import Watching, at_work, settings_in
-from tests.commands import SandboxCommands
-from tests.endpoint_double import endpoint_double, never
-from tests.fakes import HandClock
-from tests.leaping import all_quiet, leap, leaping
-from tests.sandbox import Sandbox
+from tests.worlds.bot import Watching, at_work, settings_in
+from tests.worlds.chat import Sandbox, SandboxCommands
+from tests.worlds.clock import HandClock, all_quiet, leap, leaping
+from tests.worlds.endpoint import endpoint_double, never
 
 pytestmark = pytest.mark.anyio
 

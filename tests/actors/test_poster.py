@@ -25,7 +25,7 @@ from intern.core.ids import ChannelId, MessageId
 from intern.frontends.http.metrics import Metrics
 from intern.stores.tables.outbox import Post
 from intern.stores.tables.traces import TraceStore
-from tests.samples import answer_request, message
+from tests.worlds.samples import answer_request, message
 
 NO_PAUSES = partial(repeat, 0.0)
 PATIENCE = 65.0

@@ -30,8 +30,8 @@ from intern.platforms.sandbox import PostDetails
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.outbox import Outbox, Post
 from intern.stores.tables.traces import TraceStore
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -25,7 +25,7 @@ from intern.core.flow import AnswerRequest, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import AnswerResult, Channel, Conversation, RequestContext
 from intern.stores.tables.traces import TraceStore
-from tests.samples import CHANNEL, GUILD, answer_request, author, message
+from tests.worlds.samples import CHANNEL, GUILD, answer_request, author, message
 
 WORDING = Wording(
     unknown="unknown",

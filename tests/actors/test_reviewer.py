@@ -20,10 +20,9 @@ from intern.core.flow import ApprovalReaction, CaptureArchived
 from intern.core.ids import ChannelId, MessageId, QAId, UserId
 from intern.learning.approvals import HELD_FOR, ApprovalQueue
 from intern.learning.review import Review
-from tests.at_work import Watching
-from tests.fakes import HandClock
-from tests.leaping import all_quiet, leap, leaping
-from tests.samples import CHANNEL, GUILD, pair
+from tests.worlds.bot import Watching
+from tests.worlds.clock import HandClock, all_quiet, leap, leaping
+from tests.worlds.samples import CHANNEL, GUILD, pair
 
 pytestmark = pytest.mark.anyio
 

@@ -33,7 +33,7 @@ from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.messages import ChatMessage
 from intern.learning.message_changes import BatchChanges, MessageChanges
 from intern.stores.archive import Archive
-from tests.samples import GUILD, answer_request, author, batch, capture_request, message, pair
+from tests.worlds.samples import GUILD, answer_request, author, batch, capture_request, message, pair
 
 NO_PAUSES = partial(repeat, 0.0)
 FOR_EVER = partial(repeat, 1e9)

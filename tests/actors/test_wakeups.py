@@ -9,7 +9,7 @@ from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.loops import DueRecord, follow, wake
-from tests.leaping import all_quiet, leap, leaping
+from tests.worlds.clock import all_quiet, leap, leaping
 
 pytestmark = pytest.mark.anyio
 

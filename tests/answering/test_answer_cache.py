@@ -31,10 +31,10 @@ from intern.stores.database import Transaction
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.reply_cache import KEPT_REPLIES, MAX_AGE_REPLIES, ReplyStore
-from tests.at_work import Watching, settings_in
-from tests.endpoint_double import endpoint_double
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import endpoint_double
 
 pytestmark = pytest.mark.anyio
 

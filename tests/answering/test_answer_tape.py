@@ -40,7 +40,8 @@ from intern.models.recorded_calls import make_digest
 from intern.models.templates import PromptTemplates
 from tests.answering.shelf import Shelf
 from tests.answering.test_fused_steps import KEYS, PORTS, RIGHT, TEAM, decision
-from tests.fakes import HandClock, ScriptedModel
+from tests.worlds.clock import HandClock
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -45,7 +45,7 @@ from intern.core.messages import (
 )
 from intern.models.prompt import Prompt
 from tests.answering.shelf import Shelf
-from tests.fakes import ScriptedModel, refused
+from tests.worlds.model import ScriptedModel, refused
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from intern.core.ids import SourceId
 from intern.core.knowledge import IndexEntry
 from intern.core.messages import Conversation, Message, RequestContext
 from tests.answering.shelf import Shelf
-from tests.fakes import ScriptedModel
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

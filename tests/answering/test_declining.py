@@ -14,8 +14,8 @@ from intern.core.errors import KnowledgeError
 from intern.core.flow import DeclineReason, QuestionDeclined
 from intern.core.ids import ChannelId, MessageId
 from intern.stores.tables.traces import TraceStore
-from tests.fakes import HandClock
-from tests.samples import answer_request, author, message
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import answer_request, author, message
 
 pytestmark = pytest.mark.anyio
 

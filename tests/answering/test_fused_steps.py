@@ -31,7 +31,7 @@ from intern.core.ids import SourceId, UserId
 from intern.core.knowledge import IndexEntry, LearnedMatches, SourceText
 from intern.core.messages import AnswerResult, Conversation, Image, Message, RequestContext, SilenceReason
 from tests.answering.shelf import Shelf
-from tests.fakes import ScriptedModel
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -42,9 +42,9 @@ from intern.core.messages import (
 from intern.core.text.secret_values import Secret
 from intern.stores.tables.feedback import FeedbackStore, Votes
 from intern.stores.tables.traces import QuestionTrace, TraceStore
-from tests.fakes import HandClock
-from tests.samples import START
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import START
 
 pytestmark = pytest.mark.anyio
 

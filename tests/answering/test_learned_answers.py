@@ -33,8 +33,9 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.facts import FactFilter
-from tests import samples
-from tests.fakes import HandClock, ScriptedModel
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

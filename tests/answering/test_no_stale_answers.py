@@ -32,8 +32,8 @@ from intern.settings.settings import Settings
 from intern.sources.descriptions import SummarizeOut
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.feedback import FeedbackStore
-from tests import samples
-from tests.fakes import HandClock
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio]
 

@@ -25,7 +25,7 @@ from intern.models.options import LlmOptions
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter
 from tests.answering.shelf import Shelf
-from tests.endpoint_double import prompt_of, retried_at_once, text_of
+from tests.worlds.endpoint import prompt_of, retried_at_once, text_of
 
 pytestmark = pytest.mark.anyio
 

@@ -34,8 +34,8 @@ from intern.core.text.orders import has_prompt_injection, remove_prompt_injectio
 from intern.core.text.passages import GAP
 from tests.answering.shelf import Shelf
 from tests.eval.obedient import AS_TOLD, HONEST, PLACES, QUESTION, Order, Place, Steps, faults, posts
-from tests.fakes import ScriptedModel
 from tests.timing import cpu_seconds
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

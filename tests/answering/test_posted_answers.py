@@ -29,10 +29,10 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.traces import TraceStore
-from tests import samples
-from tests.at_work import settings_in
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds import samples
+from tests.worlds.bot import settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -34,7 +34,7 @@ from intern.core.messages import AnswerResult, Conversation, Message, RequestCon
 from intern.models.prompt import Prompt
 from tests.answering.shelf import Shelf
 from tests.examples import examples
-from tests.fakes import ScriptedModel
+from tests.worlds.model import ScriptedModel
 
 PROMPTS: tuple[Prompt[Any, Any], ...] = (GATE, SELECT, ANSWER, VERIFY)
 SOURCES = {

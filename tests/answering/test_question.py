@@ -9,7 +9,7 @@ from msgspec import structs
 from intern.answering.prepared_question import MAX_HISTORY_CHARS, MAX_QUESTION_CHARS, prepare_question
 from intern.core.ids import UserId
 from intern.core.messages import Attachment, Conversation, FileDigest, Image, Message, Role
-from tests.planted import SECRETS
+from tests.worlds.secrets import SECRETS
 
 
 def said(text: str, author: str = "1", role: Role = "user") -> Message:

@@ -10,7 +10,7 @@ from intern.answering.interaction_handler import format_trace
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import LOOKUP_FAILURES, SILENCES, SilenceReason
 from intern.stores.tables.traces import QuestionTrace
-from tests.samples import START
+from tests.worlds.samples import START
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-it-decides.md"
 REASONS = tuple(reason for reason in get_args(SilenceReason) if reason)

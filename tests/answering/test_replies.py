@@ -30,7 +30,7 @@ from intern.core.messages import (
     SilenceReason,
 )
 from intern.core.text.language import SPOKEN, detect_language
-from tests.samples import GUILD, answer_request, message
+from tests.worlds.samples import GUILD, answer_request, message
 
 TEAM = RoleId("42")
 WORDING = Wording(

@@ -13,8 +13,8 @@ from intern.chat.options import ContextBounds
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.messages import Author, ChatMessage
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 BOUNDS = ContextBounds()
 ROBOT = Author(id=UserId("5"), name="robot", type="bot")

@@ -18,8 +18,8 @@ from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.messages import ChatMessage
 from intern.stores.tables.members import GreetedMembers
 from intern.stores.tables.outbox import Outbox
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

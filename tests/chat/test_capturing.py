@@ -16,8 +16,8 @@ from intern.core.captures import Turn
 from intern.core.flow import Batch, CaptureRequest
 from intern.core.ids import ChannelId, reply_conversation
 from intern.core.messages import Attachment, Author, ChatMessage
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from intern.core.flow import ChannelSnapshot, SessionStarted
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_at
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage, Page
 from intern.stores.tables.checkpoints import Checkpoint, StoredCheckpoints
-from tests.fakes import mark_of
+from tests.worlds.chat import mark_of
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 GUILD = GuildId("5")

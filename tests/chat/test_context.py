@@ -21,8 +21,8 @@ from intern.core.errors import (
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Author, ChatMessage, RoleLookupBudget
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -30,9 +30,9 @@ from intern.core.messages import Button, Channel, ChatMessage, Citation, Convers
 from intern.platforms.sandbox import Call, PostDetails
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.outbox import Outbox, Post
-from tests.fakes import HandClock
-from tests.samples import batch, channel
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import batch, channel
 
 LOST = ChatUnknownOutcomeError("the reply was lost")
 DOWN = ChatUnavailableError("down")

@@ -7,7 +7,7 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.chat.delivery import RecallableReplies
 from intern.core.ids import MessageId
-from tests.samples import answer_request, message
+from tests.worlds.samples import answer_request, message
 
 FIRST, SECOND = answer_request(message("How?", n=1)), answer_request(message("Why?", n=2))
 ONE, TWO = FIRST.batch.last.id, SECOND.batch.last.id

@@ -14,9 +14,9 @@ from intern.chat.reply_text import format_parts, neutralise_links, reply_parts, 
 from intern.core.flow import Reply
 from intern.core.ids import SourceId
 from intern.core.messages import Citation
-from tests.fakes import HandClock
-from tests.planted import SECRETS
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.secrets import SECRETS
 
 FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
 

@@ -11,8 +11,8 @@ from intern.core.errors import ChatUnavailableError
 from intern.core.flow import CaptureRequest
 from intern.core.ids import ChannelId
 from intern.core.messages import ChatMessage
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ from intern.platforms.sandbox import NONCE_LIFETIME, Call as MemoryCall
 from tests.contracts.chat_platform import Call, ChatPlatformContract, Community, Said, Trouble
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

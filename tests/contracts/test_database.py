@@ -16,7 +16,7 @@ from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeStore
 from tests.contracts.database import DatabaseContract
 from tests.engines import Opening, Server
-from tests.samples import START
+from tests.worlds.samples import START
 
 pytestmark = pytest.mark.anyio
 

@@ -28,10 +28,10 @@ from intern.service.opening import open_intern
 from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from intern.stores.tables.usage import UsageLog
-from tests.at_work import Watching, settings_in
-from tests.endpoint_double import endpoint_double
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import endpoint_double
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from intern.core.text.masking import _RULES, mask_file, mask_secrets, mask_start
-from tests.planted import LOOKALIKES, SECRETS
 from tests.timing import cpu_seconds
+from tests.worlds.secrets import LOOKALIKES, SECRETS
 
 # Put together here, so that no scanner takes the tests for a leak.
 _DISCORD = "MTE5" + "x8" * 11 + ".Gab1_c." + "Zz9-" * 8

@@ -10,8 +10,8 @@ import pytest
 
 from intern.core.messages import FileDigest
 from intern.documents.file_digests import GAP, MOST_CHARS, MOST_TELLING, digest_file
-from tests.planted import SECRETS
 from tests.timing import cpu_seconds
+from tests.worlds.secrets import SECRETS
 
 KEY = "PRIVATE " + "KEY"
 ORDINARY = [f"2026-11-02 10:{n // 60:02}:{n % 60:02},{n:03} INFO worker[{n}]: request {n} served" for n in range(250)]

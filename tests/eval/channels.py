@@ -23,8 +23,8 @@ from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeStore
 from tests.eval.chats import ChatLine, Exchange, chat_lines, exchanges, rows
 from tests.eval.irc_export import Role
-from tests.sandbox import Sandbox
 from tests.simulation.machine import SimulatedTime, run_seed
+from tests.worlds.chat import Sandbox
 
 WHOLE_BAR: Mapping[str, float] = {"all": 0.90, "unmentioned": 0.70}
 """Where those who are named get no reply, only the mention tells who is meant: .725 of 200 exchanges."""

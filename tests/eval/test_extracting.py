@@ -10,7 +10,7 @@ from intern.models.prompt import OfflineModel
 from intern.service.models import collect_offline_rules
 from tests.eval.chats import EVAL
 from tests.eval.extracting import Measured, measured_with, met_in, segments
-from tests.fakes import ScriptedModel
+from tests.worlds.model import ScriptedModel
 
 pytestmark = [
     pytest.mark.anyio,

@@ -52,13 +52,14 @@ from intern.stores.source_cache import format_index, is_source_id, parse_index
 from tests.answering.shelf import Shelf
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message
-from tests.endpoint_double import endpoint_double, prompt_of, text_of
 from tests.eval.hostile import STRINGS, Attack, attacks, strings
 from tests.eval.links import uncited
-from tests.fakes import HandClock, ScriptedModel
-from tests.knowing import knowledge_in
-from tests.samples import START, answer_request, capture, message
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import endpoint_double, prompt_of, text_of
+from tests.worlds.knowledge import knowledge_in
+from tests.worlds.model import ScriptedModel
+from tests.worlds.samples import START, answer_request, capture, message
 
 pytestmark = [
     pytest.mark.anyio,

@@ -46,10 +46,10 @@ from intern.documents.blocks import Block, write_blocks
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.templates import PromptTemplates, RenderedPrompt
 from tests.answering.shelf import Shelf
-from tests.endpoint_double import endpoint_double, prompt_of, text_of
 from tests.eval.hostile import STRINGS, attacks, strings
-from tests.fakes import ScriptedModel
 from tests.frontends.cli.conftest import SOURCE_TREE, environment
+from tests.worlds.endpoint import endpoint_double, prompt_of, text_of
+from tests.worlds.model import ScriptedModel
 
 pytestmark = [
     pytest.mark.anyio,

@@ -31,8 +31,9 @@ from intern.stores.engines.sqlite.database import SCHEMA, ReadOnlySqliteDatabase
 from intern.stores.source_cache import CachedFile
 from intern.stores.tables.knowledge import KnowledgeStore
 from tests.eval.hostile import STRINGS, strings
-from tests.fakes import HandClock, ScriptedModel
-from tests.knowing import knowledge_in
+from tests.worlds.clock import HandClock
+from tests.worlds.knowledge import knowledge_in
+from tests.worlds.model import ScriptedModel
 
 pytestmark = [
     pytest.mark.anyio,

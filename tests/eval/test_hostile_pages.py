@@ -22,8 +22,8 @@ from intern.sources.library import PageCopies
 from intern.sources.options import IndexingOptions, WebOptions
 from intern.sources.pages import refresh_pages
 from tests.eval.hostile import STRINGS, strings
-from tests.site_double import ADDRESS, Served, SiteDouble, site_double
 from tests.sources.folders import Shelf
+from tests.worlds.site import ADDRESS, Served, SiteDouble, site_double
 
 pytestmark = [
     pytest.mark.anyio,

@@ -47,9 +47,10 @@ from intern.settings.settings import Settings
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
-from tests.fakes import HandClock, Uncounted
-from tests.learners import NoPictures
-from tests.sandbox import Sandbox
+from tests.worlds.actors import Uncounted
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.learners import NoPictures
 
 pytestmark = [
     pytest.mark.anyio,

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from intern.core.captures import Speaker, Turn
 from intern.core.ids import ConversationId, MessageId, UserId
 from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment, find_outside_names
-from tests.samples import START
+from tests.worlds.samples import START
 
 MIA, ANN, TOM = UserId("100000000000000501"), UserId("100000000000000900"), UserId("100000000000000777")
 

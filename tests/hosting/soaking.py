@@ -28,15 +28,15 @@ from intern.stores.tables.communities import CommunityStore
 from intern.stores.tables.database_archive import DatabaseArchive
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, Role, User
-from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.engines import Server, serving
 from tests.process.running import API_KEY
-from tests.programs import program
 from tests.soak.books import Account, Posted, Said, accounts_of, books_of, faults, lessons, questions
 from tests.soak.machine import Sample, sample
 from tests.soak.soaking import became_of, entries, shorten
 from tests.soak.traffic import Line, made_up
 from tests.soak.trouble import Weather
+from tests.worlds.endpoint import EndpointDouble, endpoint_double
+from tests.worlds.program import program
 
 WINDOW = timedelta(seconds=2)  # of silence, that ends a batch
 LEASED_WITHIN = 15.0  # seconds from the loss of a process to the last lease of its shards

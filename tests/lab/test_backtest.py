@@ -25,8 +25,8 @@ from intern.service.models import Models
 from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
-from tests.endpoint_double import Reply, endpoint_double
 from tests.service.chatting import ALICE, BOB, MAYA, NOON, TOM, Town
+from tests.worlds.endpoint import Reply, endpoint_double
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,9 @@ from intern.stores.database import Transaction
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.change_log import ChangeLogEntry, read_changes
 from intern.stores.tables.knowledge import TOPIC, KnowledgeStore
-from tests.fakes import HandClock, KilledError, ScriptedModel
+from tests.worlds.clock import HandClock
+from tests.worlds.disk import KilledError
+from tests.worlds.model import ScriptedModel
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from intern.core.ids import QAId
 from intern.learning.review import find_due_pairs
 from intern.stores.qa_ids import make_qa_id
 from intern.stores.tables.attempts import Retry
-from tests.samples import START
+from tests.worlds.samples import START
 
 
 def qa(n: int) -> QAId:

@@ -36,10 +36,10 @@ from intern.stores.tables.extractions import ExtractionLog
 from intern.stores.tables.facts import FactFilter, FactStore
 from intern.stores.tables.nuggets import NuggetStore
 from intern.stores.tables.usage import UsageLog
-from tests.at_work import Watching, settings_in
-from tests.fakes import HandClock, ScriptedModel
-from tests.leaping import all_quiet
-from tests.sandbox import Sandbox
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock, all_quiet
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

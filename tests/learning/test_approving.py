@@ -12,8 +12,8 @@ from intern.core.captures import CapturedPair
 from intern.core.flow import ApprovalReaction, MessageCreated, MessageEdited, SessionStarted
 from intern.core.ids import MessageId, UserId
 from intern.learning.approvals import HELD_FOR, MOST_HELD, ApprovalQueue
-from tests.fakes import HandClock
-from tests.samples import CHANNEL, GUILD, START, message, pair
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import CHANNEL, GUILD, START, message, pair
 
 PAIR = pair(n=1)  # its messages are from a minute after the start
 BEFORE, AFTER = START + timedelta(seconds=59), START + timedelta(seconds=61)

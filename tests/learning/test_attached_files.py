@@ -12,7 +12,7 @@ from intern.core.errors import ChatUnavailableError, InternError, PageUnavailabl
 from intern.core.ids import UserId
 from intern.core.messages import MOST_FILE_BYTES, Attachment, FileDigest, Image
 from intern.learning.attached_files import MOST_FILES, UNREAD, FileReader
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

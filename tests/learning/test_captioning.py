@@ -22,8 +22,8 @@ from intern.learning.attached_files import FileReader
 from intern.learning.captioning import AttachmentCaptioner, CaptioningBounds, conversation_text
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
 from intern.stores.tables.pending_captures import AttachmentTexts, PendingCaptures
-from tests.fakes import ScriptedModel, refused
-from tests.samples import author, capture_request, message
+from tests.worlds.model import ScriptedModel, refused
+from tests.worlds.samples import author, capture_request, message
 
 pytestmark = pytest.mark.anyio
 

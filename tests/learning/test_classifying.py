@@ -9,8 +9,8 @@ from intern.core.ids import SourceId, TopicName
 from intern.core.knowledge import IndexEntry
 from intern.learning.classifying import choose_topic
 from intern.learning.prompts import CLASSIFY, ClassifyOut, LearningOptions
-from tests.fakes import ScriptedModel
 from tests.learning.pairs import Team
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -23,9 +23,9 @@ from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateO
 from intern.learning.regenerating import Regeneration
 from intern.learning.withdrawing import remove_messages
 from tests.examples import examples
-from tests.fakes import Uncounted
 from tests.learning.pairs import NOON, Team
 from tests.learning.test_withdrawing import NODES, blocks_of
+from tests.worlds.actors import Uncounted
 
 pytestmark = pytest.mark.anyio
 

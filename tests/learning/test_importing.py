@@ -16,7 +16,7 @@ from intern.learning.importing import ImportCounts, ImportPlan, archive_imported
 from intern.learning.rehearsal_archive import RehearsalArchive
 from intern.stores.archive import Archive
 from tests.examples import examples
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,8 @@ from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.answered_threads import AnsweredThreads, ThreadMessage
 from intern.stores.tables.pending_captures import PendingCaptures
-from tests.fakes import HandClock
-from tests.samples import CHANNEL, GUILD, answer_request, author, capture_request, message, pair
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import CHANNEL, GUILD, answer_request, author, capture_request, message, pair
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,8 @@ from intern.learning import missed_changes as missed_module
 from intern.learning.missed_changes import DAYS, MissedChangeFinder
 from intern.platforms.sandbox import Call
 from intern.stores.archive import Archive
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

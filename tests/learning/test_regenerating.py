@@ -27,10 +27,10 @@ from intern.learning.regenerating import RegenerationProgress
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.usage import UsageCounter
 from intern.stores.tables.knowledge import KnowledgeDraft
-from tests.fakes import ScriptedModel
 from tests.learning.anew import KEEP, again, by_first_word
 from tests.learning.pairs import Team, held
-from tests.samples import pair
+from tests.worlds.model import ScriptedModel
+from tests.worlds.samples import pair
 
 pytestmark = pytest.mark.anyio
 

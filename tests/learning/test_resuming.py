@@ -20,7 +20,7 @@ from intern.learning.withdrawing import remove_messages
 from intern.stores.tables.knowledge import KnowledgeDraft
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome, until_killed
 from tests.learning.pairs import Team, held
-from tests.samples import pair
+from tests.worlds.samples import pair
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ from intern.core.errors import ChatRefusedError
 from intern.core.ids import ChannelId, UserId
 from intern.core.messages import Author
 from intern.learning.answered_threads import ThreadReader
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -24,8 +24,9 @@ from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateI
 from intern.learning.regenerating import Regeneration
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 from tests.examples import examples
-from tests.fakes import UNCOUNTED, KilledError
 from tests.learning.pairs import NOON, Team
+from tests.worlds.actors import UNCOUNTED
+from tests.worlds.disk import KilledError
 
 pytestmark = pytest.mark.anyio
 

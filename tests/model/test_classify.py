@@ -18,9 +18,9 @@ from intern.learning.prompts import LearningOptions
 from intern.models.prompt import Model
 from intern.service.models import open_models
 from intern.settings.loading import load_settings
-from tests import samples
 from tests.eval.chats import EVAL, Exchange, chat_lines, exchanges
 from tests.model.serving import serving
+from tests.worlds import samples
 
 pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.timeout(3600)]
 

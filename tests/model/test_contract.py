@@ -34,10 +34,10 @@ from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter
 from intern.service.models import PROMPTS
 from intern.service.prompt_examples import build_full_example
-from tests.endpoint_double import retried_at_once
-from tests.fakes import calls_of
 from tests.model.serving import CONTEXT
 from tests.model.wire import LONGEST, OPTIONS, Asking, open_asking, ruin
+from tests.worlds.endpoint import retried_at_once
+from tests.worlds.model import calls_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.timeout(300)]
 

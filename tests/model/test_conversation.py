@@ -17,8 +17,8 @@ from intern.core.messages import Conversation, Message
 from intern.service.intern import Intern
 from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
-from tests import samples
 from tests.model.serving import serving
+from tests.worlds import samples
 
 pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.timeout(1800)]
 

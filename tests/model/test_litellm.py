@@ -19,10 +19,10 @@ from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
 from intern.service.prompt_examples import build_full_example
-from tests.fakes import calls_of
 from tests.model.proxying import KEY, proxying
 from tests.model.serving import serving
 from tests.model.wire import open_asking
+from tests.worlds.model import calls_of
 
 pytestmark = [
     pytest.mark.anyio,

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from anyio import fail_after
 
-from tests.endpoint_double import endpoint_double
 from tests.model.answers import ask_model, chosen, run_of
 from tests.sample.cases import CASES
 from tests.sample.oracle import oracle
+from tests.worlds.endpoint import endpoint_double
 
 
 @pytest.mark.rest

@@ -22,7 +22,7 @@ from intern.models.options import LlmOptions
 from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

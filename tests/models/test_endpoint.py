@@ -45,8 +45,9 @@ from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter, measure_usage
 from intern.service.model_servers import list_models
-from tests.endpoint_double import faults_of, retried_at_once, schema_of
-from tests.fakes import HandClock, calls_of
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import faults_of, retried_at_once, schema_of
+from tests.worlds.model import calls_of
 
 pytestmark = pytest.mark.anyio
 

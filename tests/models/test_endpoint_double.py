@@ -18,7 +18,7 @@ from intern.models.options import LlmOptions
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SummarizeIn
-from tests.endpoint_double import EndpointDouble, endpoint_double
+from tests.worlds.endpoint import EndpointDouble, endpoint_double
 
 pytestmark = pytest.mark.anyio
 

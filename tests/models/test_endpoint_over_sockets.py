@@ -25,10 +25,10 @@ from intern.models.options import LlmOptions, StructuredOutput
 from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter
-from tests import endpoint_double as doubles
-from tests.endpoint_double import EndpointDouble, endpoint_double, retried_at_once
-from tests.fakes import calls_of
-from tests.leaping import all_quiet, leap, leaping
+from tests.worlds import endpoint as doubles
+from tests.worlds.clock import all_quiet, leap, leaping
+from tests.worlds.endpoint import EndpointDouble, endpoint_double, retried_at_once
+from tests.worlds.model import calls_of
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from intern.core.errors import ModelReplyError
 from intern.models.replies import has_ended, is_stream, join_events, read_completion
-from tests.endpoint_double import streamed
+from tests.worlds.endpoint import streamed
 
 
 def whole(text: str, finish_reason: str | None = "stop", *, calls: bool = False) -> bytes:

@@ -16,7 +16,7 @@ from intern.models.limits import EndpointLimits, FairCallQueue, RateWindow, make
 from intern.models.options import LlmOptions
 from intern.models.pricing import ModelPrice
 from intern.models.usage import UsageCounter
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

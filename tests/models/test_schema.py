@@ -16,7 +16,7 @@ from intern.models.prompt import Prompt, narrow_schema, reply_schema
 from intern.models.templates import PromptTemplates
 from intern.service.models import PROMPTS
 from intern.service.prompt_examples import build_full_example
-from tests.endpoint_double import faults_of
+from tests.worlds.endpoint import faults_of
 
 
 class Cited(Struct, frozen=True):

@@ -14,7 +14,8 @@ from intern.models.options import LlmOptions
 from intern.models.usage import UsageCounter, UsageMeter, UsageTotal, estimate_tokens, measure_usage
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.usage import UsageLog
-from tests.fakes import HandClock, calls_of
+from tests.worlds.clock import HandClock
+from tests.worlds.model import calls_of
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from anyio import create_task_group, fail_after, to_thread
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, LinkExpiredError, UnusableFileError
 from intern.core.messages import Attachment
 from intern.platforms.discord.attachments import AttachmentFetcher, ImageLimits
-from tests import pictures
-from tests.cdn_double import CdnDouble, Served, cdn_double
+from tests.worlds import pictures
+from tests.worlds.cdn import CdnDouble, Served, cdn_double
 
 pytestmark = pytest.mark.anyio
 

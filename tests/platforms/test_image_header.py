@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from intern.platforms.discord.attachments import ImageHeader, image_header
-from tests import pictures
 from tests.timing import cpu_seconds
+from tests.worlds import pictures
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from intern.core.ids import ChannelId, MessageId, RoleId, parse_position
 from intern.core.messages import Button, ChatMessage, Page
 from intern.core.text.secret_values import Secret
 from intern.platforms.sandbox import NONCE_LIFETIME
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

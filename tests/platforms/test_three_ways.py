@@ -39,8 +39,8 @@ from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from tests.examples import examples
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 TEAM_ROLE = "77000000000000000"

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.process.running import API_KEY, Installed, InstalledWheel
-from tests.programs import PLAIN
+from tests.worlds.endpoint import EndpointDouble, endpoint_double
+from tests.worlds.program import PLAIN
 
 SOURCE_TREE = Path(__file__).parents[2]
 PACKAGES = "lib/python*/site-packages"

@@ -48,8 +48,8 @@ from intern.stores.archive import Archive
 from intern.stores.tables.jobs import JobOutcome
 from intern.stores.tables.knowledge import KnowledgeStore
 from tests.engines import Schemas
-from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
-from tests.learners import Learners, learners
+from tests.worlds.history import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
+from tests.worlds.learners import Learners, learners
 
 DEATHS = 8  # in one folder: enough that it has a past, few enough that looking at all of it stays cheap
 ACTS = 12  # as many as a life has time for, mostly

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble
 from tests.process.running import (
     API_KEY,
     Ended,
@@ -18,6 +17,7 @@ from tests.process.running import (
     started,
     variables,
 )
+from tests.worlds.endpoint import EndpointDouble
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

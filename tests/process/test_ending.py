@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble, Reply, never
 from tests.process.running import (
     Folder,
     Installed,
@@ -19,6 +18,7 @@ from tests.process.running import (
     until_heard,
     variables,
 )
+from tests.worlds.endpoint import EndpointDouble, Reply, never
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

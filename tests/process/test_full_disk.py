@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble
 from tests.frontends.cli.test_full_disk import fill, mount, unmount
 from tests.process.running import Folder, Installed, started, variables
+from tests.worlds.endpoint import EndpointDouble
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble
 from tests.process.running import Folder, Installed, started, until_heard, variables
+from tests.worlds.endpoint import EndpointDouble
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

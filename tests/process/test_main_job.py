@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble, sensible, text_of
 from tests.process.running import PATIENCE, Folder, Installed, InstalledWheel, Json, answers_to, started, variables
+from tests.worlds.endpoint import EndpointDouble, sensible, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble
 from tests.process.running import API_KEY, Folder, Installed, ended, started, until_heard, variables
+from tests.worlds.endpoint import EndpointDouble
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

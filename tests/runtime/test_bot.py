@@ -17,10 +17,10 @@ from intern.service.opening import open_intern
 from intern.sources.refresh import RefreshReport
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.jobs import JobOutcome, JobQueue
-from tests import samples
-from tests.at_work import Watching, at_work, settings_in
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds import samples
+from tests.worlds.bot import Watching, at_work, settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

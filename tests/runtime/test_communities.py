@@ -27,8 +27,8 @@ from intern.runtime.communities import Communities
 from intern.settings.communities import Community, build_community_settings, change_chosen_value
 from intern.settings.loading import load_settings
 from intern.stores.tables.checkpoints import StoredCheckpoints
-from tests.fakes import HandClock
-from tests.town import Town
+from tests.worlds.chat import Town
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

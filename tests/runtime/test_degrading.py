@@ -22,10 +22,10 @@ from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.usage import UsageLog
-from tests.at_work import Watching, settings_in
-from tests.endpoint_double import endpoint_double, never, refuse, sensible
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import endpoint_double, never, refuse, sensible
 
 pytestmark = pytest.mark.anyio
 

@@ -38,8 +38,8 @@ from intern.stores.tables.checkpoints import StoredCheckpoints, read_checkpoints
 from intern.stores.tables.communities import CommunityStore
 from intern.stores.tables.jobs import JobQueue
 from tests.engines import Schemas
-from tests.fakes import HandClock
-from tests.town import Town
+from tests.worlds.chat import Town
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

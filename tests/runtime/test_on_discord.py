@@ -23,12 +23,12 @@ from intern.core.messages import AnswerResult
 from intern.runtime.bot import open_discord_parts
 from intern.service.status import FolderStatus, read_status
 from intern.sources.refresh import RefreshReport
-from tests.at_work import Watching, settings_in
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, User
-from tests.endpoint_double import endpoint_double, never
-from tests.fakes import HandClock
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import endpoint_double, never
 
 pytestmark = pytest.mark.anyio
 

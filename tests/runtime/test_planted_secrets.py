@@ -28,13 +28,13 @@ from intern.runtime.bot import open_discord_parts
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
-from tests.at_work import Watching
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message
-from tests.endpoint_double import EndpointDouble, endpoint_double
-from tests.fakes import HandClock
-from tests.planted import LOOKALIKES, SECRETS
+from tests.worlds.bot import Watching
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import EndpointDouble, endpoint_double
+from tests.worlds.secrets import LOOKALIKES, SECRETS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

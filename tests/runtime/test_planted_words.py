@@ -45,11 +45,11 @@ from intern.sources.refresh import RefreshReport
 from intern.stores.engines.sqlite.database import SqliteTransaction
 from intern.stores.tables.communities import CommunityStore
 from intern.stores.tables.facts import FactFilter
-from tests import samples
-from tests.at_work import Watching
 from tests.facts.test_distilling import fact, nugget
-from tests.fakes import HandClock
-from tests.town import Town
+from tests.worlds import samples
+from tests.worlds.bot import Watching
+from tests.worlds.chat import Town
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tests.endpoint_double import sensible, text_of
 from tests.sample.cases import CASES, Case, is_right, plain
+from tests.worlds.endpoint import sensible, text_of
 
 _FENCED = re.compile(r"^=== ([^\n]+) ===\n(.*?)\n=== end of \1 ===$", re.DOTALL | re.MULTILINE)
 _LABEL = re.compile(r"(S\d): ([^\s:]+)(?:: .*)?")

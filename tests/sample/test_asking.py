@@ -8,10 +8,10 @@ import pytest
 from anyio import fail_after
 
 from intern.settings.settings import Settings
-from tests.endpoint_double import endpoint_double
 from tests.sample.asking import Outcome, ask_each, line_of, sample_settings, table_of, totals_of
 from tests.sample.cases import CASES
 from tests.sample.oracle import oracle
+from tests.worlds.endpoint import endpoint_double
 
 pytestmark = pytest.mark.anyio
 

@@ -26,7 +26,8 @@ from intern.core.text.secret_values import Secret
 from intern.models.options import EmbeddingOptions, LlmOptions
 from intern.models.usage import UsageCounter
 from intern.search.embedding_endpoint import EndpointEmbedder
-from tests.fakes import HandClock, calls_of
+from tests.worlds.clock import HandClock
+from tests.worlds.model import calls_of
 
 pytestmark = pytest.mark.anyio
 

@@ -13,12 +13,11 @@ from intern.core.decisions import PairApproved, PairFiled, PairReviewRequested
 from intern.service.status import read_status
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeStore
-from tests.at_work import Watching, at_work, settings_in
 from tests.double.discord import DiscordDouble
-from tests.fakes import HandClock
-from tests.leaping import all_quiet
 from tests.runtime.test_on_discord import UNKNOWN, Stage
-from tests.sandbox import Sandbox
+from tests.worlds.bot import Watching, at_work, settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock, all_quiet
 
 pytestmark = pytest.mark.anyio
 

@@ -23,11 +23,11 @@ from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
-from tests.at_work import Watching, settings_in
-from tests.cdn_double import CdnDouble, Served, cdn_double
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
 from tests.service.test_recorder import words_of
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.cdn import CdnDouble, Served, cdn_double
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -18,9 +18,9 @@ from intern.service.health import CalibrationWatch
 from intern.settings.settings import Settings
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.judgements import Judge, Judgement, JudgementStore, read_judgements
-from tests.at_work import Watching, at_work, settings_in
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.bot import Watching, at_work, settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

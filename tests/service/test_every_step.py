@@ -35,8 +35,8 @@ from intern.stores.database import Database, Transaction
 from intern.stores.files import FileLayer
 from intern.stores.tables.knowledge import KnowledgeStore
 from tests.engines import Rows, Schemas
-from tests.fakes import HandClock
-from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
+from tests.worlds.clock import HandClock
+from tests.worlds.history import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
 
 T = TypeVar("T")
 

@@ -32,7 +32,8 @@ from intern.sources.descriptions import SUMMARIZE_TOPIC
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.documents import DocumentStore
 from intern.stores.tables.facts import FactFilter
-from tests.fakes import HandClock, ScriptedModel
+from tests.worlds.clock import HandClock
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -39,9 +39,10 @@ from intern.stores.tables.jobs import Job, JobQueue
 from intern.stores.tables.knowledge import KnowledgeDraft
 from intern.stores.tables.outbox import Outbox
 from intern.stores.tables.traces import TraceStore
-from tests import samples
 from tests.engines import Schemas
-from tests.fakes import HandClock, ScriptedModel
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

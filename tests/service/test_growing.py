@@ -23,9 +23,9 @@ from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeStore
 from intern.stores.tables.usage import UsageLog
-from tests.at_work import settings_in
-from tests.sandbox import Sandbox
 from tests.simulation.machine import SimulatedTime, run_seed
+from tests.worlds.bot import settings_in
+from tests.worlds.chat import Sandbox
 
 WAIT = 60.0  # the batch wait
 STEPS = "stop the relay, copy the folder and set spool.path."

@@ -22,7 +22,8 @@ from intern.models.limits import FIRST_PAUSE
 from intern.models.prompt import Model
 from intern.service.health import STUCK_AFTER, USELESS_FROM, HealthCheck, ModelWatch, posting_check
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
-from tests.fakes import HandClock, ScriptedModel
+from tests.worlds.clock import HandClock
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

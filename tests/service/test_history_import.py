@@ -26,10 +26,10 @@ from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeStore
-from tests.endpoint_double import endpoint_double
-from tests.fakes import HandClock
-from tests.knowing import knowledge_in
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import endpoint_double
+from tests.worlds.knowledge import knowledge_in
 
 pytestmark = pytest.mark.anyio
 

@@ -22,12 +22,12 @@ from intern.runtime.bot import open_sandbox
 from intern.service.status import read_status
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive
-from tests import pictures
-from tests.at_work import Watching, settings_in
-from tests.cdn_double import CdnDouble, Served, cdn_double
-from tests.endpoint_double import EndpointDouble, endpoint_double, refuse, text_of
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds import pictures
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.cdn import CdnDouble, Served, cdn_double
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import EndpointDouble, endpoint_double, refuse, text_of
 
 pytestmark = pytest.mark.anyio
 

@@ -37,9 +37,10 @@ from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.folder_lock import FolderLock
 from intern.stores.tables.jobs import Job
-from tests import samples
-from tests.fakes import HandClock, ScriptedModel
 from tests.search.documents import Directions, document, opened, vector
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

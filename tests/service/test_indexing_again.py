@@ -11,7 +11,7 @@ from anyio import fail_after
 from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
-from tests.endpoint_double import endpoint_double
+from tests.worlds.endpoint import endpoint_double
 
 pytestmark = pytest.mark.anyio
 

@@ -30,10 +30,10 @@ from intern.sources.refresh import RefreshReport
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.folder_lock import FolderLock
 from intern.stores.tables.jobs import Job, JobQueue
-from tests import samples
-from tests.endpoint_double import endpoint_double, refuse
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds import samples
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import endpoint_double, refuse
 
 pytestmark = pytest.mark.anyio
 

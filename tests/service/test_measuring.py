@@ -17,7 +17,7 @@ from intern.models.usage import UsageCounter
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.service.metrics import count_embeddings
 from intern.settings.loading import load_settings
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

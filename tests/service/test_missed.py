@@ -14,8 +14,8 @@ from intern.stores.tables.checkpoints import CheckpointStore
 from intern.stores.tables.knowledge import KnowledgeStore
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message
-from tests.fakes import HandClock
 from tests.runtime.test_on_discord import Stage
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

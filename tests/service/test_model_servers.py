@@ -12,7 +12,7 @@ from intern.service import model_servers
 from intern.service.model_servers import find_local_servers, list_configured
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
-from tests.endpoint_double import EndpointDouble, endpoint_double
+from tests.worlds.endpoint import EndpointDouble, endpoint_double
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,8 @@ from intern.settings.settings import Settings
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.request_forms import RequestFormStore
-from tests.endpoint_double import EndpointDouble, Reply, endpoint_double, never, refuse
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import EndpointDouble, Reply, endpoint_double, never, refuse
 
 pytestmark = pytest.mark.anyio
 

@@ -36,16 +36,16 @@ from intern.settings.settings import Paths, Settings
 from intern.sources.refresh import RefreshReport
 from intern.stores.engines.postgres.connection import ServerAwayError, connect
 from intern.stores.engines.postgres.database import PostgresDatabase
-from tests import samples
-from tests.at_work import Watching
 from tests.double.discord import DiscordDouble
 from tests.engines import Server, pooling
-from tests.fakes import HandClock
 from tests.process.running import Folder, Installed, answers_to, ended, started, variables
-from tests.programs import program
-from tests.sandbox import Sandbox
 from tests.service.chatting import ALICE, MAYA, Town
 from tests.service.test_intern import ANSWER, PARAPHRASE, QUESTION, bot, reply, settings_in
+from tests.worlds import samples
+from tests.worlds.bot import Watching
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.program import program
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

@@ -19,8 +19,8 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.library import MOST_MISSING
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.jobs import Job
-from tests.fakes import HandClock
-from tests.site_double import Served, SiteDouble, page, site_double
+from tests.worlds.clock import HandClock
+from tests.worlds.site import Served, SiteDouble, page, site_double
 
 pytestmark = pytest.mark.anyio
 

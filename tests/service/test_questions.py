@@ -18,10 +18,10 @@ from intern.service.questions import QuestionFilter
 from intern.settings.settings import Settings
 from intern.stores.tables.members import NameStore, RoleStore
 from intern.stores.tables.questions import QuestionStore
-from tests import samples
-from tests.at_work import Watching, at_work, settings_in
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds import samples
+from tests.worlds.bot import Watching, at_work, settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -34,10 +34,10 @@ from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from intern.stores.options import RecorderOptions
 from tests.answering.shelf import Shelf
-from tests.at_work import Watching, settings_in
-from tests.endpoint_double import EndpointDouble, endpoint_double
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import EndpointDouble, endpoint_double
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from intern.answering.answer_tape import AnswerRecording
 from intern.core.messages import AnswerResult, Attachment, Conversation, Message, RequestContext
 from intern.service.recordings import _read_messages
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 
 def test_the_names_of_a_questions_files_are_shown_masked() -> None:

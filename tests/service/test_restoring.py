@@ -40,10 +40,12 @@ from intern.stores.engines.sqlite.copies import copy_database
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
 from intern.stores.files import FileLayer
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
-from tests import samples
-from tests.fakes import HandClock, KilledError, MortalDisk, ScriptedModel
-from tests.kept import Community, Deleted, Forgotten, Taught, Told
 from tests.service.writers import settings_in, writer_in
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.disk import KilledError, MortalDisk
+from tests.worlds.history import Community, Deleted, Forgotten, Taught, Told
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -34,9 +34,6 @@ from intern.stores.archive import Archive
 from intern.stores.database import Transaction
 from intern.stores.engines.sqlite.copies import copy_database
 from intern.stores.engines.sqlite.database import SqliteDatabase
-from tests import samples
-from tests.fakes import HandClock, KilledError
-from tests.sandbox import Sandbox
 from tests.service.test_forgetting import ANN, MIA, TOM, Shop
 from tests.service.test_restoring import (
     SPOOL,
@@ -47,7 +44,10 @@ from tests.service.test_restoring import (
     text_files,
 )
 from tests.service.writers import settings_in, writer_in
-from tests.trees import tree
+from tests.worlds import samples
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.disk import KilledError, tree
 
 pytestmark = pytest.mark.anyio
 

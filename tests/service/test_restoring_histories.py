@@ -35,11 +35,11 @@ from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.source_cache import CachedFile, content_hash, topic_id
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeDraft, KnowledgeStore
-from tests import samples
-from tests.fakes import HandClock
-from tests.knowing import knowledge_in
-from tests.samples import START
-from tests.trees import tree
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.disk import tree
+from tests.worlds.knowledge import knowledge_in
+from tests.worlds.samples import START
 
 GPU, NODE, THIRD = TOPICS = tuple(map(TopicName, ("gpu", "node", "third")))
 PAIRS = 5

@@ -21,8 +21,8 @@ from intern.service.server_setup import ServerSetup, first_choice
 from intern.settings.loading import load_settings
 from intern.stores.tables.communities import CommunityStore
 from intern.stores.tables.daily_counts import DailyCounts
-from tests import samples
-from tests.fakes import HandClock
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 

@@ -14,9 +14,9 @@ from intern.service.archive_reader import ArchiveReader
 from intern.service.status import read_status
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive
-from tests import samples
-from tests.at_work import settings_in
-from tests.fakes import HandClock
+from tests.worlds import samples
+from tests.worlds.bot import settings_in
+from tests.worlds.clock import HandClock
 
 PAIRS = 40
 _opened: list[str] = []

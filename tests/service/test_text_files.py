@@ -26,14 +26,14 @@ from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.files import FileLayer
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 from intern.stores.tables.projected_files import read_projected_files
-from tests import samples
-from tests.fakes import HandClock, KilledError, MortalDisk
-from tests.knowing import knowledge_in
-from tests.samples import START
-from tests.sandbox import Sandbox
 from tests.service.writers import settings_in, writer_in
 from tests.stores.test_knowledge import block, qa
-from tests.trees import tree
+from tests.worlds import samples
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.disk import KilledError, MortalDisk, tree
+from tests.worlds.knowledge import knowledge_in
+from tests.worlds.samples import START
 
 pytestmark = pytest.mark.anyio
 

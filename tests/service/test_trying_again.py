@@ -25,9 +25,9 @@ from intern.learning.review import Review
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.stores.engines.sqlite.database import SqliteDatabase
-from tests import samples
-from tests.fakes import HandClock, ScriptedModel
-from tests.leaping import all_quiet, leap, leaping
+from tests.worlds import samples
+from tests.worlds.clock import HandClock, all_quiet, leap, leaping
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -27,10 +27,10 @@ from intern.service.status import read_status
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.tables.communities import CommunityStore
-from tests import samples
 from tests.contracts.vector_engines import KEY, QdrantDouble, serving
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds import samples
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not is_english_installed(), reason="needs the extra: embeddings")]
 

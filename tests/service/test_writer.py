@@ -30,10 +30,10 @@ from intern.service.writer import Writer
 from intern.sources.catalogue import Catalogue
 from intern.stores.qa_ids import make_qa_id
 from intern.stores.tables.jobs import Job
-from tests import samples
-from tests.fakes import HandClock, ScriptedModel
-from tests.leaping import all_quiet
 from tests.service.writers import settings_in, writer_in
+from tests.worlds import samples
+from tests.worlds.clock import HandClock, all_quiet
+from tests.worlds.model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.engines.sqlite.database import SqliteDatabase
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 
 def settings_in(folder: Path, **kb: object) -> Settings:

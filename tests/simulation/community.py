@@ -26,10 +26,10 @@ from intern.platforms.sandbox import Call
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
-from tests.sandbox import Sandbox
 from tests.simulation.machine import PAUSES, SimulatedTime
 from tests.simulation.people import MEMBERS, TEAM, Act, Change, People, Said, write_documents
 from tests.simulation.shaky import LATENCY, ShakyModels, ShakyResponses
+from tests.worlds.chat import Sandbox
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.service.models import Models, collect_offline_rules
 from intern.settings.settings import Settings
 from intern.stores.tables.usage import UsageLog
-from tests.commands import SandboxCommands
+from tests.worlds.chat import SandboxCommands
 
 LATENCY = 0.4  # seconds, at most, on each way of a call
 _FIRST_ANSWER = 3.0  # seconds that Discord waits for the first sign

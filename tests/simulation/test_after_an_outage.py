@@ -16,9 +16,9 @@ from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, collect_offline_rules
 from intern.settings.settings import Settings
 from intern.stores.tables.usage import UsageLog
-from tests.at_work import Watching, settings_in
-from tests.sandbox import Sandbox
 from tests.simulation.machine import SimulatedTime, run_seed
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.chat import Sandbox
 
 WINDOW = 60.0
 

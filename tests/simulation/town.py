@@ -29,8 +29,8 @@ from intern.settings.settings import Settings
 from tests.double.discord import DiscordDouble
 from tests.double.gateway import Session
 from tests.double.world import FORUM, Channel as RawChannel, Message, User
-from tests.programs import program
 from tests.simulation.people import MEMBERS, TEAM, Act, Change, People, Said, write_documents
+from tests.worlds.program import program
 
 WINDOW = 0.3  # seconds of silence that end a batch
 PATIENCE = 90.0  # seconds, for certain events on a busy machine

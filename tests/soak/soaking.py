@@ -33,10 +33,8 @@ from intern.settings.settings import Settings
 from tests.double.discord import DiscordDouble, Request
 from tests.double.gateway import Session
 from tests.double.world import Message, User
-from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.engines import Server, serving
 from tests.process.running import API_KEY
-from tests.programs import program
 from tests.soak.books import (
     Account,
     Books,
@@ -55,6 +53,8 @@ from tests.soak.books import (
 from tests.soak.machine import TEACHING, WARM_UP, Sample, can_be_judged, growth, leaks, minutes_to_judge, sample
 from tests.soak.traffic import PLACES, RECORDED, Line, Role, lines
 from tests.soak.trouble import Trouble, Weather
+from tests.worlds.endpoint import EndpointDouble, endpoint_double
+from tests.worlds.program import program
 
 WINDOW = timedelta(seconds=2)  # of silence, that ends a batch
 READY_WITHIN = 120.0  # seconds from a start to a session, on a machine that has other things to do

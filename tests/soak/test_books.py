@@ -15,9 +15,6 @@ from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, TopicNam
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.outbox import Outbox
 from intern.stores.tables.traces import TraceStore
-from tests import samples
-from tests.at_work import settings_in
-from tests.fakes import HandClock
 from tests.soak.books import (
     Account,
     Books,
@@ -31,6 +28,9 @@ from tests.soak.books import (
     lessons,
     questions,
 )
+from tests.worlds import samples
+from tests.worlds.bot import settings_in
+from tests.worlds.clock import HandClock
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 WINDOW = timedelta(seconds=2)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from anyio import sleep
 
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import Reply, cut, drop, junk, refuse
+from tests.worlds.endpoint import Reply, cut, drop, junk, refuse
 
 _ROUTES = (
     ("GET", "/channels/*"),

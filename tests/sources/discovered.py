@@ -16,8 +16,9 @@ from intern.sources.discovery import Discovery, DiscoveryQuestion
 from intern.sources.options import DiscoveryOptions
 from intern.sources.scanning import FileText, Scanner, read_file
 from intern.stores.search_file.search_index import SqliteSearchStore
-from tests.fakes import HandClock, ScriptedModel
 from tests.search.documents import opened
+from tests.worlds.clock import HandClock
+from tests.worlds.model import ScriptedModel
 
 
 def summed_up(given: SummarizeFileIn) -> SummarizeFileOut:

@@ -19,8 +19,9 @@ from intern.sources.source_folder import SourceFolder
 from intern.stores.qa_ids import make_qa_id
 from intern.stores.source_cache import CachedSource
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
-from tests.fakes import HandClock, ScriptedModel
-from tests.knowing import knowledge_in
+from tests.worlds.clock import HandClock
+from tests.worlds.knowledge import knowledge_in
+from tests.worlds.model import ScriptedModel
 
 
 def praised(given: SummarizeIn) -> SummarizeOut:

@@ -14,8 +14,8 @@ from intern.core.ids import SourceId
 from intern.sources.catalogue import Catalogue
 from intern.stores.source_cache import CachedFile, CachedPage
 from intern.stores.tables.knowledge import KnowledgeStore
-from tests.fakes import HandClock
-from tests.knowing import knowledge_in
+from tests.worlds.clock import HandClock
+from tests.worlds.knowledge import knowledge_in
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
 from intern.documents.html import read_html
 from intern.sources.fetching import FetchedPage
-from tests.site_double import ADDRESS, Served, SiteDouble, page, redirect, site_double
+from tests.worlds.site import ADDRESS, Served, SiteDouble, page, redirect, site_double
 
 pytestmark = pytest.mark.anyio
 

@@ -21,8 +21,8 @@ from intern.sources.source_folder import SourceFolder
 from intern.stores.archive import Archive
 from intern.stores.source_cache import CachedFile, CachedSource, Index
 from intern.stores.tables.knowledge import KnowledgeStore
-from tests.fakes import HandClock
-from tests.knowing import knowledge_in
+from tests.worlds.clock import HandClock
+from tests.worlds.knowledge import knowledge_in
 
 pytestmark = pytest.mark.anyio
 

@@ -24,10 +24,10 @@ from intern.sources.refresh import PendingSummary, RefreshReport
 from intern.stores.archive import Archive
 from intern.stores.source_cache import CachedPage, DescriptionAttempts
 from intern.stores.tables.knowledge import KnowledgeStore
-from tests.fakes import HandClock
-from tests.knowing import knowledge_in
-from tests.site_double import Served, SiteDouble, page, redirect, site_double
 from tests.sources.folders import Shelf, praised
+from tests.worlds.clock import HandClock
+from tests.worlds.knowledge import knowledge_in
+from tests.worlds.site import Served, SiteDouble, page, redirect, site_double
 
 pytestmark = pytest.mark.anyio
 

@@ -12,9 +12,9 @@ from intern.core.ids import ChannelId, MessageId, UserId
 from intern.stores.database import Database
 from intern.stores.tables.answered_threads import AnsweredThreads, ThreadMessage
 from intern.stores.tables.outbox import Outbox
-from tests import samples
 from tests.engines import open_database
-from tests.fakes import HandClock
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

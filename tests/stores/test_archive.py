@@ -25,7 +25,7 @@ from intern.stores.block_format import format_pair_block
 from intern.stores.files import FileLayer
 from intern.stores.qa_ids import make_qa_id, qa_id_time
 from tests.examples import examples
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)
 THREAD = ConversationId("thread_1")

@@ -12,7 +12,7 @@ from intern.core.decisions import PairFiled, PairParked
 from intern.core.ids import QAId, TopicName
 from intern.stores.tables.attempts import AttemptStore, Retry, find_retry
 from tests.engines import open_database
-from tests.samples import START
+from tests.worlds.samples import START
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

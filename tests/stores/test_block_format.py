@@ -23,8 +23,8 @@ from intern.stores.block_format import (
     scan_archive,
 )
 from intern.stores.qa_ids import format_timestamp, make_qa_id, qa_id_time
-from tests import samples
 from tests.examples import examples
+from tests.worlds import samples
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, 228000, tzinfo=UTC)
 

@@ -41,8 +41,8 @@ from intern.stores.tables import (
 )
 from intern.stores.tables.knowledge import KnowledgeStore
 from intern.stores.tables.store import Store
-from tests import samples
-from tests.fakes import HandClock
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
 
 MODULES = (
     *(answered_threads, checkpoints, citations, daily_counts, feedback, members, outbox, questions, reply_cache),

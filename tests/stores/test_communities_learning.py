@@ -19,8 +19,8 @@ from intern.stores.tables.nuggets import NuggetStore
 from intern.stores.tables.personal_data import PersonalDataStore
 from intern.stores.tables.skipped_sources import SkippedSourceStore
 from tests.engines import open_database
-from tests.fakes import HandClock
 from tests.stores.taught import at, conversation, fact, nugget, outcome, said
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

@@ -16,7 +16,7 @@ from intern.stores.archive import Archive
 from intern.stores.database import Database
 from intern.stores.tables.database_archive import DatabaseArchive
 from tests.engines import open_database
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

@@ -18,7 +18,8 @@ from intern.core.ids import ConversationId, MessageId, UserId
 from intern.stores.archive import Archive, ArchiveErasure
 from intern.stores.block_format import format_pair_block, remove_blocks
 from tests.examples import examples
-from tests.fakes import HandClock, KilledError, MortalDisk
+from tests.worlds.clock import HandClock
+from tests.worlds.disk import KilledError, MortalDisk
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)
 

@@ -25,8 +25,8 @@ from intern.stores.tables.extractions import ExtractionLog
 from intern.stores.tables.facts import FactFilter, FactStore
 from intern.stores.tables.nuggets import NuggetStore
 from tests.engines import ON_SQLITE, open_database
-from tests.fakes import HandClock
 from tests.stores.taught import at, conversation, fact, nugget, outcome, said
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

@@ -24,8 +24,8 @@ from intern.stores.tables.extractions import ExtractionLog
 from intern.stores.tables.facts import FactFilter, FactStore
 from tests.engines import open_database
 from tests.examples import examples
-from tests.fakes import HandClock
 from tests.stores.taught import AGENT, Beliefs, at, conversation, outcome
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.usefixtures("engine")
 

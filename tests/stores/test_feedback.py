@@ -10,7 +10,7 @@ import pytest
 from intern.core.ids import MessageId, UserId
 from intern.stores.tables.feedback import FeedbackStore, Votes
 from tests.engines import open_database
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

@@ -11,7 +11,7 @@ import pytest
 
 from intern.core.errors import KnowledgeError
 from intern.stores.files import FileLayer
-from tests.fakes import KilledError, MortalDisk
+from tests.worlds.disk import KilledError, MortalDisk
 
 
 class Recorded(FileLayer):

@@ -7,7 +7,7 @@ import pytest
 from intern.core.ids import UserId
 from intern.stores.tables.members import GreetedMembers
 from tests.engines import open_database
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

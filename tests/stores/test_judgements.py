@@ -13,8 +13,8 @@ from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.judgements import Judgement, JudgementStore, read_judgements
 from intern.stores.tables.outbox import Outbox
 from intern.stores.tables.traces import TraceStore
-from tests.fakes import HandClock
-from tests.samples import reply
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import reply
 
 pytestmark = pytest.mark.anyio
 

@@ -38,9 +38,9 @@ from intern.stores.qa_ids import make_qa_id, qa_id_time
 from intern.stores.tables.change_log import read_changes
 from intern.stores.tables.knowledge import TOPIC, KnowledgeChange, KnowledgeDraft, KnowledgeStore
 from tests.examples import examples
-from tests.knowing import knowledge_in
-from tests.samples import START
 from tests.timing import cpu_seconds
+from tests.worlds.knowledge import knowledge_in
+from tests.worlds.samples import START
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

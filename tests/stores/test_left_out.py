@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from intern.sources.source_folder import SkippedFile, drop_hidden_files
 from intern.stores.tables.skipped_sources import SkippedKind, SkippedSource, SkippedSourceStore
 from tests.engines import ON_SQLITE, open_database
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

@@ -10,7 +10,7 @@ from intern.core.ids import GuildId, RoleId, UserId
 from intern.core.messages import MemberRoles
 from intern.stores.tables.members import RoleStore
 from tests.engines import open_database
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

@@ -13,9 +13,9 @@ from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import Button
 from intern.stores.database import Database
 from intern.stores.tables.outbox import Outbox, Post, PostPart, make_nonce
-from tests import samples
 from tests.engines import open_database
-from tests.fakes import HandClock
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

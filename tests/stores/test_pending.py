@@ -18,9 +18,9 @@ from intern.settings.loading import load_settings
 from intern.stores.tables.pending_captures import PendingCapture, PendingCaptures, trim_request
 from tests.engines import open_database
 from tests.examples import examples
-from tests.fakes import HandClock
-from tests.planted import SECRETS
-from tests.samples import author, capture_request, message
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import author, capture_request, message
+from tests.worlds.secrets import SECRETS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

@@ -19,8 +19,8 @@ from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.questions import MAX_AGE, MAX_CHARS, QuestionChannel, QuestionFilter, QuestionStore
 from intern.stores.tables.traces import TraceStore
 from tests.engines import open_database
-from tests.fakes import HandClock
-from tests.samples import author, message
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import author, message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

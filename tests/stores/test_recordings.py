@@ -12,7 +12,7 @@ from intern.core.ids import MessageId
 from intern.stores.database import Database
 from intern.stores.tables.recordings import NewRecording, RecordingStore, StoredRecording, compress_data
 from tests.engines import open_database
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

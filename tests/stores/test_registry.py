@@ -13,7 +13,7 @@ from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
 from intern.stores.tables.communities import CommunityStore, RegisteredCommunity
 from tests.engines import open_database
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

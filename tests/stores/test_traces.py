@@ -19,10 +19,10 @@ from intern.stores.tables import traces as traces_module
 from intern.stores.tables.daily_counts import DailyCounts
 from intern.stores.tables.outbox import Outbox
 from intern.stores.tables.traces import MAX_DEBUG_CHARS, QuestionTrace, TraceStore, encode_steps
-from tests import samples
 from tests.engines import ON_SQLITE, open_database
 from tests.examples import examples
-from tests.fakes import HandClock
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
 
 CHANNEL, OTHER = ChannelId("200"), ChannelId("201")
 FIRST, SECOND, THIRD = MessageId("10"), MessageId("11"), MessageId("12")

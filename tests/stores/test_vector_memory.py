@@ -10,7 +10,7 @@ from anyio import fail_after
 from intern.core.ids import MessageId
 from intern.stores.tables.vector_cache import VectorMemory
 from tests.engines import open_database
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 

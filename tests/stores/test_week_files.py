@@ -8,9 +8,9 @@ from hypothesis import given, settings, strategies as st
 
 from intern.stores.block_format import BlockWarning, format_pair_block, scan_archive
 from intern.stores.week_files import find_tail, locate_pair, scan_week
-from tests import samples
 from tests.examples import examples
 from tests.stores.test_block_format import HOSTILE, pairs
+from tests.worlds import samples
 
 _MARK = b"--- QA ---\n"
 _PIECES = (*(each.encode("utf-8", "surrogatepass") for each in HOSTILE), b"\xff", b"\r\n", b"\xef\xbb\xbf", b"31")

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from intern.frontends.cli import main
-from tests.programs import program
+from tests.worlds.program import program
 
 SOURCE_TREE = Path(__file__).parents[3]
 

@@ -21,12 +21,12 @@ from intern.runtime.bot import open_sandbox
 from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from intern.sources.refresh import RefreshReport
-from tests import samples
-from tests.endpoint_double import Reply, endpoint_double, prompt_of, refuse, sensible
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, environment, process
-from tests.programs import program
-from tests.sandbox import Sandbox
+from tests.worlds import samples
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import Reply, endpoint_double, prompt_of, refuse, sensible
+from tests.worlds.program import program
 
 PORT = "Which port does the relay listen on?"
 TEAM_ANSWER = "Stop the relay, then run `lumen-relay spool purge`. The agents send again what they still hold."

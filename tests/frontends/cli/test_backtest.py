@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.frontends.cli.conftest import Intern, environment, process
-from tests.programs import program
 from tests.service.chatting import ALICE, BOB, MAYA, Town
+from tests.worlds.program import program
 
 QUESTION = "Which port does the relay listen on?"
 

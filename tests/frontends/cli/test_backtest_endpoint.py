@@ -15,9 +15,9 @@ import pytest
 
 from intern.lab import backtest
 from intern.lab.outcomes import BacktestReport
-from tests.endpoint_double import EndpointDouble, Reply, endpoint_double, prompt_of, refuse, sensible
 from tests.frontends.cli.conftest import Ended, Intern, process
 from tests.service.chatting import ALICE, BOB, MAYA, Town
+from tests.worlds.endpoint import EndpointDouble, Reply, endpoint_double, prompt_of, refuse, sensible
 
 QUESTION = "Which port does the relay listen on behind the proxy?"
 ANSWER = "The relay listens on port 7480 behind the proxy."

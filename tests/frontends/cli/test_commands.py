@@ -19,7 +19,7 @@ from intern import __version__
 from intern.frontends.cli import COMMANDS, cli
 from intern.frontends.cli.output import printable
 from tests.frontends.cli.conftest import Intern, environment, process
-from tests.programs import program
+from tests.worlds.program import program
 
 HEAVY = ("anyio", "hikari", "httpx", "msgspec", "jinja2", "structlog", "apsw", "aiohttp", "asyncio", "prompt_toolkit")
 

@@ -49,13 +49,13 @@ from intern.stores.search_file.search_index import SqliteSearchStore
 from intern.stores.tables.request_forms import RequestFormStore
 from intern.stores.tables.skipped_sources import SkippedSourceStore
 from intern.stores.tables.usage import UsageLog
-from tests import samples
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse, sensible
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Ended, Intern, environment
-from tests.programs import program
 from tests.stores.full_text import check
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse, sensible
+from tests.worlds.program import program
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.endpoint_double import Reply, endpoint_double, refuse, sensible, text_of
 from tests.frontends.cli.conftest import Intern, process
 from tests.frontends.cli.test_ask_and_index import stamps
+from tests.worlds.endpoint import Reply, endpoint_double, refuse, sensible, text_of
 
 PORT = "Which port does the relay listen on?"
 ROWS: list[dict[str, Any]] = [

@@ -11,9 +11,9 @@ import click
 import pytest
 
 from intern.frontends.cli import COMMANDS, cli
-from tests.endpoint_double import endpoint_double, refuse
 from tests.frontends.cli.conftest import Intern
 from tests.frontends.cli.test_import import export
+from tests.worlds.endpoint import endpoint_double, refuse
 
 PORT, CHESS = "Which port does the relay listen on?", "Who won the chess game in 1972?"
 SETTINGS = '[llm]\nprovider = "offline"\n[embeddings]\nprovider = "none"\n'

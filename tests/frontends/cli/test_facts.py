@@ -15,11 +15,11 @@ from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.documents import DocumentStore
 from intern.stores.tables.extractions import ExtractionLog
 from intern.stores.tables.facts import FactFilter, FactStore
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_ask_and_index import bot
-from tests.programs import program
 from tests.stores.taught import conversation, fact, nugget, outcome, said
+from tests.worlds.clock import HandClock
+from tests.worlds.program import program
 
 PORT, NEW_PORT = "The relay listens on port 7480.", "The relay listens on port 7481.\x1b[2J"
 SECRET = "The password of the relay is hunter2."

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from intern.core.ids import UserId
 from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
-from tests import samples
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_ask_and_index import bot
-from tests.programs import program
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.program import program
 
 MEMBER = UserId("501")
 QUESTION = "How do I purge the spool without losing agents?"

@@ -17,10 +17,10 @@ from intern.core.ids import TopicName
 from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeChange
-from tests import samples
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern
-from tests.knowing import block_of, knowledge_in
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.knowledge import block_of, knowledge_in
 
 SMALL = "4m"
 

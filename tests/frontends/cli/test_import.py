@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from intern.core.ids import position_at
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern
+from tests.worlds.clock import HandClock
 
 
 def export(folder: Path, *, guild: str = "5") -> Path:

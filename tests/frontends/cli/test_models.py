@@ -7,8 +7,8 @@ import json
 import pytest
 
 from intern.service import model_servers
-from tests.endpoint_double import endpoint_double
 from tests.frontends.cli.conftest import Intern
+from tests.worlds.endpoint import endpoint_double
 
 LIST = {"/v1/models": {"data": [{"id": "m.gguf", "owned_by": "llamacpp", "meta": {"n_ctx": 8192}}, {"id": "other"}]}}
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.frontends.cli.conftest import environment
-from tests.programs import program
+from tests.worlds.program import program
 
 pytestmark = pytest.mark.rest
 

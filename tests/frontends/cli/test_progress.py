@@ -18,7 +18,7 @@ from intern.core.progress import report_progress, send_progress_to
 from intern.frontends.cli.output import ProgressLine, clear_progress_line, set_progress_line
 from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_retry import parked
-from tests.programs import program
+from tests.worlds.program import program
 
 READING = "Reading {total} documents"
 

@@ -11,10 +11,10 @@ from intern.core.captures import Capture, CapturedPair
 from intern.core.decisions import MessagesForgotten, PairFiled
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.stores.archive import Archive
-from tests import samples
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern
-from tests.knowing import decide, known, put
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.knowledge import decide, known, put
 
 DATA = Path("data")
 TEAM = DATA / "team-knowledge"

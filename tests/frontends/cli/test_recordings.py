@@ -16,11 +16,11 @@ from intern.core.messages import AnswerResult
 from intern.models.templates import PromptTemplates
 from intern.runtime.bot import open_sandbox
 from intern.sources.refresh import RefreshReport
-from tests.at_work import Watching, settings_in
-from tests.endpoint_double import EndpointDouble, endpoint_double, refuse
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern
-from tests.sandbox import Sandbox
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import EndpointDouble, endpoint_double, refuse
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 
 from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
-from tests import samples
-from tests.endpoint_double import endpoint_double, refuse
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import endpoint_double, refuse
 
 
 async def _taught() -> None:

@@ -18,13 +18,13 @@ from intern.core.decisions import MessagesWithdrawn, PairApproved, PairFiled, Pa
 from intern.core.ids import QAId
 from intern.stores.archive import Archive
 from intern.stores.tables.knowledge import KnowledgeStore
-from tests import samples
-from tests.endpoint_double import endpoint_double, refuse
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_ask_and_index import bot
-from tests.knowing import decide, known
-from tests.programs import program
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import endpoint_double, refuse
+from tests.worlds.knowledge import decide, known
+from tests.worlds.program import program
 
 DATA = Path("data")
 TEAM = DATA / "team-knowledge"

@@ -22,8 +22,8 @@ from intern.frontends.wording import excerpt
 from intern.search.embedding_local import is_english_installed
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.documents import DocumentStore
-from tests.endpoint_double import Reply, endpoint_double
 from tests.frontends.cli.conftest import Intern
+from tests.worlds.endpoint import Reply, endpoint_double
 
 
 def test_a_search_tells_what_was_found_where_and_why(intern: Intern, sources: Path) -> None:

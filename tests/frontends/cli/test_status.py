@@ -32,11 +32,11 @@ from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.jobs import JobQueue
 from intern.stores.tables.outbox import Outbox
 from intern.stores.tables.pending_captures import PendingCaptures
-from tests import samples
-from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, environment, process
-from tests.knowing import decide, put
-from tests.samples import CHANNEL
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.knowledge import decide, put
+from tests.worlds.samples import CHANNEL
 
 DATA = Path("data")
 TEAM = DATA / "team-knowledge"

@@ -7,7 +7,7 @@ import pytest
 from docs.terminal import PASTED, drawn, walk
 from tests.frontends.cli.conftest import environment
 from tests.frontends.cli.screen import ENTER, Terminal, pasted, terminal
-from tests.programs import program
+from tests.worlds.program import program
 
 pytestmark = pytest.mark.rest
 

@@ -17,9 +17,9 @@ from intern.answering.closest_passage import CLOSEST
 from intern.answering.wordings import load_wordings
 from intern.service import model_servers
 from intern.stores.folder_lock import FolderLock
-from tests.endpoint_double import endpoint_double, never, prompt_of, refuse
 from tests.frontends.cli.conftest import Intern, environment, process
-from tests.programs import program
+from tests.worlds.endpoint import endpoint_double, never, prompt_of, refuse
+from tests.worlds.program import program
 
 ESCAPE = "\x1b"
 WITH_PAGE = "Add --page to see the status page beside it.\n"

@@ -65,9 +65,9 @@ from intern.stores.tables.nuggets import replace_nuggets
 from intern.stores.tables.questions import QuestionStore
 from intern.stores.tables.traces import TraceStore
 from intern.stores.tables.usage import UsageLog
-from tests import samples
-from tests.at_work import settings_in
-from tests.fakes import HandClock
+from tests.worlds import samples
+from tests.worlds.bot import settings_in
+from tests.worlds.clock import HandClock
 
 QUESTIONS = ("How do I purge the spool?", "Where do the agents keep their keys?", "How is a tenant quota raised?")
 OPEN = ("How do I rotate the certificate?", "how can I rotate a certificate", "Is there a dark mode?")

@@ -33,10 +33,10 @@ from intern.sources.refresh import RefreshReport
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeStore
 from intern.stores.tables.usage import UsageLog
-from tests.at_work import Watching, settings_in
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import endpoint_double, refuse
-from tests.fakes import HandClock
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import endpoint_double, refuse
 
 pytestmark = pytest.mark.anyio
 

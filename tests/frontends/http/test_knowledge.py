@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from intern.core.decisions import PairFiled, PairRejected, PairReplaced, PairReviewRequested
 from intern.core.ids import FactId, QAId, SourceId, TopicName
 from intern.learning.forgetting import ForgetRequest
-from tests import samples
 from tests.frontends.http.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, QUESTIONS, Site
 from tests.frontends.http.test_server import get, post
+from tests.worlds import samples
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ from intern.core.ids import QAId
 from intern.core.messages import AnswerResult, SilenceReason
 from intern.frontends.http.metrics import Metrics
 from intern.service.metrics import CallOutcome, Gauge, RequestOutcome
-from tests.fakes import HandClock
-from tests.samples import pair
+from tests.worlds.clock import HandClock
+from tests.worlds.samples import pair
 
 PROMPTS = ("gate", "answer")
 UNITS = ("seconds", "bytes", "tokens", "cost", "pairs", "items", "captures", "sources")

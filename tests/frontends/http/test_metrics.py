@@ -30,13 +30,13 @@ from intern.service.models import PROMPTS
 from intern.settings.settings import PageOptions
 from intern.sources.refresh import RefreshReport
 from intern.stores.tables.usage import UsageLog
-from tests import samples
-from tests.at_work import Watching, settings_in
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble, endpoint_double
-from tests.fakes import HandClock
 from tests.frontends.http.site import site
+from tests.worlds import samples
+from tests.worlds.bot import Watching, settings_in
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import EndpointDouble, endpoint_double
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,8 @@ from intern.core.errors import KnowledgeError
 from intern.service.health import Health, HealthCheck, HealthMonitor
 from intern.stores.database import Database
 from intern.stores.folder_lock import FolderLock
-from tests.fakes import HandClock
 from tests.frontends.http.site import site
+from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

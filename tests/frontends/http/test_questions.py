@@ -9,9 +9,9 @@ import pytest
 from intern.core.ids import ChannelId, MessageId
 from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.traces import TraceStore
-from tests import samples
 from tests.frontends.http.site import ANSWERED, OPEN, TEAM, Site
 from tests.frontends.http.test_server import get, post
+from tests.worlds import samples
 
 pytestmark = pytest.mark.anyio
 

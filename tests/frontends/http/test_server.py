@@ -26,9 +26,9 @@ from intern.frontends.http.questions import MAX_QUESTION_CHARS
 from intern.frontends.http.server import serve_pages
 from intern.service.health import HealthCheck
 from intern.settings.settings import PageOptions
-from tests import samples
 from tests.eval.hostile import STRINGS, strings
 from tests.frontends.http.site import OPEN, OUTDATED, Site, site
+from tests.worlds import samples
 
 pytestmark = pytest.mark.anyio
 

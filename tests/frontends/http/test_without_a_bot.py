@@ -22,10 +22,10 @@ from intern.service.status_page import StatusPage
 from intern.service.writer import Writer
 from intern.settings.settings import PageOptions, Settings
 from intern.stores.folder_lock import FolderLock
-from tests import samples
-from tests.at_work import settings_in
 from tests.frontends.http.test_server import form_token
 from tests.service.writers import writer_in
+from tests.worlds import samples
+from tests.worlds.bot import settings_in
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.endpoint_double import Reply, prompt_of, sensible
 from tests.models.test_request_forms import contained_in
+from tests.worlds.endpoint import Reply, prompt_of, sensible
 
 Message = Mapping[str, Any]
 

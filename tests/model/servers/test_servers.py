@@ -24,12 +24,12 @@ from intern.service.model_servers import list_configured
 from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
-from tests import samples
-from tests.endpoint_double import EndpointDouble
-from tests.fakes import HandClock
 from tests.model.servers.hosted import HOSTED
 from tests.model.servers.local import LOCAL
 from tests.model.servers.profile import NamedServer, Profile, Said
+from tests.worlds import samples
+from tests.worlds.clock import HandClock
+from tests.worlds.endpoint import EndpointDouble
 
 PROFILES = (*HOSTED, *LOCAL)
 KEY = "sk-of-nobody"

@@ -18,8 +18,8 @@ from intern.runtime.bot import open_sandbox
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
-from tests.fakes import HandClock
-from tests.sandbox import Sandbox
+from tests.worlds.chat import Sandbox
+from tests.worlds.clock import HandClock
 
 T = TypeVar("T")
 

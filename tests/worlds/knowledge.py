@@ -18,7 +18,7 @@ from intern.core.ids import TopicName
 from intern.stores.database import DEFAULT_COMMUNITY
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 from tests.engines import open_database
-from tests.fakes import HandClock
+from tests.worlds.clock import HandClock
 
 T = TypeVar("T")
 

@@ -40,7 +40,7 @@ from intern.stores.block_format import parse_topic_file
 from intern.stores.qa_ids import qa_id_time
 from intern.stores.source_cache import IndexCache, format_index
 from intern.stores.tables.knowledge import KnowledgeStore
-from tests.samples import CHANNEL, GUILD, START
+from tests.worlds.samples import CHANNEL, GUILD, START
 
 _AUTHORS = {
     "User": Author(id=UserId("7001"), name="alice", type="community_user"),

@@ -1,8 +1,12 @@
-"""Time that leaps on a test's request, on both backends. Otherwise it runs as usual, so threads and files keep up."""
+"""Clocks that only a test advances: one to hand in, and the event loop's own.
+
+The loop's time leaps on a test's request, on both backends. Otherwise it runs as usual, so threads and files keep up.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import trio.lowlevel
@@ -11,6 +15,19 @@ from anyio.lowlevel import checkpoint
 from anyio.to_thread import current_default_thread_limiter
 from sniffio import current_async_library
 from trio.testing import MockClock
+
+
+class HandClock:
+    """A clock that only a test advances."""
+
+    def __init__(self, now: datetime = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)) -> None:
+        self._now = now
+
+    def now(self) -> datetime:
+        return self._now
+
+    def turn(self, **delta: float) -> None:
+        self._now += timedelta(**delta)
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):

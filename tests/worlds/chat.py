@@ -1,4 +1,4 @@
-"""The platform in memory with all possible events of Discord: outages, deletions, private places, failing calls."""
+"""The platform in memory: all possible events of Discord, several servers, commands and buttons."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from typing import TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint
-from msgspec import structs
+from msgspec import Struct, structs
 
+from intern.chat.checkpoints import Checkpoints
 from intern.chat.platform import Deliver
 from intern.core.clock import Clock
-from intern.core.errors import ChatError, ChatUnavailableError
+from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import (
     APPROVES,
     ApprovalReaction,
     ChannelSnapshot,
     GatewayEvent,
     Interaction,
+    InteractionTicket,
     MessageCreated,
     MessagesDeleted,
     SessionStarted,
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, parse_position
-from intern.core.messages import Author, Channel, ChatMessage
+from intern.core.messages import Author, Button, Channel, ChatMessage
 from intern.core.text.words import add_title
 from intern.platforms import sandbox
 from intern.platforms.sandbox import Call
@@ -212,3 +214,101 @@ class Sandbox(sandbox.Sandbox):
         else:
             self._missed.append(event)
             self._notify_waiters()
+
+
+class Town(Sandbox):
+    """A chat whose first server is separate from those added by name: each of these has one channel to begin with."""
+
+    def add_server(self, *channels: str) -> tuple[GuildId, ChannelId]:
+        """Add a server with these channels, or with one; return it and its first channel."""
+        guild_id = GuildId(self._next_id())
+        first, *_ = [self.add_channel_on(guild_id, name) for name in channels or ("general",)]
+        return guild_id, first
+
+    def add_channel_on(self, guild_id: GuildId, name: str) -> ChannelId:
+        channel_id = self.add_channel(name)
+        self._channels[channel_id] = structs.replace(self._channels[channel_id], guild_id=guild_id)
+        return channel_id
+
+    @property
+    def guild_ids(self) -> tuple[GuildId, ...]:
+        return tuple(dict.fromkeys(each.guild_id for each in self._channels.values() if each.guild_id))
+
+    def _greet(self, deliver: Deliver) -> None:
+        for guild_id in self.guild_ids:
+            deliver(self.session_of(guild_id))
+
+    def lose_session(self) -> None:
+        """Begin a new session on every server."""
+        for deliver in tuple(self._listeners):
+            self._greet(deliver)
+
+    def session_of(self, guild_id: GuildId) -> SessionStarted:
+        there = [self._build_channel_seen(place) for place in self._channels.values() if place.guild_id == guild_id]
+        return SessionStarted(guild_id=guild_id, channels=tuple(there))
+
+    def open_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
+        thread = super().open_thread(channel_id, message_id, name)
+        guild_id = self._channels[channel_id].guild_id
+        self._channels[thread] = structs.replace(self._channels[thread], guild_id=guild_id)
+        return thread
+
+
+class SeenInteraction(Struct, kw_only=True):
+    """One interaction as the member sees it."""
+
+    update: bool
+    """Acknowledged without a sign of waiting: the message that holds the button stays as it is."""
+    reply: str | None = None
+    """The reply in the place where the member saw us waiting; None while they still wait."""
+    buttons: tuple[Button, ...] = ()
+    """The text under the last reply."""
+    follow_ups: list[str] = []
+
+    @property
+    def texts(self) -> list[str]:
+        """Return all replies, in order."""
+        return [*([] if self.reply is None else [self.reply]), *self.follow_ups]
+
+
+class SandboxCommands:
+    """Answers interactions in memory, on asyncio and on trio, with Discord's rules for the order of replies."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, SeenInteraction] = {}
+        """The interactions by the ticket's id."""
+
+    async def defer(self, ticket: InteractionTicket, *, update: bool = False) -> None:
+        """Acknowledge; doing it again is harmless."""
+        await checkpoint()
+        self.told.setdefault(ticket.id, SeenInteraction(update=update))
+
+    async def reply(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
+        """Answer where the member sees us waiting."""
+        await checkpoint()
+        told = self._told(ticket)
+        if told.update:
+            raise ChatRefusedError("Discord refused: that would overwrite the message that holds the button")
+        told.reply, told.buttons = text, tuple(buttons)
+
+    async def follow_up(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
+        """Send a further reply."""
+        await checkpoint()
+        told = self._told(ticket)
+        told.follow_ups.append(text)
+        told.buttons = tuple(buttons)
+
+    async def register(self) -> None:
+        """Register nothing."""
+        await checkpoint()
+
+    def _told(self, ticket: InteractionTicket) -> SeenInteraction:
+        if ticket.id not in self.told:
+            raise ChatRefusedError("Discord refused: unknown webhook, for nothing was acknowledged")
+        return self.told[ticket.id]
+
+
+def mark_of(checkpoints: Checkpoints, channel_id: ChannelId, guild_id: GuildId | None = None) -> MessageId:
+    """Return the checkpoint of a channel; one without recent messages has that of its server."""
+    channel = checkpoints._channels.get(channel_id)
+    return (channel.mark if channel else checkpoints._open_guild(guild_id).until).id
