@@ -12,11 +12,13 @@ _LONGEST_LABEL = 80  # characters; a marker is no place for a second text
 _EQUALS = "=\u02ed\u2261\u2263\u2550\u2a75\u2a76\u2e40\u3013\u30a0\ua78a\ufe66\uff1d"
 _NO_EQUALS = dict.fromkeys(map(ord, _EQUALS))
 # A line within such signs; one that begins with three or more, but for bullets, numbers and marks of code, and has
-# three again; two before the words of a closing marker, unless these are quoted. No piece of a text is read twice.
+# three again; one that ends with a marker; two before the words of a closing marker, unless these are quoted. No piece
+# of a text is read twice.
 _MARK = rf"(?![\n\"'{_EQUALS}])[\W_]"
 _MARKER = regex(
     rf"\A[{_EQUALS}][{_EQUALS} \t]*+[^{_EQUALS}].*[{_EQUALS}]\Z"
     rf"|\A(?:{_MARK}|\d{{1,3}}[.)])*+[{_EQUALS}]{{3}}[{_EQUALS} \t]*+\w.*[{_EQUALS}]{{3}}"
+    rf"|(?<![{_EQUALS}])[{_EQUALS}]{{3,}}+[ \t]*+\w[^{_EQUALS}]*+[{_EQUALS}]{{3}}[{_EQUALS}]*+[^\w{_EQUALS}]*\Z"
     rf"|(?i:(?<!{_MARK})(?<![{_EQUALS}])(?:(?:{_MARK})*+[{_EQUALS}]){{2}}(?:{_MARK}|[{_EQUALS}])*+end\W{{1,9}}of\b)",
     re.DOTALL,
 )
