@@ -96,7 +96,7 @@ def test_no_line_inside_is_a_marker_whatever_the_text(text: str, label: str) -> 
 
     assert last == first.replace("=== ", "=== end of ", 1)
     for line in map(str.strip, inside.splitlines()):
-        assert not (line.startswith("==") and line.endswith("==") and line.strip("= \t"))
+        assert not (line.startswith("==") and line.endswith("==") and line.strip("= \t\uff1d\u2550\u2261\u2a75"))
         assert not re.search(r"(?i)={2}\W*end\s+of\b", line)
         assert not re.match(r"[^\w=]*===+ *\w[^=]*===", line)
         assert not re.search(r"===+ *\w[^=]*===[^\w=]*\Z", line)
