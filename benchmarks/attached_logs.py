@@ -22,7 +22,7 @@ import anyio
 
 from benchmarks.figures import Figure
 from intern.answering.prepared_question import prepare_question
-from intern.answering.question_work import first_per_source
+from intern.answering.steps import first_per_source
 from intern.core.ids import UserId
 from intern.core.messages import Attachment, Conversation, Message
 from intern.documents.file_digests import digest_file

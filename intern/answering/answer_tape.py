@@ -18,7 +18,7 @@ from intern.answering.answerer import Answerer
 from intern.answering.line_ranking import LineRanker
 from intern.answering.prepared_question import prepare_question
 from intern.answering.prompts import MOST_SHOWN
-from intern.answering.question_work import KnowledgeLookup
+from intern.answering.steps import KnowledgeLookup
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId, SourceId
 from intern.core.knowledge import IndexEntry, LearnedMatches, SourceText

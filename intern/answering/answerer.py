@@ -7,26 +7,30 @@ text file that cannot be fetched is named as unread.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import anyio
 import anyio.to_thread
 from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
-from intern.answering import answer_trace, fused_steps, prepared_question, prompts
-from intern.answering.citations import find_quote, get_source_id
-from intern.answering.confidence import collect_signals, withhold_if_unsure
-from intern.answering.draft_checks import make_silence
+from intern.answering.answer_trace import ResultT, Trace
+from intern.answering.confidence import weigh_answer
+from intern.answering.fused_steps import FUSED
 from intern.answering.line_ranking import LineRanker
+from intern.answering.prepared_question import prepare_question
 from intern.answering.prompts import AnsweringOptions
-from intern.answering.question_work import KnowledgeLookup, QuestionWork, make_citation
-from intern.answering.separate_steps import gate, generate, load, refusal, select, verify
-from intern.answering.source_index import (
-    ChosenSources,
+from intern.answering.separate_steps import SEPARATE
+from intern.answering.steps import (
+    DraftCitation,
+    GateResult,
+    KnowledgeLookup,
+    QuestionWork,
+    SelectedSources,
+    ShownT,
+    StepTable,
 )
 from intern.core.errors import ChatError, InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
 from intern.core.log import get_logger
@@ -39,6 +43,7 @@ from intern.core.messages import (
     Image,
     RequestContext,
     SilenceReason,
+    is_team_source,
 )
 from intern.core.tasks import open_task_group
 from intern.learning.attached_files import FileReader
@@ -46,8 +51,6 @@ from intern.models.prompt import Model
 from intern.stores.tables.judgements import Calibration, JudgementStore
 
 _log = get_logger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,10 @@ class Answerer:
         """
         asked_where = {name: value for name, value in structs.asdict(context).items() if name != "guild_id"}
         log = _log.bind(**asked_where)
-        trace = answer_trace.Trace(log)
+        steps = _TABLES[self.options.steps]
+        trace = Trace(log, steps.prompts)
         result = AnswerResult(should_reply=False, reason="timeout")
         failure: dict[str, Any] = {}
-        worked_out = fused_steps.answer_fused if self.options.steps == "fused" else _answer_separately
         try:
             # A model call knows no message, so this adds the id to its log lines.
             with bound_contextvars(**asked_where), anyio.move_on_after(self.options.request_timeout_seconds):
@@ -84,13 +87,14 @@ class Answerer:
                     model=self.model,
                     knowledge=self.knowledge,
                     options=self.options,
-                    asked=prepared_question.prepare_question(conversation, addressed=addressed),
+                    asked=prepare_question(conversation, addressed=addressed),
                     nearest=self.nearest,
-                    trace=trace,
                     calibration=await self._calibration(),
                     setup=self.setup,
                 )
-                result = await worked_out(work)
+                result = await _run_steps(work, steps, trace)
+        except NoAnswerError as error:
+            result = AnswerResult(should_reply=False, reason=error.reason)
         except InternError as error:
             failure = {"error": str(error)}
             result = AnswerResult(should_reply=False, reason=_failure_reason(error))
@@ -113,63 +117,84 @@ class Answerer:
         return found if found is not None and found.applies_to(self.setup, self.options.max_wrong) else None
 
 
-async def _answer_separately(work: QuestionWork) -> AnswerResult:
+_TABLES: Mapping[str, StepTable[Any]] = {"fused": FUSED, "separate": SEPARATE}
+
+
+class NoAnswerError(Exception):
+    """A step has a reason for silence."""
+
+    def __init__(self, reason: SilenceReason) -> None:
+        super().__init__(reason)
+        self.reason: SilenceReason = reason
+
+
+async def _run_steps(work: QuestionWork, steps: StepTable[ShownT], trace: Trace) -> AnswerResult:
+    """Return an answer, or sources to look at instead. Raises `NoAnswerError` and `InternError`."""
     if not work.asked.question:
-        return make_silence("not_a_question")
-    # Most messages in a channel are no questions; then they cost the gate alone.
-    decision, selection = await _gate_and_select(work) if work.asked.looks_like_a_question else (await gate(work), None)
-    if reason := refusal(decision):
-        return make_silence(reason)
-    query = (decision.rewrite_query or "").strip()
-    selection = selection or await select(work, query)
-    if not (selection.source_ids or selection.facts):
-        return make_silence("no_sources")
-    shown, failed = await load(work, selection, query)
-    if not shown:
-        return make_silence("sources_unreadable" if failed else "no_sources")
-    draft, source_ids = await generate(work, query, shown)
-    if draft.reason or not await verify(work, draft, source_ids, shown):
-        return make_silence(draft.reason or "rejected")
-    citations: list[Citation] = []
-    for source_id in source_ids:
-        source = next(each for each in draft.cited if each.source_id == get_source_id(source_id))
-        quote = await anyio.to_thread.run_sync(find_quote, draft.text, source_id, source)
-        citations.append(await make_citation(work, source_id, source, quote))
-    answer = AnswerResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
-    sign = partial(collect_signals, work.asked.build_query(query), draft, shown, confirmed=True)
-    best = sorted(shown, key=lambda each: each not in draft.cited)
-    return await withhold_if_unsure(work, answer, await anyio.to_thread.run_sync(sign), best)
+        raise NoAnswerError("not_a_question")
+    # Most messages in a channel are no questions; these cost the gate alone. In others, it will likely say yes.
+    if "gate" in steps.prompts and work.asked.looks_like_a_question:
+        gate, selected = await _gate_and_select(work, steps, trace)
+        work = replace(work, query=gate.query)
+    else:
+        gate = await _run(trace, "gate", steps.gate(work))
+        work = replace(work, query=gate.query)
+        selected = await _run(trace, "selection", steps.select(work))
+    loaded = await _run(trace, "loading", steps.load(work, selected))
+    draft = await _run(trace, "generation", steps.generate(work, loaded))
+    verified = await _run(trace, "verification", steps.verify(work, loaded, draft))
+    weighing = anyio.to_thread.run_sync(weigh_answer, work, selected, loaded, draft, verified)
+    confidence = await trace.run("confidence", weighing)
+    cited = confidence.links if confidence.silence else draft.citations
+    return AnswerResult(
+        should_reply=not confidence.silence,
+        reply_text=None if confidence.silence else draft.passage or draft.text,
+        citations=tuple([await _make_citation(work, each) for each in cited]),
+        reason=confidence.silence,
+    )
 
 
-async def _gate_and_select(work: QuestionWork) -> tuple[prompts.GateDecision, ChosenSources | None]:
-    """Run gate and selection in parallel if the gate will likely say yes; cancel the selection if it does not."""
-    decided: list[prompts.GateDecision | Exception] = []
-    found: list[ChosenSources | Exception] = []
-
-    async def guess() -> None:
-        found.append(await _catch_error(select(work, "")))
-
-    async with open_task_group() as tg:
-        tg.start_soon(guess)
-        decided.append(await _catch_error(gate(work)))
-        if isinstance(decided[0], Exception) or refusal(decided[0]):
-            tg.cancel_scope.cancel()
-    decision = _raise_or_return(decided[0])
-    return decision, None if refusal(decision) else _raise_or_return(found[0])
+async def _run(trace: Trace, name: str, step: Awaitable[ResultT]) -> ResultT:
+    result = await trace.run(name, step)
+    if result.silence:
+        raise NoAnswerError(result.silence)
+    return result
 
 
-async def _catch_error(call: Awaitable[T]) -> T | Exception:
-    """Return a call's value or error: as a value, an error leaves a task group without an exception group."""
+async def _gate_and_select(
+    work: QuestionWork, steps: StepTable[ShownT], trace: Trace
+) -> tuple[GateResult, SelectedSources]:
+    """Run gate and selection in parallel; the gate's no or error cancels the selection, and counts more than its."""
+    found: list[SelectedSources | Exception] = []
+
+    async def select_early() -> None:
+        try:
+            found.append(await _run(trace, "selection", steps.select(work)))
+        except Exception as error:  # noqa: BLE001 a bug, too: it is raised below, unless the gate says no
+            found.append(error)
+
     try:
-        return await call
-    except Exception as error:  # noqa: BLE001 a bug, too: it is raised by who takes it
-        return error
+        async with open_task_group() as tasks:
+            tasks.start_soon(select_early)
+            gate = await _run(trace, "gate", steps.gate(work))
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None  # the gate's, by itself
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return gate, found[0]
 
 
-def _raise_or_return(held: T | Exception) -> T:
-    if isinstance(held, Exception):
-        raise held
-    return held
+async def _make_citation(work: QuestionWork, cited: DraftCitation) -> Citation:
+    """Cite a source, or one team answer of it. A link that cannot be found is logged, and does not fail the answer."""
+    source_id, source, quote = cited
+    url = source.address
+    if is_team_source(source_id) and "#" in source_id:  # the address of a page may contain one, too
+        try:
+            url = await work.knowledge.citation_link(source_id)
+        except KnowledgeError as error:
+            _log.warning("citation_link_failed", source_id=source_id, error=str(error))
+            url = None
+    return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
 
 
 def _failure_reason(error: InternError) -> SilenceReason:

@@ -13,11 +13,10 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from intern.answering.draft_checks import CheckedDraft
+from intern.answering import steps
 from intern.answering.prompts import ShownSource
-from intern.answering.question_work import QuestionWork, first_per_source, make_citation
 from intern.core.ids import SourceId
-from intern.core.messages import AnswerResult, Citation, is_distilled, is_team_source
+from intern.core.messages import is_distilled, is_team_source
 from intern.core.text.words import WordRarity, stem_set
 
 _MOST_LINKS = 3
@@ -80,7 +79,7 @@ def compute_score(signs: ConfidenceSignals) -> float:
 
 def collect_signals(
     question: str,
-    draft: CheckedDraft,
+    draft: steps.CheckedDraft,
     shown: Sequence[ShownSource],
     likenesses: Iterable[float] = (),
     *,
@@ -110,32 +109,42 @@ def collect_signals(
     )
 
 
-async def withhold_if_unsure(
-    work: QuestionWork, answer: AnswerResult, signs: ConfidenceSignals, shown: Sequence[ShownSource]
-) -> AnswerResult:
-    """Return the answer if its score reaches the calibrated one, or if there is no calibration; else silence.
+class ConfidenceResult(steps.StepResult, frozen=True, kw_only=True):
+    """Whether an answer is sure enough."""
 
-    If judged answers show that no score keeps to the bound, every answer becomes silence.
+    links: tuple[steps.DraftCitation, ...] = ()
+    """The sources to look at instead of the answer."""
 
-    With `ai.unsure = "links"`, an addressed question gets the best of `shown` to look at, if it reaches the second one.
+
+def weigh_answer(
+    work: steps.QuestionWork,
+    selected: steps.SelectedSources,
+    loaded: steps.LoadedSources[steps.ShownT],
+    draft: steps.CheckedDraft,
+    verified: steps.VerifiedDraft,
+) -> ConfidenceResult:
+    """Withhold an answer whose score does not reach the calibrated one, if there is a calibration. Blocks shortly.
+
+    If judged answers show that no score keeps to the bound, every answer is withheld.
+
+    With `ai.unsure = "links"`, an addressed question gets the best sources to look at, if it reaches the second score.
     """
+    signs = collect_signals(loaded.query, draft, loaded.shown, selected.likenesses, confirmed=verified.by_model)
     score, bar = compute_score(signs), work.calibration
-    with work.trace.step("confidence") as fields:
-        least = None if bar is None else "no score keeps to the bound" if bar.score is None else bar.score
-        fields.update(score=score, setup=work.setup, threshold=least, **_round_signals(signs))
-        if bar is None or (bar.score is not None and score >= bar.score):
-            return answer
-        links: tuple[Citation, ...] = ()
-        wanted = work.options.unsure == "links" and work.asked.addressed
-        if wanted and bar.links is not None and score >= bar.links:
-            # A fact or a nugget is a claim, and has no page to link to.
-            places = [each for each in shown if not is_distilled(each.source_id) and ":" in each.source_id]
-            firsts = first_per_source(places)[:_MOST_LINKS]
-            links = tuple([await make_citation(work, SourceId(each.source_id), each, None) for each in firsts])
-        fields.update(links=tuple(each.source_id for each in links))
-        return AnswerResult(should_reply=False, reason="unsure", citations=links)
-
-
-def _round_signals(signs: ConfidenceSignals) -> dict[str, object]:
-    given = structs.asdict(signs)
-    return {name: round(value, 3) if isinstance(value, float) else value for name, value in given.items()}
+    least = None if bar is None else "no score keeps to the bound" if bar.score is None else bar.score
+    given = structs.asdict(signs).items()
+    rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in given}
+    fields = {"score": score, "setup": work.setup, "threshold": least, **rounded}
+    if bar is None or (bar.score is not None and score >= bar.score):
+        return ConfidenceResult(fields=fields)
+    links: list[steps.DraftCitation] = []
+    if work.options.unsure == "links" and work.asked.addressed and bar.links is not None and score >= bar.links:
+        best: list[ShownSource] = [*draft.cited, *(each for each in loaded.ranked if each not in draft.cited)]
+        # A fact or a nugget is a claim, and has no page to link to.
+        places = (each for each in best if not is_distilled(each.source_id) and ":" in each.source_id)
+        links = [
+            steps.DraftCitation(SourceId(each.source_id), each, None)
+            for each in steps.first_per_source(places)[:_MOST_LINKS]
+        ]
+    fields["links"] = tuple(each.source_id for each in links)
+    return ConfidenceResult(silence="unsure", fields=fields, links=tuple(links))

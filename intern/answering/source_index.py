@@ -11,8 +11,6 @@ from itertools import accumulate, chain
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from intern.answering.prompts import ShownSource
 from intern.core.ids import SourceId
 from intern.core.knowledge import IndexEntry, SourceText
@@ -84,35 +82,23 @@ def _make_fingerprint(source: SourceText) -> _PageFingerprint:
     return _PageFingerprint(ending, collapse_whitespace(source.text), frozenset(stem_set(source.text[:_COMPARED])))
 
 
-class ChosenSources(Struct, frozen=True, kw_only=True):
-    """The sources to load, and how many ids were dropped on the way."""
-
-    source_ids: tuple[SourceId, ...]
-    others: tuple[SourceId, ...] = ()
-    """As many more, to be loaded if one of these is unreadable or repeats another."""
-    shown: int
-    """The number of entries that the model could choose from."""
-    unknown: int
-    """The number of ids that were not shown: invented, or pointing elsewhere. They are never opened or fetched."""
-    facts: tuple[SourceText, ...] = ()
-    """Known facts that fit; the model does not choose them."""
-
-
 MOST_RANKED = 200
 """The most entries to rank by their texts; with descriptions of a line or two, fewer fit into a prompt."""
 
 
-def choose_sources(ids: Sequence[str], shown: Sequence[IndexEntry], max_sources: int) -> ChosenSources:
-    """Choose the first `max_sources` of the ids that were shown, each once, in the model's order."""
+def choose_sources(
+    ids: Iterable[str], shown: Iterable[IndexEntry], max_sources: int
+) -> tuple[tuple[SourceId, ...], tuple[SourceId, ...], int]:
+    """Return the first `max_sources` of the ids that were shown, each once, in the model's order.
+
+    Return also as many more, and the number of ids that were not shown: invented, or pointing elsewhere. These are
+    never opened or fetched.
+    """
     known = {str(entry.source_id): entry.source_id for entry in shown}
     asked_for = [each.strip() for each in ids]
-    known_ids = tuple(dict.fromkeys(known[each] for each in asked_for if each in known))
-    return ChosenSources(
-        source_ids=known_ids[:max_sources],
-        others=known_ids[max_sources : 2 * max_sources],
-        shown=len(shown),
-        unknown=sum(each not in known for each in asked_for),
-    )
+    chosen = tuple(dict.fromkeys(known[each] for each in asked_for if each in known))
+    unknown = sum(each not in known for each in asked_for)
+    return chosen[:max_sources], chosen[max_sources : 2 * max_sources], unknown
 
 
 def entry_words(entry: IndexEntry) -> tuple[str, ...]:

@@ -29,8 +29,8 @@ from intern.answering.prompts import (
     Selection,
     Verification,
 )
-from intern.answering.question_work import KnowledgeLookup
 from intern.answering.replaying import AnswerReplayer, strip_debug
+from intern.answering.steps import KnowledgeLookup
 from intern.core.errors import KnowledgeError, ModelUnavailableError, SourceError
 from intern.core.ids import MessageId, SourceId, UserId
 from intern.core.knowledge import IndexEntry, LearnedMatches, SourceText

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from intern.answering.question_work import KnowledgeLookup as Sources
+from intern.answering.steps import KnowledgeLookup as Sources
 from intern.core.captures import Capture, CapturedPair, Turn
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import ChannelId, GuildId, MessageId, QAId, SourceId, TopicName, reply_conversation
