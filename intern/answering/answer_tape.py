@@ -176,6 +176,7 @@ class AnswerTape:
         def store_hit(hit: PassageHit) -> RecordedHit:
             return msgspec.convert(structs.replace(hit, text=keep(hit.text)), RecordedHit, from_attributes=True)
 
+        matters = len(self.index) <= MOST_SHOWN or self._reads_index
         said = (structs.replace(each, images=()) if each.images else each for each in self.conversation.messages)
         return AnswerRecording(
             at=self.at,
@@ -183,7 +184,7 @@ class AnswerTape:
             context=self.context,
             addressed=self.addressed,
             entries=len(self.index),
-            index=tuple(self.index) if self._index_matters and self._index_fits else (),
+            index=tuple(self.index) if matters and self._index_fits else (),
             searched=tuple(
                 RecordedSearch(query=query, limit=limit, hits=None if hits is None else tuple(map(store_hit, hits)))
                 for query, limit, hits in self.searched
@@ -217,10 +218,6 @@ class AnswerTape:
         history = prepare_question(conversation, addressed=self.addressed).history
         made = [replace(each, given=structs.replace(each.given, history=history), sent=None) for each in self.made]
         return replace(self, conversation=conversation, made=made)
-
-    @property
-    def _index_matters(self) -> bool:
-        return len(self.index) <= MOST_SHOWN or self._reads_index
 
     @property
     def _reads_index(self) -> bool:

@@ -16,6 +16,7 @@ import anyio.to_thread
 from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
+from intern.answering import steps
 from intern.answering.answer_trace import ResultT, Trace
 from intern.answering.confidence import weigh_answer
 from intern.answering.fused_steps import FUSED
@@ -23,15 +24,6 @@ from intern.answering.line_ranking import LineRanker
 from intern.answering.prepared_question import prepare_question
 from intern.answering.prompts import AnsweringOptions
 from intern.answering.separate_steps import SEPARATE
-from intern.answering.steps import (
-    DraftCitation,
-    GateResult,
-    KnowledgeLookup,
-    QuestionWork,
-    SelectedSources,
-    ShownT,
-    StepTable,
-)
 from intern.core.errors import ChatError, InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
 from intern.core.log import get_logger
 from intern.core.messages import (
@@ -58,7 +50,7 @@ class Answerer:
     """Answers questions from the knowledge. It keeps no conversation: each call gets all that it needs."""
 
     model: Model
-    knowledge: KnowledgeLookup
+    knowledge: steps.KnowledgeLookup
     options: AnsweringOptions
     nearest: LineRanker | None = None
     judgements: JudgementStore | None = None
@@ -76,14 +68,14 @@ class Answerer:
         """
         asked_where = {name: value for name, value in structs.asdict(context).items() if name != "guild_id"}
         log = _log.bind(**asked_where)
-        steps = _TABLES[self.options.steps]
-        trace = Trace(log, steps.prompts)
+        table = _TABLES[self.options.steps]
+        trace = Trace(log, table.prompts)
         result = AnswerResult(should_reply=False, reason="timeout")
         failure: dict[str, Any] = {}
         try:
             # A model call knows no message, so this adds the id to its log lines.
             with bound_contextvars(**asked_where), anyio.move_on_after(self.options.request_timeout_seconds):
-                work = QuestionWork(
+                work = steps.QuestionWork(
                     model=self.model,
                     knowledge=self.knowledge,
                     options=self.options,
@@ -92,7 +84,7 @@ class Answerer:
                     calibration=await self._calibration(),
                     setup=self.setup,
                 )
-                result = await _run_steps(work, steps, trace)
+                result = await _run_steps(work, table, trace)
         except NoAnswerError as error:
             result = AnswerResult(should_reply=False, reason=error.reason)
         except InternError as error:
@@ -117,7 +109,7 @@ class Answerer:
         return found if found is not None and found.applies_to(self.setup, self.options.max_wrong) else None
 
 
-_TABLES: Mapping[str, StepTable[Any]] = {"fused": FUSED, "separate": SEPARATE}
+_TABLES: Mapping[str, steps.StepTable[Any]] = {"fused": FUSED, "separate": SEPARATE}
 
 
 class NoAnswerError(Exception):
@@ -128,21 +120,21 @@ class NoAnswerError(Exception):
         self.reason: SilenceReason = reason
 
 
-async def _run_steps(work: QuestionWork, steps: StepTable[ShownT], trace: Trace) -> AnswerResult:
+async def _run_steps(work: steps.QuestionWork, table: steps.StepTable[steps.ShownT], trace: Trace) -> AnswerResult:
     """Return an answer, or sources to look at instead. Raises `NoAnswerError` and `InternError`."""
     if not work.asked.question:
         raise NoAnswerError("not_a_question")
     # Most messages in a channel are no questions; these cost the gate alone. In others, it will likely say yes.
-    if "gate" in steps.prompts and work.asked.looks_like_a_question:
-        gate, selected = await _gate_and_select(work, steps, trace)
+    if "gate" in table.prompts and work.asked.looks_like_a_question:
+        gate, selected = await _gate_and_select(work, table, trace)
         work = replace(work, query=gate.query)
     else:
-        gate = await _run(trace, "gate", steps.gate(work))
+        gate = await _run(trace, "gate", table.gate(work))
         work = replace(work, query=gate.query)
-        selected = await _run(trace, "selection", steps.select(work))
-    loaded = await _run(trace, "loading", steps.load(work, selected))
-    draft = await _run(trace, "generation", steps.generate(work, loaded))
-    verified = await _run(trace, "verification", steps.verify(work, loaded, draft))
+        selected = await _run(trace, "selection", table.select(work))
+    loaded = await _run(trace, "loading", table.load(work, selected))
+    draft = await _run(trace, "generation", table.generate(work, loaded))
+    verified = await _run(trace, "verification", table.verify(work, loaded, draft))
     weighing = anyio.to_thread.run_sync(weigh_answer, work, selected, loaded, draft, verified)
     confidence = await trace.run("confidence", weighing)
     cited = confidence.links if confidence.silence else draft.citations
@@ -162,21 +154,21 @@ async def _run(trace: Trace, name: str, step: Awaitable[ResultT]) -> ResultT:
 
 
 async def _gate_and_select(
-    work: QuestionWork, steps: StepTable[ShownT], trace: Trace
-) -> tuple[GateResult, SelectedSources]:
+    work: steps.QuestionWork, table: steps.StepTable[steps.ShownT], trace: Trace
+) -> tuple[steps.GateResult, steps.SelectedSources]:
     """Run gate and selection in parallel; the gate's no or error cancels the selection, and counts more than its."""
-    found: list[SelectedSources | Exception] = []
+    found: list[steps.SelectedSources | Exception] = []
 
     async def select_early() -> None:
         try:
-            found.append(await _run(trace, "selection", steps.select(work)))
+            found.append(await _run(trace, "selection", table.select(work)))
         except Exception as error:  # noqa: BLE001 a bug, too: it is raised below, unless the gate says no
             found.append(error)
 
     try:
         async with open_task_group() as tasks:
             tasks.start_soon(select_early)
-            gate = await _run(trace, "gate", steps.gate(work))
+            gate = await _run(trace, "gate", table.gate(work))
     except ExceptionGroup as group:
         raise group.exceptions[0] from None  # the gate's, by itself
     if isinstance(found[0], Exception):
@@ -184,7 +176,7 @@ async def _gate_and_select(
     return gate, found[0]
 
 
-async def _make_citation(work: QuestionWork, cited: DraftCitation) -> Citation:
+async def _make_citation(work: steps.QuestionWork, cited: steps.DraftCitation) -> Citation:
     """Cite a source, or one team answer of it. A link that cannot be found is logged, and does not fail the answer."""
     source_id, source, quote = cited
     url = source.address

@@ -55,17 +55,14 @@ def find_closest(
         if passage is None:
             continue
         text = _quote_passage(question, passage, sources.get(SourceId(passage.source_id)), most)
-        if _has_news(text, question) and not text.rstrip().endswith(("?", "？")):
+        has_news = stem_set(text) - stem_set(question) - PLEASANTRIES or any(
+            code not in question for code in _CODE.findall(text)
+        )
+        if has_news and not text.rstrip().endswith(("?", "？")):
             best, *others = (fit for _, fit in fits[n : n + 1 + _FOLLOWING])
             margin = best - sum(others) / _FOLLOWING
             return ClosestPassage(passage=passage, text=text, surplus=best + margin / 2 - sure)
     return None
-
-
-def _has_news(text: str, question: str) -> bool:
-    """Return whether a text has a word, or a piece of code, that the question lacks."""
-    is_news = stem_set(text) - stem_set(question) - PLEASANTRIES
-    return bool(is_news) or any(code not in question for code in _CODE.findall(text))
 
 
 def _quote_passage(question: str, passage: ShownPassage, source: SourceText | None, most: int) -> str:
@@ -103,20 +100,16 @@ def _rank_passages(
         return SURE_BY_WORDS, sorted(zip(shown, shares, strict=True), key=lambda each: -each[1])
     passages = {each.hit: each for each in shown}
     by_words = hits[0].likeness is None or not hits[0].is_measured
-    fits = [max(_score_hit(hit, by_words=by_words), _score_sameness(question, hit)) for hit in hits]
+    asked = stem_set(question)
+    fits: list[float] = []
+    for hit in hits:
+        score = hit.by_words if by_words else (1 - _LIKENESS) * hit.by_words + _LIKENESS * (hit.likeness or 0.0)
+        # The share of words that the question has in common with an answered one, common words included.
+        answered = stem_set(hit.title) if is_team_source(hit.source_id) else frozenset[str]()
+        fits.append(max(score, len(asked & answered) / max(len(asked | answered), 1)))
     # Nuggets, facts, copies of shown passages and unreadable sources do not count.
     found = [(passages.get(n), fits[n]) for n, hit in enumerate(hits) if hit.text and hit.source_id in sources]
     return SURE_BY_WORDS if by_words else SURE, found
-
-
-def _score_hit(hit: PassageHit, *, by_words: bool) -> float:
-    return hit.by_words if by_words else (1 - _LIKENESS) * hit.by_words + _LIKENESS * (hit.likeness or 0.0)
-
-
-def _score_sameness(question: str, hit: PassageHit) -> float:
-    """Return the share of words that a question has in common with an answered one, common words included."""
-    asked, answered = stem_set(question), stem_set(hit.title) if is_team_source(hit.source_id) else frozenset[str]()
-    return len(asked & answered) / max(len(asked | answered), 1)
 
 
 def format_quoted_passage(closest: ClosestPassage) -> str:

@@ -7,13 +7,14 @@ raises it or only lowers it, so that it can be explained. Calibration needs only
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct, structs
 
 from intern.answering import steps
+from intern.answering.citations import get_source_id
 from intern.answering.prompts import ShownSource
 from intern.core.ids import SourceId
 from intern.core.messages import is_distilled, is_team_source
@@ -70,29 +71,21 @@ pairs; by likeness alone in .45. The other signals do not vary with rules, and a
 """
 
 
-def compute_score(signs: ConfidenceSignals) -> float:
-    """Return the score."""
-    given = structs.asdict(signs).items()
-    weighed = (WEIGHTS[name][0] * (value - WEIGHTS[name][1]) for name, value in given if value is not None)
-    return round(1 / (1 + math.exp(-math.fsum(weighed))), 4)
-
-
-def collect_signals(
-    question: str,
+def _collect_signals(
+    selected: steps.SelectedSources,
+    loaded: steps.LoadedSources[steps.ShownT],
     draft: steps.CheckedDraft,
-    shown: Sequence[ShownSource],
-    likenesses: Iterable[float] = (),
-    *,
-    confirmed: bool,
+    verified: steps.VerifiedDraft,
 ) -> ConfidenceSignals:
-    """Compare an answer with the shown passages; `likenesses` are those of the found sources. Blocks shortly."""
+    """Compare an answer with the question and the shown passages."""
+    question, shown = loaded.query, loaded.shown
     cited = {each.source_id for each in draft.cited}
     texts = [stem_set(f"{each.title}\n{each.text}") for each in shown]
     wanted = stem_set(question)
     # The question counts as a text, too. The empty texts keep words from looking common among a handful of texts.
     rarity = WordRarity([*texts, wanted, *[frozenset[str]()] * _UNSEEN])
     shares = zip(shown, rarity.compute_coverages(wanted, texts), strict=True)
-    said, best = stem_set(draft.text), sorted(likenesses, reverse=True)
+    said, best = stem_set(draft.text), sorted(selected.likenesses, reverse=True)
     known = stem_set("\n".join((question, *(f"{each.title}\n{each.text}" for each in draft.cited))))
     others = (text for each, text in zip(shown, texts, strict=True) if each.source_id not in cited)
     return ConfidenceSignals(
@@ -105,7 +98,7 @@ def collect_signals(
         agreement=max((len(said.intersection(text)) for text in others), default=0) / max(len(said), 1),
         team=any(map(is_team_source, cited)),
         doubts=len(draft.suspicions) + len(draft.unnamed),
-        confirmed=confirmed,
+        confirmed=verified.by_model,
     )
 
 
@@ -129,22 +122,27 @@ def weigh_answer(
 
     With `ai.unsure = "links"`, an addressed question gets the best sources to look at, if it reaches the second score.
     """
-    signs = collect_signals(loaded.query, draft, loaded.shown, selected.likenesses, confirmed=verified.by_model)
-    score, bar = compute_score(signs), work.calibration
+    given = structs.asdict(_collect_signals(selected, loaded, draft, verified)).items()
+    bar = work.calibration
+    weighed = (WEIGHTS[name][0] * (value - WEIGHTS[name][1]) for name, value in given if value is not None)
+    score = round(1 / (1 + math.exp(-math.fsum(weighed))), 4)
     least = None if bar is None else "no score keeps to the bound" if bar.score is None else bar.score
-    given = structs.asdict(signs).items()
     rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in given}
     fields = {"score": score, "setup": work.setup, "threshold": least, **rounded}
     if bar is None or (bar.score is not None and score >= bar.score):
         return ConfidenceResult(fields=fields)
     links: list[steps.DraftCitation] = []
     if work.options.unsure == "links" and work.asked.addressed and bar.links is not None and score >= bar.links:
-        best: list[ShownSource] = [*draft.cited, *(each for each in loaded.ranked if each not in draft.cited)]
+        # First those that the answer cites, then by the search's ranking.
+        places = {hit.source_id: place for place, hit in enumerate(steps.first_per_source(selected.hits))}
+        others = [each for each in loaded.shown if each not in draft.cited]
+        others.sort(key=lambda each: places.get(get_source_id(each.source_id), len(places)))
+        best: list[ShownSource] = [*draft.cited, *others]
         # A fact or a nugget is a claim, and has no page to link to.
-        places = (each for each in best if not is_distilled(each.source_id) and ":" in each.source_id)
+        pages = (each for each in best if not is_distilled(each.source_id) and ":" in each.source_id)
         links = [
             steps.DraftCitation(SourceId(each.source_id), each, None)
-            for each in steps.first_per_source(places)[:_MOST_LINKS]
+            for each in steps.first_per_source(pages)[:_MOST_LINKS]
         ]
     fields["links"] = tuple(each.source_id for each in links)
     return ConfidenceResult(silence="unsure", fields=fields, links=tuple(links))

@@ -45,11 +45,6 @@ def check_draft(
     )
 
 
-def has_strange_parts(text: str, texts: Sequence[str]) -> bool:
-    """Return whether a text contains an address, a command or a version that none of these texts contains."""
-    return bool(find_strange_urls(text, texts, ()) or check_grounding(text, texts, ()).strange)
-
-
 REFUSALS: Mapping[str, SilenceReason] = {
     "chatter": "not_a_question",
     "out_of_scope": "not_answerable",

@@ -14,17 +14,19 @@ import anyio.to_thread
 from msgspec import structs
 
 from intern.answering import prompts, steps
-from intern.answering.citations import clean_answer, get_source_id
+from intern.answering.addresses import find_strange_urls
+from intern.answering.citations import clean_answer
 from intern.answering.closest_passage import MOST_QUOTED, find_closest, format_quoted_passage
-from intern.answering.draft_checks import REFUSALS, check_draft, has_strange_parts
-from intern.answering.passages import order_hits, select_passages, select_whole_sources
+from intern.answering.draft_checks import REFUSALS, check_draft
+from intern.answering.grounding import check_grounding
+from intern.answering.passages import select_passages, select_whole_sources
 from intern.answering.question_text import find_unknown_names, without_mentions
 from intern.answering.quotes import MAX_QUOTE, excerpt_around, find_nearest_sentence, find_quoted_line, has_quote
 from intern.answering.source_index import build_source_index
 from intern.answering.triage import WORTH_A_CALL, is_chatter, score_message
 from intern.core.ids import SourceId
 from intern.core.knowledge import SourceText
-from intern.core.messages import SilenceReason
+from intern.core.messages import SilenceReason, is_team_source
 from intern.core.search_documents import PassageHit
 from intern.core.text.passages import select_best_passages
 from intern.core.text.patterns import regex
@@ -65,7 +67,8 @@ async def select(work: steps.QuestionWork) -> steps.SelectedSources:
         hits = [PassageHit(source_id=index.entries[n].source_id) for n in ranked]
     learned = await work.knowledge.find_distilled(query)
     best = learned.nuggets[:1]
-    order = order_hits(hits)
+    # At equal score, the team's words come before documents.
+    order = sorted(hits, key=lambda hit: (-round(hit.score, 2), not is_team_source(hit.source_id)))
     # Nuggets and facts are worth a place behind the first few.
     distilled = [PassageHit(source_id=each.source_id) for each in best]
     distilled += [PassageHit(source_id=fact.source_id) for fact in learned.facts]
@@ -118,7 +121,7 @@ def _build_query(work: steps.QuestionWork) -> str:
 
 async def load(work: steps.QuestionWork, selected: steps.SelectedSources) -> steps.LoadedSources[prompts.ShownPassage]:
     """Read the sources as they are now, and cut passages."""
-    sources, failed = await steps.read_sources(work.knowledge, selected.source_ids, facts=selected.facts)
+    sources, failed = await steps.read_sources(work, selected)
     return await anyio.to_thread.run_sync(_choose_passages, work, selected, sources, failed)
 
 
@@ -129,12 +132,10 @@ def _choose_passages(
     whole = select_whole_sources(selected.hits, sources, query, room) if selected.is_all and not failed else ()
     shown = steps.strip_prompt_injections(whole or select_passages(selected.hits, sources, query, room))
     most = min(MOST_QUOTED, work.options.max_answer_chars)
-    places = {hit.source_id: place for place, hit in enumerate(steps.first_per_source(selected.hits))}
     return steps.LoadedSources(
         silence="" if shown else "sources_unreadable" if failed else "no_sources",
         query=query,
         shown=shown,
-        ranked=sorted(shown, key=lambda each: places.get(get_source_id(each.source_id), len(places))),
         closest=find_closest(work.asked.build_query(), selected.hits, shown, sources, most),
         fields={
             "loaded_sources_count": len(selected.source_ids) - failed,
@@ -279,7 +280,8 @@ def _is_sure(work: steps.QuestionWork, draft: steps.CheckedDraft) -> bool:
     if draft.suspicions or draft.unnamed or not draft.is_near:
         return False
     # Readers follow a command or an address, so the very line with it must be quoted.
-    if has_strange_parts(draft.text, [line for _, line in draft.quotes]):
+    lines = [line for _, line in draft.quotes]
+    if find_strange_urls(draft.text, lines, ()) or check_grounding(draft.text, lines, ()).strange:
         return False
     said = set(stem_words(draft.text))
     quoted = set(stem_words("\n".join((*(passage.text for passage, _ in draft.quotes), work.asked.question))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from typing import TypeAlias
@@ -29,11 +29,6 @@ _ANSWERED = regex(r"^(?:answered_at|timestamp):[ \t]*(\d{4}-\d\d-\d\d)", re.MULT
 _SPEAKER = regex(r"^(?:Team|User): ", re.MULTILINE)
 # The indent of the further lines of a message; a line that looks like the first line of a turn keeps it.
 _INDENT = regex(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECASE)
-
-
-def order_hits(hits: Iterable[PassageHit]) -> list[PassageHit]:
-    """Return the hits best first; at equal score, the team's words before documents."""
-    return sorted(hits, key=lambda hit: (-round(hit.score, 2), not is_team_source(hit.source_id)))
 
 
 def select_passages(

@@ -73,7 +73,7 @@ async def select(work: steps.QuestionWork) -> steps.SelectedSources:
 
 async def load(work: steps.QuestionWork, selected: steps.SelectedSources) -> steps.LoadedSources[ShownSource]:
     """Read the chosen sources, and cut them."""
-    sources, failed = await steps.read_sources(work.knowledge, selected.source_ids, selected.others, selected.facts)
+    sources, failed = await steps.read_sources(work, selected)
     query = work.asked.build_query(work.query)
     shown = steps.strip_prompt_injections(
         excerpt_sources(tuple(sources.values()), query, work.options.max_source_chars)
@@ -82,7 +82,6 @@ async def load(work: steps.QuestionWork, selected: steps.SelectedSources) -> ste
         silence="" if shown else "sources_unreadable" if failed else "no_sources",
         query=query,
         shown=shown,
-        ranked=shown,
         fields={
             "loaded_sources_count": len(sources),
             "unreadable_sources_count": failed,

@@ -33,7 +33,11 @@ def drop_duplicates(sources: Iterable[SourceText]) -> tuple[SourceText, ...]:
     seen: list[_PageFingerprint] = []
     for source in sources:
         if not (is_team_source(source.source_id) or is_distilled(source.source_id)) and source.text.strip():
-            page = _make_fingerprint(source)
+            page = _PageFingerprint(
+                PurePosixPath(source.source_id).suffix.lower(),
+                collapse_whitespace(source.text),
+                frozenset(stem_set(source.text[:_COMPARED])),
+            )
             if any(map(page.is_same_page, seen)):
                 continue
             seen.append(page)
@@ -75,11 +79,6 @@ class _PageFingerprint(NamedTuple):
         if self.format == other.format:
             return self.text == other.text
         return len(self.words & other.words) >= _SAME_PAGE * len(self.words | other.words)
-
-
-def _make_fingerprint(source: SourceText) -> _PageFingerprint:
-    ending = PurePosixPath(source.source_id).suffix.lower()
-    return _PageFingerprint(ending, collapse_whitespace(source.text), frozenset(stem_set(source.text[:_COMPARED])))
 
 
 MOST_RANKED = 200

@@ -115,8 +115,6 @@ class LoadedSources(StepResult, Generic[ShownT], frozen=True, kw_only=True):
     query: str
     """The search text that they were cut for."""
     shown: Sequence[ShownT]
-    ranked: Sequence[ShownT]
-    """The same, best first."""
     closest: ClosestPassage | None = None
     """The best passage to quote without a model. Of `fused` only."""
 
@@ -182,29 +180,21 @@ def first_per_source(items: Iterable[FromSourceT]) -> list[FromSourceT]:
     return [*firsts.values()]
 
 
-async def read_sources(
-    knowledge: KnowledgeLookup,
-    source_ids: Sequence[SourceId],
-    others: Sequence[SourceId] = (),
-    facts: Iterable[SourceText] = (),
-) -> tuple[dict[SourceId, SourceText], int]:
-    """Read sources without repetitions; return them with the facts, and the number of unreadable ones.
-
-    An unreadable or repeated source is replaced by one of the `others`, as long as there are any.
-    """
+async def read_sources(work: QuestionWork, selected: SelectedSources) -> tuple[dict[SourceId, SourceText], int]:
+    """Read sources without repetitions; return them with the facts, and the number of unreadable ones."""
     texts: tuple[SourceText, ...] = ()
     failed = 0
-    reading, waiting = source_ids, others
+    reading, waiting = selected.source_ids, selected.others
     while reading:
-        reads = await knowledge.load_each(reading)
+        reads = await work.knowledge.load_each(reading)
         for source_id, read in zip(reading, reads, strict=True):
             if not isinstance(read, SourceText):
                 failed += 1
                 _log.warning("source_unreadable", source_id=source_id, error=str(read))
         texts = drop_duplicates((*texts, *(read for read in reads if isinstance(read, SourceText))))
-        free = len(source_ids) - len(texts)
+        free = len(selected.source_ids) - len(texts)
         reading, waiting = waiting[:free], waiting[free:]
-    return {source.source_id: source for source in (*texts, *facts)}, failed
+    return {source.source_id: source for source in (*texts, *selected.facts)}, failed
 
 
 def strip_prompt_injections(shown: Sequence[ShownT]) -> tuple[ShownT, ...]:
