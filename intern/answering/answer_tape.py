@@ -130,6 +130,7 @@ class AnswerRecording(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _Read = dict[SourceId, SourceText | KnowledgeError]
+_Searched = tuple[str, int, Sequence[PassageHit] | None]
 
 
 @dataclass(kw_only=True)
@@ -141,9 +142,7 @@ class AnswerTape:
     context: RequestContext
     addressed: bool
     index: Sequence[IndexEntry] = ()
-    searched: list[tuple[str, int, Sequence[PassageHit] | None]] = field(
-        default_factory=list[tuple[str, int, "Sequence[PassageHit] | None"]]
-    )
+    searched: list[_Searched] = field(default_factory=list[_Searched])
     recalled: list[RecordedLearned] = field(default_factory=list[RecordedLearned])
     read: _Read = field(default_factory=_Read)
     links: dict[SourceId, str | None] = field(default_factory=dict[SourceId, "str | None"])

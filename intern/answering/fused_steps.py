@@ -19,7 +19,7 @@ from intern.answering.citations import clean_answer
 from intern.answering.closest_passage import MOST_QUOTED, find_closest, format_quoted_passage
 from intern.answering.draft_checks import REFUSALS, check_draft
 from intern.answering.grounding import check_grounding
-from intern.answering.passages import select_passages, select_whole_sources
+from intern.answering.passages import select_passages
 from intern.answering.question_text import find_unknown_names, without_mentions
 from intern.answering.quotes import MAX_QUOTE, excerpt_around, find_nearest_sentence, find_quoted_line, has_quote
 from intern.answering.source_index import build_source_index
@@ -129,8 +129,8 @@ def _choose_passages(
     work: steps.QuestionWork, selected: steps.SelectedSources, sources: Mapping[SourceId, SourceText], failed: int
 ) -> steps.LoadedSources[prompts.ShownPassage]:
     query, room = _build_query(work), work.options.max_passage_chars
-    whole = select_whole_sources(selected.hits, sources, query, room) if selected.is_all and not failed else ()
-    shown = steps.strip_prompt_injections(whole or select_passages(selected.hits, sources, query, room))
+    whole = selected.is_all and not failed
+    shown = steps.strip_prompt_injections(select_passages(selected.hits, sources, query, room, whole=whole))
     most = min(MOST_QUOTED, work.options.max_answer_chars)
     return steps.LoadedSources(
         silence="" if shown else "sources_unreadable" if failed else "no_sources",

@@ -32,40 +32,35 @@ _INDENT = regex(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECASE)
 
 
 def select_passages(
-    hits: Sequence[PassageHit], sources: Mapping[SourceId, SourceText], query: str, max_chars: int
+    hits: Sequence[PassageHit], sources: Mapping[SourceId, SourceText], query: str, max_chars: int, *, whole: bool
 ) -> tuple[ShownPassage, ...]:
     """Cut the passages of the hits, as many as fit into `max_chars` characters, in an order of their own.
+
+    With `whole`, return all passages of all sources instead, if these are short enough to be shown.
 
     The order depends only on the ids and the places in their sources. So questions about the same sources share the
     beginning of a prompt.
     """
+    numbered = ((n, hit, sources.get(hit.source_id)) for n, hit in enumerate(hits))
+    found = [_find_passage(source, hit, query, n) for n, hit, source in numbered if source is not None]
+    near = [each for each in found if each is not None]
+    if whole and sum(len(source.text) for source in sources.values()) <= max_chars:
+        all_of_it = {place: passage for source in sources.values() for place, passage in _iter_passages(source)}
+        for place, passage in reversed(near):
+            if place in all_of_it:
+                all_of_it[place] = structs.replace(all_of_it[place], hit=passage.hit)
+        if 0 < len(all_of_it) <= MOST_SHOWN:
+            return _give_aliases(all_of_it)
     room, kept = max_chars, dict[_Place, ShownPassage]()
-    for n, hit in enumerate(hits):
-        source = sources.get(hit.source_id)
-        found = None if source is None else _find_passage(source, hit, query)
-        if found is None or found[0] in kept or len(kept) == MOST_SHOWN:
+    for place, passage in near:
+        if place in kept or len(kept) == MOST_SHOWN:
             continue
-        place, passage, is_same = found
-        if len(passage.text) > max_chars:
-            passage = structs.replace(passage, text=select_best_passages(passage.text, query, max_chars))
-        if len(passage.text) <= room:
-            kept[place] = structs.replace(passage, hit=n if is_same else None)
-            room -= len(passage.text)
+        fits = len(passage.text) <= max_chars
+        text = passage.text if fits else select_best_passages(passage.text, query, max_chars)
+        if len(text) <= room:
+            kept[place] = structs.replace(passage, text=text)
+            room -= len(text)
     return _give_aliases(kept)
-
-
-def select_whole_sources(
-    hits: Sequence[PassageHit], sources: Mapping[SourceId, SourceText], query: str, max_chars: int
-) -> tuple[ShownPassage, ...]:
-    """Return all sources, passage by passage, if they are short enough to be shown; else nothing."""
-    if sum(len(source.text) for source in sources.values()) > max_chars:
-        return ()
-    kept = {place: passage for source in sources.values() for place, passage in _iter_passages(source)}
-    for n, hit in reversed([*enumerate(hits)]):
-        found = _find_passage(sources[hit.source_id], hit, query) if hit.source_id in sources else None
-        if found is not None and found[0] in kept:
-            kept[found[0]] = structs.replace(kept[found[0]], hit=n if found[2] else None)
-    return _give_aliases(kept) if len(kept) <= MOST_SHOWN else ()
 
 
 _Place: TypeAlias = tuple[str, int]
@@ -88,24 +83,30 @@ def _iter_passages(source: SourceText) -> Iterator[tuple[_Place, ShownPassage]]:
         yield from (_make_document_passage(source, piece) for piece in _pieces(source.text))
 
 
-def _find_passage(source: SourceText, hit: PassageHit, query: str) -> tuple[_Place, ShownPassage, bool] | None:
-    """Return the current passage and True if it is the found one; else the one that fits the question best."""
+def _find_passage(source: SourceText, hit: PassageHit, query: str, n: int) -> tuple[_Place, ShownPassage] | None:
+    """Return the current passage with the hit's number if it is the found one; else the one that fits best."""
+    is_same = False
     if is_distilled(source.source_id):
-        return (*_make_passage(source, source.text.strip()), False) if source.text.strip() else None
-    if is_team_source(source.source_id):
-        found = _find_block(source.text, hit, query)
-        return None if found is None else (*_make_team_passage(source, found[0], found[1], query), found[2])
-    pieces = _pieces(source.text)
-    same = [piece for piece in pieces if piece.text == hit.text]
-    # Two sections may have the same text.
-    best = next((piece for piece in same if join_headings(source.title, piece.heading) == hit.title), None)
-    best = best or next(iter(same), None) or max(pieces, key=_make_overlap_key(query, hit.text), default=None)
-    # For a discovered file, the search found a summary.
-    return (
-        None
-        if best is None
-        else (*_make_document_passage(source, best), bool(same) or source.source_id.startswith("file:"))
-    )
+        if not source.text.strip():
+            return None
+        place, passage = _make_passage(source, source.text.strip())
+    elif is_team_source(source.source_id):
+        if (found := _find_block(source.text, hit, query)) is None:
+            return None
+        qa_id, block, is_same = found
+        place, passage = _make_team_passage(source, qa_id, block, query)
+    else:
+        pieces = _pieces(source.text)
+        same = [piece for piece in pieces if piece.text == hit.text]
+        # Two sections may have the same text.
+        best = next((piece for piece in same if join_headings(source.title, piece.heading) == hit.title), None)
+        best = best or next(iter(same), None) or max(pieces, key=_make_overlap_key(query, hit.text), default=None)
+        if best is None:
+            return None
+        place, passage = _make_document_passage(source, best)
+        # For a discovered file, the search found a summary.
+        is_same = bool(same) or source.source_id.startswith("file:")
+    return place, structs.replace(passage, hit=n) if is_same else passage
 
 
 # One question may find several passages of one source.
