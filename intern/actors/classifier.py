@@ -15,13 +15,7 @@ from intern.actors import loops
 from intern.actors.activity import ActivityReporter
 from intern.core.captures import CapturedPair
 from intern.core.errors import InternError, ModelError, ModelUnavailableError
-from intern.core.flow import (
-    CaptureArchived,
-    FailedChoice,
-    FilingDecision,
-    SkipChoice,
-    TopicChoice,
-)
+from intern.core.flow import CaptureArchived, FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId
 from intern.core.log import get_logger
 from intern.learning.attempts import AttemptCounter, AttemptsExhausted, count_attempt

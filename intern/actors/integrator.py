@@ -18,12 +18,7 @@ from intern.actors.activity import ActivityReporter
 from intern.actors.classifier import forget_attempts_on_error
 from intern.core.decisions import PairDecision
 from intern.core.errors import InternError, KnowledgeError, ModelError
-from intern.core.flow import (
-    DecisionRecorded,
-    FilingDecision,
-    MessageWithdrawal,
-    SourceChanged,
-)
+from intern.core.flow import DecisionRecorded, FilingDecision, MessageWithdrawal, SourceChanged
 from intern.core.ids import MessageId
 from intern.core.log import failure_level, get_logger
 from intern.core.tasks import open_task_group

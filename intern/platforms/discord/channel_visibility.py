@@ -17,13 +17,7 @@ from intern.core.flow import ChannelSnapshot, SessionStarted
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.messages import Channel
 from intern.platforms.discord.gateway_cache import build_channel
-from intern.platforms.discord.payloads import (
-    RawChannel,
-    RawGuild,
-    RawMember,
-    parse_items,
-    parse_leniently,
-)
+from intern.platforms.discord.payloads import RawChannel, RawGuild, RawMember, parse_items, parse_leniently
 from intern.platforms.discord.permissions import Bits, Overwrite, compute_permissions, may_read
 from intern.platforms.discord.shards import LOST
 

@@ -14,12 +14,7 @@ from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.progress import report_progress
 from intern.platforms.discord.channel_visibility import RawPermissions, RawRole
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.payloads import (
-    FORUMS,
-    RawApplication,
-    RawMember,
-    parse_items,
-)
+from intern.platforms.discord.payloads import FORUMS, RawApplication, RawMember, parse_items
 from intern.platforms.discord.permissions import compute_permissions, may_read
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest, compile_route
 

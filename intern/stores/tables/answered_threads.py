@@ -14,15 +14,7 @@ from msgspec import Struct
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.stores.database import Database, Transaction
 from intern.stores.qa_ids import bare_message_id
-from intern.stores.tables.store import (
-    IN,
-    OURS,
-    Store,
-    bare_id_array,
-    from_millis,
-    to_millis,
-    writes,
-)
+from intern.stores.tables.store import IN, OURS, Store, bare_id_array, from_millis, to_millis, writes
 
 _NOW = from_millis(0)  # long due
 _LOOK_AT = f"update answered_threads set look_at = ? {OURS} and thread_id = ?"

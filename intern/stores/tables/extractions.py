@@ -18,17 +18,7 @@ from intern.stores.qa_ids import bare_message_id
 from intern.stores.tables import facts
 from intern.stores.tables.nuggets import replace_nuggets
 from intern.stores.tables.positions import read_position, save_position
-from intern.stores.tables.store import (
-    IN,
-    OURS,
-    Store,
-    Table,
-    bare_id_array,
-    json_items,
-    reads,
-    text_array,
-    writes,
-)
+from intern.stores.tables.store import IN, OURS, Store, Table, bare_id_array, json_items, reads, text_array, writes
 
 _HOLDING = (
     f"select id from conversations {OURS} and exists"

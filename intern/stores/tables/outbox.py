@@ -21,15 +21,7 @@ from intern.core.messages import Button
 from intern.core.text.masking import mask_secrets
 from intern.stores.database import Database, Transaction, Value
 from intern.stores.tables.questions import redact_question
-from intern.stores.tables.store import (
-    OURS,
-    Store,
-    Table,
-    json_array,
-    keep_newest,
-    reads,
-    writes,
-)
+from intern.stores.tables.store import OURS, Store, Table, json_array, keep_newest, reads, writes
 
 KEPT = 5_000
 """The newest answers that are watched."""
