@@ -17,8 +17,16 @@ from intern.core.flow import ChannelSnapshot, SessionStarted
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.messages import Channel
 from intern.platforms.discord.gateway_cache import build_channel
-from intern.platforms.discord.payloads import RawChannel, RawGuild, RawMember, parse_items, parse_leniently
-from intern.platforms.discord.permissions import Bits, Overwrite, compute_permissions, may_read
+from intern.platforms.discord.payloads import (
+    RawChannel,
+    RawGuild,
+    RawMember,
+    RawPermissions,
+    RawRole,
+    parse_items,
+    parse_leniently,
+)
+from intern.platforms.discord.permissions import Overwrite, compute_permissions, may_read
 from intern.platforms.discord.shards import LOST
 
 
@@ -143,26 +151,6 @@ class _EveryonePermissions:
             return False
         kind, overwrites = self.channels[channel_id]
         return may_read(compute_permissions(self.id, {RoleId(self.id): self.everyone}, overwrites), kind)
-
-
-class RawPermissions(Struct, frozen=True, rename={"overwrites": "permission_overwrites"}):
-    """The permissions of a channel. Threads have no overwrites; a channel always has a list of them."""
-
-    id: ChannelId
-    overwrites: list[Overwrite]
-    type: int | None
-
-
-class RawRole(Struct, frozen=True):
-    """A role, as far as permissions go."""
-
-    id: RoleId
-    permissions: Bits
-
-    @property
-    def bits(self) -> int:
-        """The permissions as a number."""
-        return int(self.permissions)
 
 
 class _RawRoleChange(Struct, frozen=True):

@@ -32,8 +32,9 @@ from intern.platforms.discord.rest import HikariRest
 _log = get_logger(__name__)
 _Ticket = flow.InteractionTicket
 
-# Discord's reference, "Receiving and Responding": types of commands and options, of answers.
+# Discord's reference, "Receiving and Responding": types of interactions, of commands and options, of answers.
 _UNANSWERABLE: Final = {1, 4}  # a ping, which the gateway never sends, and auto-completion, which we never ask
+_COMMAND, _COMPONENT = 2, 3
 _SLASH, _ON_MESSAGE = 1, 3
 _SUBCOMMAND, _STRING, _BOOLEAN, _CHANNEL, _ROLE, _ATTACHMENT = 1, 3, 5, 7, 8, 11
 _MANAGES: Final = 1 << 3 | 1 << 5  # permissions: of an administrator, or to manage the server
@@ -67,21 +68,19 @@ def _localize(phrase: str) -> Mapping[str, str]:
     }
 
 
-_WANTED = _build_definition(
-    *(_QUESTION, _STRING, get_phrases().ask_question),
-    required=True,
-    max_length=2000,
-    description_localizations=_localize("ask_question"),
-)
-_ATTACHED = _build_definition(
-    *(_FILE, _ATTACHMENT, get_phrases().ask_file), description_localizations=_localize("ask_file")
-)
+def _build_localized(
+    name: str, kind: int, phrase: str, *options: Mapping[str, Any], **more: object
+) -> Mapping[str, Any]:
+    """Return a definition whose description is a phrase in all languages."""
+    described = _build_definition(name, kind, getattr(get_phrases(), phrase), *options, **more)
+    return {**described, "description_localizations": _localize(phrase)}
+
+
+_WANTED = _build_localized(_QUESTION, _STRING, "ask_question", required=True, max_length=2000)
+_ATTACHED = _build_localized(_FILE, _ATTACHMENT, "ask_file")
 _ABOUT = _build_definition(_MESSAGE, _STRING, "A link to a message, or its id; without it, the newest question here")
 COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
-    _build_definition(
-        *(_ASK, _SLASH, get_phrases().ask_command, _WANTED, _ATTACHED),
-        description_localizations=_localize("ask_command"),
-    ),
+    _build_localized(_ASK, _SLASH, "ask_command", _WANTED, _ATTACHED),
     {"name": _ANSWER_THIS, "type": _ON_MESSAGE, "name_localizations": _localize("answer_this")},
     {"name": _LEARN_FROM_THIS, "type": _ON_MESSAGE},
     _build_definition(
@@ -103,9 +102,8 @@ _MODES: Final = _build_choices(
     off="off",
     default="as all other channels",
 )
-_LANGUAGES: Final = _build_choices(
-    en="English", de="Deutsch", es="Español", fr="Français", ja="日本語", pt="Português"
-)  # each by its own name
+# Each by its own name.
+_LANGUAGES: Final = _build_choices(en="English", de="Deutsch", es="Español", fr="Français", ja="日本語", pt="Português")
 HOSTED_COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
     *COMMANDS[:-1],
     {
@@ -151,9 +149,8 @@ class HikariCommands:
         body: dict[str, Any] = {"type": _DEFER_UPDATE if update else _DEFER_MESSAGE}
         if not update:
             body["data"] = {"flags": _EPHEMERAL}
-        route = routes.POST_INTERACTION_RESPONSE.compile(
-            **payloads.check_ids(interaction=ticket.id), token=_token(ticket)
-        )
+        ids = payloads.check_ids(interaction=ticket.id)
+        route = routes.POST_INTERACTION_RESPONSE.compile(**ids, token=_token(ticket))
         # hikari asks again by itself where the confirmation got lost.
         await self._ask(ticket, "acknowledge", route, body, done=_ACKNOWLEDGED)
 
@@ -175,8 +172,8 @@ class HikariCommands:
         """
         if self.ready is not None:
             await self.ready()
-        route = routes.GET_MY_APPLICATION.compile()
-        application = (await self.rest.send_and_parse("look up the application", route, payloads.RawApplication)).id
+        what, route = "look up the application", routes.GET_MY_APPLICATION
+        application = (await self.rest.send_and_parse(what, route, payloads.RawApplication)).id
         for guild_id in self.guild_ids:
             where, on = payloads.check_ids(application=application, guild=guild_id), f"server {guild_id}"
             there, put = routes.GET_APPLICATION_GUILD_COMMANDS, routes.PUT_APPLICATION_GUILD_COMMANDS
@@ -191,11 +188,9 @@ class HikariCommands:
     async def _register(
         self, on: str, there: routes.CompiledRoute, put: routes.CompiledRoute, wanted: Sequence[Mapping[str, Any]]
     ) -> None:
-        localized = {"with_localizations": "true"}
+        what, localized = f"read the commands of {on}", {"with_localizations": "true"}
         try:
-            known = await self.rest.send_and_parse(
-                f"read the commands of {on}", there, list[dict[str, Any]], query=localized
-            )
+            known = await self.rest.send_and_parse(what, there, list[dict[str, Any]], query=localized)
             if not same_commands(known, wanted):
                 await self.rest.send_request(f"register the commands on {on}", put, body=wanted)
                 _log.info("commands_registered", on=on)
@@ -240,8 +235,15 @@ def read_interaction(
     cache = cache or GatewayCache()
     token, ours = Secret(raw.token), raw.application_id
     ticket = _Ticket(id=raw.id, token=token, application_id=ours, guild_id=raw.guild_id, channel_id=raw.place)
+    known: flow.Interaction | None = None
     try:
-        known = _parse_interaction(raw, ticket, _read_user(raw, team, cache), team, cache)
+        user = _read_user(raw, team, cache)
+        if raw.type == _COMMAND:
+            known = _parse_command(raw, ticket, user, team, cache)
+        elif raw.type == _COMPONENT:
+            button = msgspec.convert(raw.data, _RawComponent).custom_id
+            held = msgspec.convert(raw.message, payloads.RawMessageStub).id
+            known = flow.ButtonPressed(interaction=ticket, user=user, button=button, message_id=held)
     except msgspec.ValidationError as error:
         return flow.UnknownInteraction(interaction=ticket, what=f"unreadable: {error}")
     return known or flow.UnknownInteraction(interaction=ticket, what=f"of type {raw.type}")
@@ -320,22 +322,6 @@ class _RawComponent(Struct, frozen=True):
     custom_id: str
 
 
-def _parse_interaction(
-    raw: _RawInteraction, ticket: _Ticket, user: Author, team: Team, cache: GatewayCache
-) -> flow.Interaction | None:
-    match raw.type:
-        case 2:
-            return _parse_command(raw, ticket, user, team, cache)
-        case 3:
-            component, held = (
-                msgspec.convert(raw.data, _RawComponent),
-                msgspec.convert(raw.message, payloads.RawMessageStub),
-            )
-            return flow.ButtonPressed(interaction=ticket, user=user, button=component.custom_id, message_id=held.id)
-        case _:
-            return None
-
-
 def _parse_command(
     raw: _RawInteraction, ticket: _Ticket, user: Author, team: Team, cache: GatewayCache
 ) -> flow.Interaction | None:
@@ -377,12 +363,7 @@ def _can_manage_server(raw: _RawInteraction) -> bool:
     """Return whether Discord says that the member may manage the server."""
     member = payloads.parse_leniently(raw.member, payloads.RawMember) if raw.member is not None else None
     permissions = member.permissions if member else None
-    return (
-        permissions is not None
-        and permissions.isascii()
-        and permissions.isdigit()
-        and bool(int(permissions) & _MANAGES)
-    )
+    return bool(permissions and permissions.isascii() and permissions.isdigit() and int(permissions) & _MANAGES)
 
 
 def _option_text(options: Sequence[_RawCommandOption], name: str) -> str:

@@ -350,10 +350,8 @@ class _ExportReader:
         self, told: _RawExportMessage, message_id: MessageId, place: ChannelId, guild_id: GuildId
     ) -> ChatMessage:
         reply_to, author = _reply_target(told), self._build_author(told.author, message_id)
-        accounts = [
-            self._build_author(account)
-            for account in islice(parse_items(told.mentions, _RawExportAuthor), _MOST_MENTIONS)
-        ]
+        mentioned = islice(parse_items(told.mentions, _RawExportAuthor), _MOST_MENTIONS)
+        accounts = [self._build_author(account) for account in mentioned]
         own = _restore_mentions(told.content or "", _map_names_to_ids(accounts))
         contents = (replace(told, content=own), *parse_items([told.forwarded_message], _RawExportContent))
         text = read_text(*contents, is_bots=author.type == "bot")

@@ -14,6 +14,7 @@ from intern.core.errors import ChatError, ChatNotFoundError, ChatUnavailableErro
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import Button
 from intern.core.text.encoding import replace_surrogates
+from intern.platforms.discord.permissions import Bits, Overwrite
 
 # Channel types (its reference, "Channel Types").
 _TALKS: Final = frozenset({0, 2, 5, 13})  # text, voice, announcements, stage: they hold messages
@@ -244,12 +245,6 @@ class RawChannelStub(Struct, frozen=True):
     owner_id: UserField | None = None
 
 
-class RawThreadOwner(Struct, frozen=True):
-    """A thread with its owner's id."""
-
-    owner_id: UserField | None = None
-
-
 class RawMessageStub(Struct, frozen=True):
     """A message, by its id."""
 
@@ -313,6 +308,26 @@ class RawMessage(RawContent, frozen=True, kw_only=True):
 
 class _RawRoleStub(Struct, frozen=True):
     id: RoleId
+
+
+class RawRole(Struct, frozen=True):
+    """A role, as far as permissions go."""
+
+    id: RoleId
+    permissions: Bits
+
+    @property
+    def bits(self) -> int:
+        """The permissions as a number."""
+        return int(self.permissions)
+
+
+class RawPermissions(Struct, frozen=True, rename={"overwrites": "permission_overwrites"}):
+    """The permissions of a channel. Threads have no overwrites; a channel always has a list of them."""
+
+    id: ChannelId
+    overwrites: list[Overwrite]
+    type: int | None
 
 
 class RawSnapshot(Struct, frozen=True):

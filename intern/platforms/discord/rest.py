@@ -39,6 +39,7 @@ from intern.platforms.discord.servers import create_server_registry
 
 _log = get_logger(__name__)
 _Kind = TypeVar("_Kind")
+_Route = routes.Route | routes.CompiledRoute
 
 _THREAD_PAGES = 50  # of archived threads, for one channel
 _LAST_CALLS_SECONDS = 3.0  # for writing calls under way when the program ends
@@ -56,11 +57,6 @@ LOGIN_REFUSED = (
     "Reset Token) and set discord.token or INTERN__DISCORD__TOKEN"
 )
 NO_API = "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
-
-
-def compile_route(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:
-    """Put ids into a route. Raises ChatNotFoundError for a text that is no id."""
-    return route.compile(**payloads.check_ids(**snowflakes))
 
 
 class HikariRest:
@@ -112,19 +108,16 @@ class HikariRest:
 
     async def __aexit__(self, *_: object) -> None:
         with CancelScope(shield=True):
-            await self._close()
-
-    async def _close(self) -> None:
-        client, self._client = self._client, None
-        if writes := self._calls - self._reads:
-            await asyncio.wait(writes, timeout=_LAST_CALLS_SECONDS)
-        for call in self._calls:
-            call.cancel()  # the routes are not used any more
-        if self._calls:
-            await asyncio.wait(self._calls)
-        if client:
-            await client.close()
-            await self._app.close()
+            client, self._client = self._client, None
+            if writes := self._calls - self._reads:
+                await asyncio.wait(writes, timeout=_LAST_CALLS_SECONDS)
+            for call in self._calls:
+                call.cancel()  # the routes are not used any more
+            if self._calls:
+                await asyncio.wait(self._calls)
+            if client:
+                await client.close()
+                await self._app.close()
 
     # The methods of History of chat/context.py
 
@@ -144,9 +137,7 @@ class HikariRest:
         """Read a message; None only if Discord says that the channel has none of that id."""
         what = f"read message {message_id} in channel {channel_id}"
         try:
-            raw = await self.send_request(
-                what, compile_route(routes.GET_CHANNEL_MESSAGE, channel=channel_id, message=message_id)
-            )
+            raw = await self.send_request(what, routes.GET_CHANNEL_MESSAGE, channel=channel_id, message=message_id)
         except errors.ChatNotFoundError as error:
             cause = error.__cause__
             if isinstance(cause, hikari.HTTPResponseError) and cause.code == _UNKNOWN_MESSAGE:
@@ -195,14 +186,15 @@ class HikariRest:
         horizon = parse_position(payloads.check_ids(message=after)["message"]).time
         seen: dict[ChannelId, ChannelSnapshot] = {}
         before: datetime | None = None
+        what, route = f"list archived threads of channel {channel_id}", routes.GET_PUBLIC_ARCHIVED_THREADS
         for _ in range(_THREAD_PAGES):
-            page = await self._fetch_archived_page(channel_id, before)
+            query = {"limit": str(PAGE)} | ({"before": before.isoformat()} if before else {})
+            page = await self.send_and_parse(what, route, payloads.RawThreadPage, query=query, channel=channel_id)
             threads = list(payloads.parse_items(page.threads, payloads.RawChannel))
             for raw in threads:
                 if raw.newest is None or parse_position(raw.newest) > parse_position(after):
-                    seen[raw.id] = ChannelSnapshot(
-                        channel=await self._remember_channel(raw), last_message_id=raw.newest
-                    )
+                    channel = await self._remember_channel(raw)
+                    seen[raw.id] = ChannelSnapshot(channel=channel, last_message_id=raw.newest)
             moments = [raw.archived_at for raw in threads if raw.archived_at]
             # If the reply does not say whether there is more, the next page does.
             if page.has_more is False or not page.threads or (moments and min(moments) < horizon):
@@ -217,14 +209,12 @@ class HikariRest:
 
     async def gateway(self) -> payloads.RawGateway:
         """Return the gateway's address, and the number of sessions that may still be begun there."""
-        return await self.send_and_parse(
-            "ask for the gateway's address", routes.GET_GATEWAY_BOT.compile(), payloads.RawGateway
-        )
+        return await self.send_and_parse("ask for the gateway's address", routes.GET_GATEWAY_BOT, payloads.RawGateway)
 
     async def own_id(self) -> UserId:
         """Return the bot's own id; ask Discord if neither its token nor the gateway gave it."""
         if not self.servers.bot_id:
-            found = await self.send_and_parse("ask who the bot is", routes.GET_MY_USER.compile(), payloads.RawUser)
+            found = await self.send_and_parse("ask who the bot is", routes.GET_MY_USER, payloads.RawUser)
             self.servers.set_bot_id(self.servers.bot_id or found.id)
         return self.servers.bot_id
 
@@ -232,12 +222,10 @@ class HikariRest:
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
         """Open the message's thread and return its id; an existing thread serves as well."""
-        what = f"start a thread at message {message_id} in channel {channel_id}"
+        what, route = f"start a thread at message {message_id} in channel {channel_id}", routes.POST_MESSAGE_THREADS
         body = {"name": name, "auto_archive_duration": _ONE_DAY}
         try:
-            await self.send_request(
-                what, compile_route(routes.POST_MESSAGE_THREADS, channel=channel_id, message=message_id), body=body
-            )
+            await self.send_request(what, route, body=body, channel=channel_id, message=message_id)
         except errors.ChatRefusedError as refusal:
             if not await self._thread_exists(refusal, ChannelId(message_id)):
                 raise
@@ -246,22 +234,19 @@ class HikariRest:
 
     async def remove_thread(self, thread_id: ChannelId) -> None:
         """Remove a thread that we opened, unless there is a message in it; without Manage Threads, archive it."""
-        place, what = {"channel": thread_id}, f"look up channel {thread_id}"
-        thread = await self.send_and_parse(what, compile_route(routes.GET_CHANNEL, **place), payloads.RawThreadOwner)
+        what = f"look up channel {thread_id}"
+        thread = await self.send_and_parse(what, routes.GET_CHANNEL, payloads.RawChannelStub, channel=thread_id)
         if thread.owner_id != await self.own_id():
             return
         page = await self._raw_page(thread_id, "after", MessageId(thread_id), PAGE)
-        notices = [
-            sent for sent in payloads.parse_items(page, payloads.RawMessageStub) if sent.type == payloads.THREAD_STARTER
-        ]
-        if len(notices) < len(page):
+        types = [sent.type for sent in payloads.parse_items(page, payloads.RawMessageStub)]
+        if types.count(payloads.THREAD_STARTER) < len(page):
             return
         try:
-            await self.send_request(f"remove thread {thread_id}", compile_route(routes.DELETE_CHANNEL, **place))
+            await self.send_request(f"remove thread {thread_id}", routes.DELETE_CHANNEL, channel=thread_id)
         except errors.ChatRefusedError:
-            await self.send_request(
-                f"archive thread {thread_id}", compile_route(routes.PATCH_CHANNEL, **place), body={"archived": True}
-            )
+            what, body = f"archive thread {thread_id}", {"archived": True}
+            await self.send_request(what, routes.PATCH_CHANNEL, body=body, channel=thread_id)
 
     async def send(
         self,
@@ -279,23 +264,20 @@ class HikariRest:
         """
         what = f"send a message to channel {channel_id}"
         body = payloads.build_message_body(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
-        unsure, route = errors.ChatUnknownOutcomeError, compile_route(routes.POST_CHANNEL_MESSAGES, channel=channel_id)
-        sent = await self.send_request(what, route, body=body, otherwise=unsure)
+        unsure, route = errors.ChatUnknownOutcomeError, routes.POST_CHANNEL_MESSAGES
+        sent = await self.send_request(what, route, body=body, otherwise=unsure, channel=channel_id)
         return payloads.parse_reply(what, sent, payloads.RawMessageStub, otherwise=unsure).id
 
     async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
         """Replace a message of ours by a text that previews no links and pings no one, without buttons."""
-        what, body = f"edit message {message_id} in channel {channel_id}", payloads.build_message_body(text, (), None)
-        await self.send_request(
-            what, compile_route(routes.PATCH_CHANNEL_MESSAGE, channel=channel_id, message=message_id), body=body
-        )
+        what, route = f"edit message {message_id} in channel {channel_id}", routes.PATCH_CHANNEL_MESSAGE
+        body = payloads.build_message_body(text, (), None)
+        await self.send_request(what, route, body=body, channel=channel_id, message=message_id)
 
     async def typing(self, channel_id: ChannelId) -> None:
         """Show that we are typing, for ten seconds or until we write, unless calls wait for Discord's limit."""
         if self._turns is None or not self._turns.is_crowded:
-            await self.send_request(
-                f"type in channel {channel_id}", compile_route(routes.POST_CHANNEL_TYPING, channel=channel_id)
-            )
+            await self.send_request(f"type in channel {channel_id}", routes.POST_CHANNEL_TYPING, channel=channel_id)
 
     # Internals
 
@@ -315,20 +297,8 @@ class HikariRest:
         query = {"limit": str(max(1, min(limit, PAGE)))}
         if message_id is not None:
             query[side] = payloads.check_ids(message=message_id)["message"]
-        what = f"read messages of channel {channel_id}"
-        return await self.send_and_parse(
-            what, compile_route(routes.GET_CHANNEL_MESSAGES, channel=channel_id), list[Any], query=query
-        )
-
-    async def _fetch_archived_page(self, channel_id: ChannelId, before: datetime | None) -> payloads.RawThreadPage:
-        query = {"limit": str(PAGE)} | ({"before": before.isoformat()} if before else {})
-        what = f"list archived threads of channel {channel_id}"
-        return await self.send_and_parse(
-            what,
-            compile_route(routes.GET_PUBLIC_ARCHIVED_THREADS, channel=channel_id),
-            payloads.RawThreadPage,
-            query=query,
-        )
+        what, route = f"read messages of channel {channel_id}", routes.GET_CHANNEL_MESSAGES
+        return await self.send_and_parse(what, route, list[Any], query=query, channel=channel_id)
 
     async def _messages(
         self, place: ChannelId, page: list[Any], lookups: RoleLookupBudget | None = None
@@ -367,19 +337,16 @@ class HikariRest:
         return known
 
     async def _fetch_member_roles(self, guild_id: GuildId, user_id: UserId) -> Collection[RoleId]:
-        what = f"look up member {user_id} of server {guild_id}"
+        what, route = f"look up member {user_id} of server {guild_id}", routes.GET_GUILD_MEMBER
         try:
-            member = await self.send_and_parse(
-                what, compile_route(routes.GET_GUILD_MEMBER, guild=guild_id, user=user_id), payloads.RawMember
-            )
+            member = await self.send_and_parse(what, route, payloads.RawMember, guild=guild_id, user=user_id)
         except errors.ChatNotFoundError:
             return ()  # they have left, and their roles with them
         return member.role_ids or ()
 
     async def _fetch_channel(self, channel_id: ChannelId) -> payloads.RawChannel:
-        return await self.send_and_parse(
-            f"look up channel {channel_id}", compile_route(routes.GET_CHANNEL, channel=channel_id), payloads.RawChannel
-        )
+        what = f"look up channel {channel_id}"
+        return await self.send_and_parse(what, routes.GET_CHANNEL, payloads.RawChannel, channel=channel_id)
 
     async def _remember_channel(self, raw: payloads.RawChannel) -> Channel:
         """Remember a channel, or a thread with its parent, which may have to be fetched."""
@@ -393,24 +360,28 @@ class HikariRest:
         return known
 
     async def send_and_parse(
-        self, what: str, route: routes.CompiledRoute, kind: type[_Kind], *, query: Mapping[str, str] | None = None
+        self, what: str, route: _Route, kind: type[_Kind], *, query: Mapping[str, str] | None = None, **ids: str
     ) -> _Kind:
         """Send a request and return its reply, decoded as `kind`."""
-        return payloads.parse_reply(what, await self.send_request(what, route, query=query), kind)
+        reply = await self.send_request(what, _compile_route(route, ids), query=query)
+        return payloads.parse_reply(what, reply, kind)
 
     async def send_request(
         self,
         what: str,
-        route: routes.CompiledRoute,
+        route: _Route,
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | Sequence[Any] | None = None,
         otherwise: type[errors.ChatError] = errors.ChatUnavailableError,
+        **ids: str,
     ) -> object:
         """Return the reply's JSON, None if there is none. All calls of hikari go through here.
 
-        `what` completes "could not …" in errors. `otherwise` is raised if the outcome is unknown.
+        `what` completes "could not …" in errors. `ids` are put into the route; one that is no id raises
+        ChatNotFoundError. `otherwise` is raised if the outcome is unknown.
         """
+        route = _compile_route(route, ids)
         if self._client is None:
             raise errors.ChatUnavailableError(f"could not {what}: the connection is closed")
         # hikari's public methods require fields that we do not need, and fail a whole page for one of them.
@@ -455,13 +426,16 @@ class HikariRest:
             return await request()
 
     def _report_call(self, call: asyncio.Task[Any]) -> None:
-        error = None if call.cancelled() else call.exception()
         if call.cancelled():
             self.counted(errors.ChatUnknownOutcomeError)
-        elif error is None:
+        elif (error := call.exception()) is None:
             self.counted(None)
         elif isinstance(error, Exception):
             self.counted(type(_build_error("count it", error, errors.ChatUnknownOutcomeError)))
+
+
+def _compile_route(route: _Route, ids: Mapping[str, str]) -> routes.CompiledRoute:
+    return route.compile(**payloads.check_ids(**ids)) if isinstance(route, routes.Route) else route
 
 
 def _build_error(what: str, error: Exception, otherwise: type[errors.ChatError]) -> errors.ChatError:
@@ -475,17 +449,15 @@ def _build_error(what: str, error: Exception, otherwise: type[errors.ChatError])
 
 def _build_refusal(what: str, error: hikari.HTTPResponseError) -> errors.ChatError | None:
     """Return the error of a call that Discord did not execute; None if that is unknown."""
+    said = _describe_response(what, error)
     if error.status == _UNAUTHORIZED:
-        return errors.ChatUnauthorizedError(
-            f"{_describe_response(what, error)}. If it says so to all calls: {LOGIN_REFUSED}"
-        )
+        return errors.ChatUnauthorizedError(f"{said}. If it says so to all calls: {LOGIN_REFUSED}")
     if error.status == _TOO_MANY_REQUESTS:
-        return errors.ChatUnavailableError(_describe_response(what, error))
+        return errors.ChatUnavailableError(said)
     if isinstance(error, hikari.NotFoundError):
-        return errors.ChatNotFoundError(_describe_response(what, error))
+        return errors.ChatNotFoundError(said)
     if isinstance(error, hikari.ClientHTTPResponseError) and error.status != _TIMED_OUT:
-        passes = error.code in _PASSING
-        return (errors.ChatUnavailableError if passes else errors.ChatRefusedError)(_describe_response(what, error))
+        return (errors.ChatUnavailableError if error.code in _PASSING else errors.ChatRefusedError)(said)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,11 +12,10 @@ from msgspec import Struct
 from intern.core import errors
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.progress import report_progress
-from intern.platforms.discord.channel_visibility import RawPermissions, RawRole
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.payloads import FORUMS, RawApplication, RawMember, parse_items
+from intern.platforms.discord.payloads import FORUMS, RawApplication, RawMember, RawPermissions, RawRole, parse_items
 from intern.platforms.discord.permissions import compute_permissions, may_read
-from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest, compile_route
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest
 
 # Application flags: the Message Content intent is switched on, for a verified bot and for any other.
 _MESSAGE_CONTENT: Final = 1 << 18 | 1 << 19
@@ -125,9 +124,8 @@ async def _inspect(rest: HikariRest, options: DiscordOptions) -> PlatformSetup:
         return found
     lost_members: list[UserId] = []
     for user_id in options.team_member_ids:
-        what = f"look up member {user_id}"
-        asked = [compile_route(routes.GET_GUILD_MEMBER, guild=each, user=user_id) for each in servers]
-        if not any([await _exists(rest, what, route) for route in asked]):
+        what, route = f"look up member {user_id}", routes.GET_GUILD_MEMBER
+        if not any([await _exists(rest.send_request(what, route, guild=each, user=user_id)) for each in servers]):
             lost_members.append(user_id)
     there = {channel.id for server in found.joined for channel in server.channels}
     # Threads are in no server's list.
@@ -135,7 +133,7 @@ async def _inspect(rest: HikariRest, options: DiscordOptions) -> PlatformSetup:
         each
         for each in dict.fromkeys((*(rule.id for rule in options.channels), *options.listed_channel_ids))
         if each not in there
-        and not await _exists(rest, "look up a channel", compile_route(routes.GET_CHANNEL, channel=each))
+        and not await _exists(rest.send_request("look up a channel", routes.GET_CHANNEL, channel=each))
     ]
     return msgspec.structs.replace(found, lost_members=tuple(lost_members), lost_channels=tuple(lost_channels))
 
@@ -143,7 +141,7 @@ async def _inspect(rest: HikariRest, options: DiscordOptions) -> PlatformSetup:
 async def _fetch_application(rest: HikariRest) -> RawApplication:
     # hikari's own route, below /oauth2, leaves out the flags (Discord's reference, "Get Current Bot Application
     # Information").
-    route = routes.Route("GET", "/applications/@me").compile()
+    route = routes.Route("GET", "/applications/@me")
     try:
         return await rest.send_and_parse("look up the application", route, RawApplication)
     except errors.ChatUnauthorizedError:
@@ -155,14 +153,12 @@ async def _fetch_application(rest: HikariRest) -> RawApplication:
 async def _fetch_server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> ServerSnapshot | None:
     what = f"look at server {guild_id}"
     try:
-        guild = await rest.send_and_parse(what, compile_route(routes.GET_GUILD, guild=guild_id), _RawGuildName)
-        member = await rest.send_and_parse(
-            what, compile_route(routes.GET_GUILD_MEMBER, guild=guild_id, user=bot_id), RawMember
-        )
+        guild = await rest.send_and_parse(what, routes.GET_GUILD, _RawGuildName, guild=guild_id)
+        member = await rest.send_and_parse(what, routes.GET_GUILD_MEMBER, RawMember, guild=guild_id, user=bot_id)
     except errors.ChatRefusedError:
         return None
-    roles = await rest.send_and_parse(what, compile_route(routes.GET_GUILD_ROLES, guild=guild_id), list[Any])
-    channels = await rest.send_and_parse(what, compile_route(routes.GET_GUILD_CHANNELS, guild=guild_id), list[Any])
+    roles = await rest.send_and_parse(what, routes.GET_GUILD_ROLES, list[Any], guild=guild_id)
+    channels = await rest.send_and_parse(what, routes.GET_GUILD_CHANNELS, list[Any], guild=guild_id)
     return ServerSnapshot(
         id=guild.id,
         name=guild.name,
@@ -173,9 +169,9 @@ async def _fetch_server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> 
     )
 
 
-async def _exists(rest: HikariRest, what: str, route: routes.CompiledRoute) -> bool:
+async def _exists(request: Awaitable[object]) -> bool:
     try:
-        await rest.send_request(what, route)
+        await request
     except errors.ChatRefusedError:
         return False
     return True
