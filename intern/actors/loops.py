@@ -46,8 +46,6 @@ def surviving(actor: str, **ids: str) -> Generator[None]:
         _log.log(failure_level(error, logging.ERROR), "message_failed", **fields)
 
 
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 300.0
 REFUSED_FOR_SECONDS = 86_400.0
 """Seconds to retry what Discord refuses: permissions are removed by mistake, and restored."""
 
@@ -55,9 +53,7 @@ Backoff = Callable[[], Iterator[float]]
 """Returns an endless iterator of the seconds to wait before each next try, for one piece of work."""
 
 
-def exponential_backoff(
-    first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE, factor: float = 2.0
-) -> Iterator[float]:
+def exponential_backoff(first: float = 1.0, longest: float = 300.0, factor: float = 2.0) -> Iterator[float]:
     """Yield seconds: `first`, each time multiplied by `factor`, then `longest` for ever."""
     pause = first
     while True:

@@ -185,8 +185,10 @@ class Poster:
             async with self._places:
                 return await self.posts.post(reply, waited_for=waited_for)
 
+        # A thread that hangs on a message has the message's id.
+        thread = reply.question.channel_id if reply.target == "in_place" else ChannelId(reply.question.id)
         with self.waiting.track_reply():
-            async with self._take_turn(_target_thread(reply)):
+            async with self._take_turn(thread):
                 outcome = await self._retry(act, TRIES, message_id=reply.question.id)
             if outcome.status == "posted" or outcome.reason == "refused":
                 self.waiting.record_success()
@@ -224,18 +226,11 @@ class Poster:
         return await retry(act, *survived, backoff=islice(self.backoff(), tries - 1), delayed=log_delay)
 
     async def _record_outcome(self, notice: bool, question_id: MessageId, status: str, reason: str = "") -> None:  # noqa: FBT001 told apart by its type
-        kind = "notice" if notice else "answer"
-        keep = partial(
-            self.traces.save_outcome, question_id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason
-        )
+        outcome = f"{'notice' if notice else 'answer'} {status.replace('_', ' ')}"
+        keep = partial(self.traces.save_outcome, question_id, outcome=outcome, reason=reason)
         await save_record(keep, message_id=question_id)
 
 
 def _describe_outcome(outcome: PostOutcome) -> str:
     # The reason of a recall concerns the question, which is asked again or gone.
     return outcome.status if outcome.status == "recalled" else outcome.reason or outcome.status
-
-
-def _target_thread(reply: Reply) -> ChannelId:
-    """Return where the reply goes: a thread that hangs on a message has the message's id."""
-    return reply.question.channel_id if reply.target == "in_place" else ChannelId(reply.question.id)

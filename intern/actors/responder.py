@@ -139,7 +139,7 @@ class Responder:
                 break
         job.over = True
         if job.withdrawn:
-            await self._record_outcome(job.request, "withdrawn")
+            await self._record_outcome(job.request, "withdrawn", AnswerResult(should_reply=False))
 
     async def _answer(self, job: _AnswerJob, request: AnswerRequest) -> None:
         if len(request.batch.messages) > 1:  # a part of it may be about to be answered
@@ -179,7 +179,7 @@ class Responder:
 
     async def _show_typing(self, request: AnswerRequest, scope: CancelScope) -> None:
         with scope:
-            if not _seems_to_ask(request):
+            if not (request.addressed or any("?" in message.text for message in request.batch.messages)):
                 # Most messages turn out to be no question before this is over.
                 await sleep(TYPING_SECONDS)
             while True:
@@ -191,15 +191,9 @@ class Responder:
                     _log.debug("typing_failed", channel_id=request.channel.id, reason=str(error))
                 await sleep(TYPING_SECONDS)
 
-    async def _record_outcome(self, request: AnswerRequest, outcome: str, result: AnswerResult | None = None) -> None:
-        keep = partial(
-            self.traces.save,
-            [message.id for message in request.batch.messages],
-            request.batch.channel_id,
-            outcome=outcome,
-            reason=result.reason if result else "",
-            debug=result.debug if result else None,
-        )
+    async def _record_outcome(self, request: AnswerRequest, outcome: str, result: AnswerResult) -> None:
+        ids, channel_id = [message.id for message in request.batch.messages], request.batch.channel_id
+        keep = partial(self.traces.save, ids, channel_id, outcome=outcome, reason=result.reason, debug=result.debug)
         await save_record(keep, message_id=request.batch.last.id)
 
     def _settle_removed(self, request: AnswerRequest, left: AnswerRequest | None) -> None:
@@ -212,7 +206,3 @@ class Responder:
 def _line_key(request: AnswerRequest) -> _Place:
     """Return the queue key of a question: one for a whole thread; in a channel, one for each asker."""
     return request.channel.id, None if request.channel.is_thread else request.batch.author.id
-
-
-def _seems_to_ask(request: AnswerRequest) -> bool:
-    return request.addressed or any("?" in message.text for message in request.batch.messages)

@@ -226,10 +226,8 @@ class Sequencer:
     ) -> None:
         questions = [request for request in requests if isinstance(request, flow.AnswerRequest)]
         declined = [request for request in requests if isinstance(request, flow.QuestionDeclined)]
-        current = (
-            meanwhile.update_capture(request) for request in requests if isinstance(request, flow.CaptureRequest)
-        )
-        taught = [request for request in current if request is not None]
+        captures = [request for request in requests if isinstance(request, flow.CaptureRequest)]
+        taught = [request for request in map(meanwhile.update_capture, captures) if request is not None]
         if isinstance(item, flow.Batch):
             if not requests:
                 self.events.report_ignored_batch(item)
