@@ -172,12 +172,12 @@ class ChannelTranscript:
         here: ChatMessage | None = message
         while here is not None and here.author.type == "team_member" and here.id not in seen:
             seen.add(here.id)
-            here = self.find_target(here) if here.reply_to or here.mentions else self._find_previous_line(here)
+            if here.reply_to or here.mentions:
+                here = self.find_target(here)
+            else:  # their line before it
+                before, author = self._iterate_before(here, self._bounds.window_seconds), here.author
+                here = next((earlier for earlier in before if earlier.author.id == author.id), None)
         return here is not None and here.author.id == user_id
-
-    def _find_previous_line(self, message: ChatMessage) -> ChatMessage | None:
-        before = self._iterate_before(message, self._bounds.window_seconds)
-        return next((earlier for earlier in before if earlier.author.id == message.author.id), None)
 
     def _is_asking(self, message: ChatMessage) -> bool:
         """Whether it asks, by the routing table, or follows up the team's answer."""
@@ -221,9 +221,8 @@ class RecentLines:
         if batch.author.type == "team_member":
             lines = lines_before(first, self._places[place].values(), self._bounds.window_seconds)
             addressed = any(line.reply_to or find_mentioned_account(line) for line in lines)
-            return not (first.reply_to or find_mentioned_account(first)) and (
-                addressed or place not in self._looked_back
-            )
+            is_aimed = first.reply_to or find_mentioned_account(first)
+            return not is_aimed and (addressed or place not in self._looked_back)
         if batch.author.type != "community_user" or not any(map(_may_follow_up, batch.messages)):
             return False
         if place not in self._looked_back:

@@ -196,9 +196,8 @@ class Checkpoints:
 
     def is_live(self, message: ChatMessage) -> bool:
         """Whether the message may be begun as the gateway reports it: no older message has to be read first."""
-        return message.channel_id not in self._behind and self._open_guild(message.guild_id).is_complete(
-            message.channel_id
-        )
+        guild, channel_id = self._open_guild(message.guild_id), message.channel_id
+        return channel_id not in self._behind and guild.is_complete(channel_id)
 
     def fall_behind(self, message: ChatMessage) -> bool:
         """Let a message from the gateway be read over REST. Return whether its channel was live until now."""
@@ -281,9 +280,8 @@ class Checkpoints:
         for seen in threads:
             guild.told.add(seen.channel.id)
             # If Discord does not report the newest message, only reading shows it.
-            self._note_newest(
-                guild, seen.channel.id, parse_position(seen.last_message_id) if seen.last_message_id else None
-            )
+            newest = parse_position(seen.last_message_id) if seen.last_message_id else None
+            self._note_newest(guild, seen.channel.id, newest)
         if guild.unlisted.get(listing.channel_id) is listing:  # else a newer session has to list it again
             del guild.unlisted[listing.channel_id]
         self._stirred.add(guild)

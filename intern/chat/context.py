@@ -121,9 +121,7 @@ async def gather_context(
             for message in batch.messages
             if message.reply_to is None and (target := aims.get(message.id)) is not None and reader.teaches
         },
-        goes_on=frozenset(
-            each.id for each in batch.messages if talk is not None and talk.find_followed_up(each) is not None
-        ),
+        goes_on=frozenset(each.id for each in batch.messages if talk is not None and talk.find_followed_up(each)),
         read=() if channel.is_thread else reader.list_channel_messages(),
         cut=reader.cut,
     )
@@ -308,9 +306,8 @@ class _ContextReader:
     def find_read_target(self, reply: ChatMessage) -> ChatMessage | None:
         """Return a reply's target, if it was read."""
         place = self._target_channel(reply)
-        return (
-            self._open_cache(place).messages.get(parse_position(reply.reply_to)) if place and reply.reply_to else None
-        )
+        found = self._open_cache(place).messages if place else {}
+        return found.get(parse_position(reply.reply_to)) if reply.reply_to else None
 
     async def _read_target(self, reply: ChatMessage) -> ChatMessage | None:
         place = self._target_channel(reply)

@@ -184,7 +184,8 @@ def build_conversation(batch: Batch, gathered: BatchContext, options: Conversati
     question that opened the conversation, then the newest messages. Other bots' messages are left out.
     """
     asked = {message.id for message in batch.messages}
-    context = [_convert_message(m) for m in gathered.messages if m.id not in asked and _is_context(m)]
+    said = (m for m in gathered.messages if m.id not in asked and (m.author.type != "bot" or m.author.is_self))
+    context = [_convert_message(m) for m in said if format_message(m).strip()]
     return _limit_conversation(context, [_convert_message(m) for m in batch.messages], options)
 
 
@@ -196,9 +197,8 @@ def _limit_conversation(context: list[Message], asked: list[Message], options: C
     if not (options.max_history_messages and opening and _count_characters(opening) <= room):
         opening = []
     later = context[context.index(opening[0]) + 1 :] if opening else context
-    kept = _keep_newest(
-        later[max(0, len(later) - options.max_history_messages + len(opening)) :], room - _count_characters(opening)
-    )
+    first = max(0, len(later) - options.max_history_messages + len(opening))
+    kept = _keep_newest(later[first:], room - _count_characters(opening))
     return Conversation((*opening, *kept, *question))
 
 
@@ -211,18 +211,13 @@ def is_calling_bot(batch: Batch, gathered: BatchContext) -> bool:
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-def _is_context(message: ChatMessage) -> bool:
-    return bool(format_message(message).strip()) and (message.author.type != "bot" or message.author.is_self)
-
-
 def _convert_message(message: ChatMessage) -> Message:
     text = message.text  # attachments are separate
     if message.mentions_bot:
         text = _LEADING_MENTION.sub("", text, 1)  # the mention of the addressee is not part of the question
     role: Role = "assistant" if message.author.is_self else "user"
-    return Message(
-        role=role, text=text, at=message.at, author_id=message.author.id, attachments=message.attachments, id=message.id
-    )
+    author_id, files = message.author.id, message.attachments
+    return Message(role=role, text=text, at=message.at, author_id=author_id, attachments=files, id=message.id)
 
 
 def _keep_newest(messages: Iterable[Message], room: int) -> list[Message]:

@@ -310,9 +310,8 @@ class _DeliveryAttempt:
 
     async def drop(self, reason: str) -> PostOutcome:
         """Give up the reply, or the rest of it."""
-        if self.to.outgoing.find_recall_reason(
-            self.begun.question_id
-        ):  # another reply may have taken its place in the ledger
+        # Another reply may have taken its place in the ledger.
+        if self.to.outgoing.find_recall_reason(self.begun.question_id):
             return await self.recall(self.begun.question_id)
         if self.begun.target == "new_thread" and not self.sent and (self.begun.thread_id or not self.fresh):
             await self._remove_thread()
@@ -338,13 +337,10 @@ class _DeliveryAttempt:
         # It may be posted though unconfirmed: then it stays.
         if begun.parts and begun.thread_id and await self._find_posted_part(begun.parts[0], begun.thread_id):
             return True
-        if self.to.outgoing.find_recall_reason(
-            begun.question_id
-        ):  # as in `drop`; the caller checks again before it leaves
-            return True
-        self.begun = await self.to.outbox.replace_with_notice(
-            begun.question_id, [word], reason=reason, in_place=in_place
-        )
+        # As in `drop`; the caller checks again before it leaves.
+        if not self.to.outgoing.find_recall_reason(begun.question_id):
+            replace = self.to.outbox.replace_with_notice
+            self.begun = await replace(begun.question_id, [word], reason=reason, in_place=in_place)
         return True
 
     async def recall(self, question_id: MessageId) -> PostOutcome:
@@ -396,8 +392,10 @@ class _DeliveryAttempt:
             if message.id in asked:
                 if not in_place and message.thread_id and await self._team_speaks_in(message.thread_id, asker):
                     return True
-            elif _is_by_team(message, asker) and (in_place or _is_for_asker(message, asker, asked)):
-                return True
+            elif _is_by_team(message, asker):
+                mentions_asker = message.reply_to is None and find_mentioned_account(message) == asker
+                if in_place or message.reply_to in asked or mentions_asker:
+                    return True
         return False
 
     async def _team_speaks_in(self, thread: ChannelId, asker: UserId) -> bool:
@@ -480,10 +478,6 @@ def _find_newest_message(
     mine = [each for each in said if each.author.id == asker and each.id not in asked and each.reply_to not in others]
     later = [each.id for each in mine if parse_position(each.id) > parse_position(question.id)]
     return max(later, key=parse_position, default=None)
-
-
-def _is_for_asker(message: ChatMessage, asker: UserId, asked: Collection[MessageId]) -> bool:
-    return message.reply_to in asked or (message.reply_to is None and find_mentioned_account(message) == asker)
 
 
 def _is_by_team(message: ChatMessage, asker: UserId) -> bool:

@@ -73,10 +73,7 @@ class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def bounds(self) -> ContextBounds:
         """The bounds of reading around one request."""
-        return ContextBounds(
-            window_seconds=self.message_batch_wait_seconds,
-            mention_seconds=self.mention_reply_window,
-        )
+        return ContextBounds(window_seconds=self.message_batch_wait_seconds, mention_seconds=self.mention_reply_window)
 
     def channel_mode(self, channel: Channel) -> ChannelMode:
         """Return the mode of a channel. A thread without a mode of its own follows its channel."""

@@ -169,9 +169,8 @@ def format_parts(
     links = {url for citation in citations if (url := _citation_url(citation))}
     whole = "\n\n".join(filter(str.strip, (neutralise_links(text, links), _format_sources(citations, language))))
     # A cut may fall into a code span and so activate its content; so each part is neutralised again.
-    return [
-        piece for part in split_message(whole, limit) for piece in split_message(neutralise_links(part, links), limit)
-    ]
+    parts = (neutralise_links(part, links) for part in split_message(whole, limit))
+    return [piece for part in parts for piece in split_message(part, limit)]
 
 
 # Pages that Discord shows as a card, even without a scheme.
@@ -252,7 +251,8 @@ def _is_code_reliable(text: str) -> bool:
     return not (
         any(re.match(r"```[^\n`]*\s*```", code[0]) for code in codes)
         or any(_ends_with_its_line(text[: code.start()], code[0]) for code in codes)
-        or any(_is_cutting_code(span, codes) for span in _find_spans(text, codes))
+        # A span that begins before a piece of code, and ends in it.
+        or any(a < code.start() < b < code.end() for a, b in _find_spans(text, codes) for code in codes)
     )
 
 
@@ -277,10 +277,6 @@ def _find_spans(text: str, codes: Sequence[re.Match[str]]) -> Iterator[tuple[int
             if found.lastgroup == "pair" and any(found.start() < code.start() < at for code in codes):
                 width = 2 if found[0][:2] in {"**", "__", "~~", "||"} else 1
                 waiting.append((found.start() + width, at - width))
-
-
-def _is_cutting_code(span: tuple[int, int], codes: Sequence[re.Match[str]]) -> bool:
-    return any(span[0] < code.start() < span[1] < code.end() for code in codes)
 
 
 def _make_unclickable(text: str) -> str:

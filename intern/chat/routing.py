@@ -151,8 +151,8 @@ class BatchRouter:
         answered = channel.is_thread and await self.posts.has_answer_in(channel.id)
         if not (may_go_on or is_worth_gathering(batch, channel, answered_in_thread=answered)):
             return ()
-        if reason := self._find_ignore_reason(channel):
-            return self._ignore_batch(batch, reason)
+        if not self.admits(channel) or self.options.channel_mode(channel) == "off":
+            return self._ignore_batch(batch, "mode" if self.admits(channel) else "not public")
         if batch.author.type == "team_member":
             return await self._route_team_batch(batch, channel, may_go_on=may_go_on)
         return await self._route_member_batch(batch, channel, answered_in_thread=answered, may_go_on=may_go_on)
@@ -175,7 +175,8 @@ class BatchRouter:
         self, batch: Batch, channel: Channel, *, answered_in_thread: bool, may_go_on: bool
     ) -> Requests:
         """Route a member's batch: it follows up a capture, asks something, or both."""
-        listens = self._listens(batch, channel)
+        mode = self.options.channel_mode(channel)
+        listens = mode == "answer" or (mode == "mention_only" and _may_call(batch))
         late = self._age(batch) > timedelta(seconds=self.options.max_question_age)
         gathered = BatchContext()
         if may_go_on or (listens and not late):
@@ -226,17 +227,6 @@ class BatchRouter:
 
     def _age(self, batch: Batch) -> timedelta:
         return self.clock.now() - batch.last.at
-
-    def _find_ignore_reason(self, channel: Channel) -> IgnoreReason | None:
-        """Return the reason for not reading the context; None if it must be read."""
-        if not self.admits(channel):
-            return "not public"
-        return "mode" if self.options.channel_mode(channel) == "off" else None
-
-    def _listens(self, batch: Batch, channel: Channel) -> bool:
-        """Whether the channel's mode allows a member's questions."""
-        mode = self.options.channel_mode(channel)
-        return mode == "answer" or (mode == "mention_only" and _may_call(batch))
 
     def _ignore_batch(self, batch: Batch, reason: IgnoreReason) -> tuple[()]:
         _log.debug("batch_passed_over", channel_id=batch.channel_id, message_id=batch.last.id, reason=reason)
