@@ -24,7 +24,7 @@ from intern.core.search_documents import SearchDocument, SearchKind
 from intern.core.text.words import find_key_terms
 from intern.facts.prompts import EXTRACT, CheckedExtraction, build_extraction_input
 from intern.facts.reconciliation import decide_proposals, reapply_visibility, rules_hash
-from intern.facts.segments import ExtractionOptions, Segment, add_known_names, read_current_segment
+from intern.facts.segments import ExtractionOptions, Pseudonyms, Segment, add_known_names, read_current_segment
 from intern.facts.visibility import FactOptions
 from intern.models.prompt import Model
 from intern.search.terms import split_search_terms
@@ -124,12 +124,11 @@ class KnowledgeExtractor:
                 return "failed"
         await self.pace()
         segment = await add_known_names(segment, self.names)
-        pseudonyms, known = segment.make_pseudonyms(), await self._find_known_facts(segment)
+        pseudonyms, known = Pseudonyms(segment), await self._find_known_facts(segment)
+        given = await to_thread.run_sync(build_extraction_input, segment, pseudonyms, known)
         try:
             with bound_contextvars(conversation_id=segment.id):
-                reply = await self.model.ask(
-                    EXTRACT, await to_thread.run_sync(build_extraction_input, segment, pseudonyms, known)
-                )
+                reply = await self.model.ask(EXTRACT, given)
         except ModelUnavailableError:
             raise
         except ModelError as error:
@@ -173,9 +172,8 @@ class KnowledgeExtractor:
         same = entry is not None and entry.error is not None and entry.content_hash == segment.content_hash
         tries = 1 + (entry.attempts if entry is not None and same else 0)
         next_at = None if parked or tries > len(PAUSES) else self.clock.now() + PAUSES[tries - 1]
-        await self.log.log_failure(
-            segment.make_distilled_record(AGENT), model_used=self.model_name, error=why, next_at=next_at
-        )
+        conversation = segment.make_distilled_record(AGENT)
+        await self.log.log_failure(conversation, model_used=self.model_name, error=why, next_at=next_at)
         again_at = None if next_at is None else next_at.isoformat(timespec="seconds")
         _log.warning("extraction_failed", conversation_id=segment.id, reason=why, tries=tries, again_at=again_at)
         return "failed"
@@ -247,12 +245,10 @@ class KnowledgeExtractor:
         if not self.options.existing_facts:
             return retired
         asked = split_search_terms(" ".join(await to_thread.run_sync(find_key_terms, segment.text, _QUERY_TERMS)))
-        wanted = FactFilter(agent_id=AGENT)
+        wanted, most = FactFilter(agent_id=AGENT), self.options.existing_facts
         # Scripts without spaces have no words to match, so look for parts of the text.
         unspaced = [each for each in (*asked.grams, *asked.short) if not each.isascii()]
-        found = await self.facts.search_facts(
-            match_any(asked.words), wanted, self.options.existing_facts, holding=unspaced[:16]
-        )
+        found = await self.facts.search_facts(match_any(asked.words), wanted, most, holding=unspaced[:16])
         return (*retired, *found)
 
     async def _apply_change(
@@ -262,18 +258,16 @@ class KnowledgeExtractor:
         done: list[T] = []
         # It takes little time, and a half change would leave the search wrong until the next start.
         with CancelScope(shield=True):
-            touched = _find_affected_facts(await self.facts.by_ids(set(facts))) | await self._find_learned_sources(
-                conversation_id
-            )
+            touched = _find_affected_facts(await self.facts.by_ids(set(facts)))
+            touched |= await self._find_learned_sources(conversation_id)
             done.append(await change())
             await self._update_documents(touched | await self._find_learned_sources(conversation_id))
         return done[0]
 
     async def _find_learned_sources(self, conversation_id: ConversationId) -> set[SourceId]:
-        nuggets = _make_source_ids(
-            "nugget", (each.id for each in await self.nuggets.read_for_conversation(conversation_id))
-        )
-        return nuggets | _find_affected_facts(await self.facts.read_for_conversation(conversation_id))
+        nuggets = await self.nuggets.read_for_conversation(conversation_id)
+        facts = _find_affected_facts(await self.facts.read_for_conversation(conversation_id))
+        return facts | _make_source_ids("nugget", (each.id for each in nuggets))
 
     async def _update_documents(self, source_ids: Collection[SourceId]) -> None:
         """Update the search documents of these; drop those of deleted items and secret facts."""

@@ -82,9 +82,8 @@ def _extraction_choices(given: ExtractIn) -> Choices:
     return {"source_message_ids": _FIRST_WORD.findall(given.transcript), "duplicate_of": facts, "supersedes": facts}
 
 
-EXTRACT = Prompt(
-    "extract", takes=ExtractIn, gives=ExtractOut, offers=_extraction_choices, bounded_by=("extraction.existing_facts",)
-)
+_BOUNDED_BY = ("extraction.existing_facts",)
+EXTRACT = Prompt("extract", takes=ExtractIn, gives=ExtractOut, offers=_extraction_choices, bounded_by=_BOUNDED_BY)
 
 
 MAX_CONVERSATION_CHARS = 12_000
@@ -107,9 +106,8 @@ _ROLES: Mapping[Speaker, str] = {"Team": "team", "User": "member"}
 
 def build_extraction_input(segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> ExtractIn:
     """Build the prompt from the conversation and the facts that it may repeat or update, best match first."""
-    return ExtractIn(
-        transcript=_format_transcript(segment, pseudonyms), existing_facts="\n".join(_format_facts(known, pseudonyms))
-    )
+    facts = "\n".join(_format_facts(known, pseudonyms))
+    return ExtractIn(transcript=_format_transcript(segment, pseudonyms), existing_facts=facts)
 
 
 def _format_transcript(segment: Segment, pseudonyms: Pseudonyms) -> str:
@@ -148,9 +146,8 @@ class CheckedExtraction:
         self._pseudonyms = pseudonyms
         # By the names in the prompt, and by the real ids, in case the model knows them from elsewhere.
         places = range(len(segment.turns))
-        self._places = {f"m{n + 1}": n for n in places} | {
-            each: n for n in places for each in segment.select_message_ids([n])
-        }
+        self._places = {f"m{n + 1}": n for n in places}
+        self._places |= {each: n for n in places for each in segment.select_message_ids([n])}
         self._facts = {f"f{n}": fact.id for n, fact in enumerate(known, 1)} | {fact.id: fact.id for fact in known}
         self.nuggets = tuple(each for n, said in enumerate(reply.nuggets) if (each := self._check_nugget(said, n)))
         self.proposals = tuple(filter(None, map(self._check_proposal, reply.facts)))
@@ -165,10 +162,8 @@ class CheckedExtraction:
         topic = truncate_text(collapse_whitespace(self._clean_text(said.topic)), _MAX_TOPIC)
         if not sources or not _has_content(analysis) or not _has_content(topic):
             return None
-        summary, keywords = (
-            collapse_whitespace(self._clean_text(said.topic_summary)),
-            self._check_keywords(said.keywords),
-        )
+        summary = collapse_whitespace(self._clean_text(said.topic_summary))
+        keywords = self._check_keywords(said.keywords)
         # Each field by itself: no sentence continues in the next field.
         if any(rate_account_text(each) != "shared" for each in (topic, summary, analysis, " ".join(keywords))):
             self.hidden += 1

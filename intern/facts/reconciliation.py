@@ -126,11 +126,8 @@ class _ProposalDecider:
             return self._known[FactId(proposal.duplicate_of)]
         wanted, at = normalise_wording(content), self.conversation.last_message_at
         ours = (fact for fact in self._known.values() if fact.agent_id == self.conversation.agent_id)
-        alike = (
-            fact
-            for fact in ours
-            if normalise_wording(fact.content) == wanted and knowledge.can_accept_statement(fact, at)
-        )
+        same = (fact for fact in ours if normalise_wording(fact.content) == wanted)
+        alike = (fact for fact in same if knowledge.can_accept_statement(fact, at))
         return max(alike, key=lambda fact: (fact.is_active, fact.last_seen_at, fact.id), default=None)
 
     def _find_retired_fact(self, proposal: FactProposal, content: str) -> knowledge.Fact | None:
@@ -142,13 +139,11 @@ class _ProposalDecider:
         candidates = [fact for fact in self._known.values() if self._is_refuted(fact)]
         if named in candidates:
             return named
+        numbers = {*_NUMBER.findall(content)}
+        candidates = [fact for fact in candidates if {*_NUMBER.findall(fact.content)} == numbers]
         alike = [(text_similarity(fact.content, content), fact.id, fact) for fact in candidates]
-        alike = [
-            each
-            for each in alike
-            if each[0] >= _LIKE_REFUTED and _find_numbers(each[2].content) == _find_numbers(content)
-        ]
-        return max(alike)[2] if alike else None
+        best = max(alike, default=None)
+        return best[2] if best and best[0] >= _LIKE_REFUTED else None
 
     def _is_refuted(self, fact: knowledge.Fact) -> bool:
         said_since = fact.retired_at is None or self.conversation.last_message_at >= fact.retired_at
@@ -157,14 +152,11 @@ class _ProposalDecider:
     def _find_exposed_fact(self, proposal: FactProposal, content: str) -> FactId | None:
         """Return the stored fact that a secret proposal shows to be secret."""
         named = self._known.get(FactId(proposal.duplicate_of or ""))
-        if named is not None and (
-            self._check_fact_id(named.id) is not None or not is_same_subject(named.content, content)
-        ):
+        if named and (self._check_fact_id(named.id) is not None or not is_same_subject(named.content, content)):
             named = None
         mine = (fact for fact in self._known.values() if fact.agent_id == self.conversation.agent_id)
-        fact = named or next(
-            (fact for fact in mine if normalise_wording(fact.content) == normalise_wording(content)), None
-        )
+        same = (fact for fact in mine if normalise_wording(fact.content) == normalise_wording(content))
+        fact = named or next(same, None)
         return fact.id if fact is not None and self._raise_visibility(fact, "secret") == "secret" else None
 
     def _raise_visibility(self, fact: knowledge.Fact, visibility: knowledge.Visibility) -> knowledge.Visibility:
@@ -174,9 +166,8 @@ class _ProposalDecider:
     def _decide_repetition(
         self, proposal: FactProposal, fact: knowledge.Fact, visibility: knowledge.Visibility
     ) -> knowledge.FactDecision:
-        alike = normalise_wording(proposal.content) == normalise_wording(fact.content) or is_same_subject(
-            fact.content, proposal.content
-        )
+        same = normalise_wording(proposal.content) == normalise_wording(fact.content)
+        alike = same or is_same_subject(fact.content, proposal.content)
         raised = self._raise_visibility(fact, visibility) if alike else fact.visibility
         if raised == "secret" and not self.options.keep_secret:
             return knowledge.RefusedFact(reason="secret", gone=fact.id)
@@ -273,13 +264,8 @@ def reapply_visibility(fact: knowledge.Fact, options: FactOptions) -> knowledge.
 def _decide_fact_visibility(
     said: FactProposal | knowledge.Fact, proposed: knowledge.Visibility, options: FactOptions
 ) -> knowledge.Visibility:
-    return decide_visibility(
-        f"{said.content}\n{said.summary}", said.category, proposed=proposed, rules=options.overrides
-    )
-
-
-def _find_numbers(text: str) -> set[str]:
-    return set(_NUMBER.findall(text))
+    text = f"{said.content}\n{said.summary}"
+    return decide_visibility(text, said.category, proposed=proposed, rules=options.overrides)
 
 
 def _clamp_confidence(confidence: float) -> float:

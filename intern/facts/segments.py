@@ -122,19 +122,17 @@ class Pseudonyms:
 
     def conceal(self, text: str) -> str:
         """Replace each name and id with its pseudonym, or with `NAMELESS`. A second call changes nothing."""
-        text = _replace_matches(_MENTION, lambda match: self._labels.get(_id_person_key(match[1]), NAMELESS), text)
+        text = _replace_matches(_MENTION, lambda match: self._find_id_label(match[1]), text)
         if self._ids is not None:
-            text = _replace_matches(
-                self._ids, lambda match: self._labels.get(_id_person_key(match[0].lstrip("@")), NAMELESS), text
-            )
+            text = _replace_matches(self._ids, lambda match: self._find_id_label(match[0].lstrip("@")), text)
         for pattern, left in _MARKUP:
             text = _replace_matches(pattern, methodcaller("expand", left), text)
         for names, without in ((self._names, ""), (self._names_apart, _MARKDOWN)):
             if names is not None:
                 text = _replace_matches(names, lambda match: self._find_label(match[0].lstrip("@")), text, without)
-        text = _change_outside_code(
-            text, lambda part: _replace_matches(_AT_NAME, lambda match: self._find_label(match["name"]), part)
-        )
+        parts = _CODE.split(text)  # every second one is code
+        parts[::2] = [_replace_matches(_AT_NAME, lambda at: self._find_label(at["name"]), part) for part in parts[::2]]
+        text = "".join(parts)
         known = set(self._labels.values())
         return LABEL.sub(lambda match: match[0] if match[0] in known else NAMELESS, text)
 
@@ -165,6 +163,9 @@ class Pseudonyms:
 
     def _assign_label(self, person: str) -> str:
         return self._labels.setdefault(person, f"User_{len(self._labels) + 1}")
+
+    def _find_id_label(self, user_id: str) -> str:
+        return self._labels.get(_id_person_key(user_id), NAMELESS)
 
     def _find_label(self, name: str) -> str:
         if LABEL.fullmatch(name):
@@ -304,10 +305,6 @@ def _build_spelling_pattern(name: str) -> str:
     return "".join(rf"{part}\.?\s*" if n % 2 else part.replace(r"\ ", r"\s+") for n, part in parts)
 
 
-def _change_outside_code(text: str, change: Callable[[str], str]) -> str:
-    return "".join(part if n % 2 else change(part) for n, part in enumerate(_CODE.split(text)))
-
-
 CaptureT = TypeVar("CaptureT", bound=captures.Capture)
 IsWithdrawn = Callable[[MessageId], bool]
 
@@ -362,10 +359,6 @@ class Segment(Struct, frozen=True, kw_only=True):
         """A hash that changes with the texts, the speakers and the message ids."""
         said = [(turn.speaker, turn.text) for turn in self.turns]
         return sha256(msgspec.json.encode((said, self.message_ids))).hexdigest()
-
-    def make_pseudonyms(self) -> Pseudonyms:
-        """Name its people."""
-        return Pseudonyms(self)
 
     def make_distilled_record(self, agent_id: str) -> knowledge.DistilledConversation:
         """Return the record of the conversation that is stored beside the results."""

@@ -195,7 +195,8 @@ def decide_visibility(
     The others are the proposal, the category, the words, and whether it holds anything like a key or a card number.
     """
     for rule in rules:
-        if _matches_rule(rule, text, category):
+        is_of_category = not rule.category or rule.category.casefold() == category.strip().casefold()
+        if is_of_category and rule.contains.casefold() in text.casefold():
             return rule.visibility
     return strictest_visibility(proposed, _BY_CATEGORY.get(category.strip().casefold(), "shared"), rate_fact_text(text))
 
@@ -247,9 +248,9 @@ def _is_credential_value(found: re.Match[str]) -> bool:
         return learned or len(value) >= _SHORTEST_KEY
     if groups.get("before"):
         return bool(groups["password"]) and written[0] in _QUOTES
-    return bool(sign and (groups["password"] or sign[0] in "=:")) and _is_password_phrase(
-        found.string[(start := found.start("value")) : start + _LONGEST_PHRASE], sign[0].casefold()
-    )
+    start = found.start("value")
+    phrase = found.string[start : start + _LONGEST_PHRASE]
+    return bool(sign and (groups["password"] or sign[0] in "=:")) and _is_password_phrase(phrase, sign[0].casefold())
 
 
 def _is_password_phrase(text: str, sign: str) -> bool:
@@ -274,8 +275,3 @@ def _is_password_phrase(text: str, sign: str) -> bool:
 
 def _is_state_word(word: str) -> bool:
     return any(reason.fullmatch(word) for reason in (_STATES, _DONE, _KIND_OF))
-
-
-def _matches_rule(rule: VisibilityRule, text: str, category: str) -> bool:
-    is_of_category = not rule.category or rule.category.casefold() == category.strip().casefold()
-    return is_of_category and rule.contains.casefold() in text.casefold()

@@ -20,7 +20,7 @@ from intern.core.progress import report_progress
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import split_passages
 from intern.facts.prompts import EXTRACT, MAX_CONVERSATION_CHARS, build_extraction_input
-from intern.facts.segments import Segment
+from intern.facts.segments import Pseudonyms, Segment
 from intern.service.databases import is_made
 from intern.service.extraction import NotesJob
 from intern.service.opening import open_intern
@@ -175,9 +175,7 @@ def _needs_reading(segment: Segment, known: dict[ConversationId, ExtractionEntry
 def _estimate_tokens(settings: Settings, segments: Sequence[Segment]) -> int:
     tokens_of = build_token_counter(settings, settings.kb_model)
     beside = _REPLY + _FACT * settings.extraction.existing_facts
-    return sum(
-        tokens_of(EXTRACT, build_extraction_input(each, each.make_pseudonyms(), ())) + beside for each in segments
-    )
+    return sum(tokens_of(EXTRACT, build_extraction_input(each, Pseudonyms(each), ())) + beside for each in segments)
 
 
 def _read_folder(folder: Path) -> tuple[list[NoteFile], dict[str, str]]:

@@ -15,7 +15,7 @@ from intern.core.errors import ModelReplyError
 from intern.core.ids import ChannelId, ConversationId, MessageId, UserId
 from intern.core.text.words import STOP_WORDS
 from intern.facts.prompts import EXTRACT, CheckedExtraction, ExtractOut, build_extraction_input
-from intern.facts.segments import LABEL, NAMELESS, Segment, add_known_names as with_names, build_segment
+from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment, add_known_names as with_names, build_segment
 from intern.learning.archivist import iter_author_names
 from intern.learning.rehearsal_archive import RehearsalArchive
 from intern.models.prompt import Model
@@ -72,7 +72,7 @@ async def measured_with(model: Model, asked: Sequence[Segment]) -> Measured:
     leaks: list[str] = []
     readings: list[tuple[Segment, CheckedExtraction]] = []
     for segment in asked:
-        pseudonyms = segment.make_pseudonyms()
+        pseudonyms = Pseudonyms(segment)
         shown = build_extraction_input(segment, pseudonyms, ())
         met, channel = met_in(segment), set(_nicks()[segment.channel_id or ""])
         theirs, strange, anybodys = (_names(segment, each) for each in (met & _captured(), met, channel))

@@ -22,7 +22,7 @@ from intern.facts.prompts import (
     NuggetOut,
     build_extraction_input,
 )
-from intern.facts.segments import Segment, remove_withdrawn
+from intern.facts.segments import Pseudonyms, Segment, remove_withdrawn
 from intern.models.prompt import narrow_schema, reply_schema
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
@@ -92,11 +92,11 @@ def fact(text: str = "The spool is purged by hand.", *, sources: tuple[str, ...]
 
 
 def reading(*nuggets: NuggetOut, facts: tuple[FactOut, ...] = (), of: Segment = TALK) -> CheckedExtraction:
-    return CheckedExtraction(ExtractOut(nuggets=nuggets, facts=facts), of, of.make_pseudonyms(), [KNOWN])
+    return CheckedExtraction(ExtractOut(nuggets=nuggets, facts=facts), of, Pseudonyms(of), [KNOWN])
 
 
 def test_a_model_sees_no_name_mention_or_id_and_no_text_begins_a_message_of_its_own() -> None:
-    shown = build_extraction_input(TALK, TALK.make_pseudonyms(), [KNOWN])
+    shown = build_extraction_input(TALK, Pseudonyms(TALK), [KNOWN])
     assert GIVES_AWAY.findall(f"{shown.transcript}\n{shown.existing_facts}") == []
     begun = [line.split(" ")[0] for line in shown.transcript.splitlines() if not line.startswith("  ")]
     assert begun == ["m1", "m2"]
@@ -121,7 +121,7 @@ def test_nobody_is_reached_by_what_is_kept() -> None:
 
 def test_the_schema_offers_the_ids_that_were_shown() -> None:
     assert EXTRACT.offers is not None
-    offered = EXTRACT.offers(build_extraction_input(TALK, TALK.make_pseudonyms(), [KNOWN]))
+    offered = EXTRACT.offers(build_extraction_input(TALK, Pseudonyms(TALK), [KNOWN]))
     assert offered == {"source_message_ids": ["m1", "m2"], "duplicate_of": ["", "f1"], "supersedes": ["", "f1"]}
     schema = narrow_schema(reply_schema(ExtractOut, bounds=True), offered)
     one = schema["properties"]["facts"]["items"]["properties"]
@@ -199,7 +199,7 @@ def test_secrets_that_a_model_repeats_are_masked() -> None:
 def test_a_long_conversation_costs_a_bounded_prompt_and_keeps_beginning_and_end() -> None:
     said: list[tuple[Speaker, UserId, str]] = [("User", MIA, f"message {n} " + "x" * 900) for n in range(400)]
     long = segment(*said, ("Team", ANN, "the end"))
-    shown = build_extraction_input(long, long.make_pseudonyms(), ()).transcript
+    shown = build_extraction_input(long, Pseudonyms(long), ()).transcript
     assert len(shown) <= MAX_CONVERSATION_CHARS
     assert shown.startswith("m1 User_1 (member): message 0")
     assert shown.endswith("m401 User_2 (team): the end")
@@ -207,7 +207,7 @@ def test_a_long_conversation_costs_a_bounded_prompt_and_keeps_beginning_and_end(
 
 def test_what_intern_wrote_itself_is_context_and_no_source() -> None:
     mixed = msgspec.structs.replace(TALK, ours=frozenset({TALK.message_ids[1]}))
-    assert "m2 User_3 (assistant): " in build_extraction_input(mixed, mixed.make_pseudonyms(), ()).transcript
+    assert "m2 User_3 (assistant): " in build_extraction_input(mixed, Pseudonyms(mixed), ()).transcript
     got = reading(nugget(sources=("m2",)), of=mixed)
     assert (got.nuggets, got.unknown_ids) == ((), 1)
 
