@@ -123,9 +123,8 @@ class LeaseLostError(KnowledgeError):
     """The lease on the community's shard ended, so nothing was written. Trying again cannot help."""
 
     def __init__(self, place: str, shard: int) -> None:
-        super().__init__(
-            f"the lease on shard {shard} at {place} ended; another process serves it, or will within seconds"
-        )
+        ended = f"the lease on shard {shard} at {place} ended"
+        super().__init__(f"{ended}; another process serves it, or will within seconds")
         self.shard = shard
 
 

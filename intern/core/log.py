@@ -167,9 +167,8 @@ class _SecretMaskingHandler(logging.StreamHandler[TextIO]):
 
 
 def _find_handler() -> _SecretMaskingHandler | None:
-    return next(
-        (handler for handler in logging.getLogger().handlers if isinstance(handler, _SecretMaskingHandler)), None
-    )
+    handlers = logging.getLogger().handlers
+    return next((handler for handler in handlers if isinstance(handler, _SecretMaskingHandler)), None)
 
 
 def _mask_fields(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -307,13 +307,10 @@ class Conversation(Struct, frozen=True):
         while last > 0 and self.messages[last - 1].role != "user":
             last -= 1
         first = last
-        while first > 0 and _has_same_author(self.messages[first - 1], self.messages[last - 1]):
+        authors = [(message.role, message.author_id) for message in self.messages]
+        while first > 0 and authors[first - 1] == authors[last - 1]:
             first -= 1
         return slice(first, last)
-
-
-def _has_same_author(message: Message, other: Message) -> bool:
-    return message.role == other.role and message.author_id == other.author_id
 
 
 class RequestContext(Struct, frozen=True, kw_only=True):

@@ -138,14 +138,15 @@ _BY_STATUS: Mapping[int, FailureKind] = {
 }
 _SURE: frozenset[FailureKind | None] = frozenset({"key", "quota", "away", "busy"})
 """Kinds that a status decides alone."""
-_BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""The errors of decoding what an endpoint sent."""
 
 
 def read_failure(status: int, body: bytes) -> EndpointFailure:
     """Return the failure that an answer without a reply means."""
     try:
         found = list(_find_texts(msgspec.json.decode(body), "", _DEEPEST))
-    except _BROKEN:
+    except UNREADABLE:
         found = [("", body[:_MOST].decode("utf-8", "replace"))]
     said = "\n".join(text for key, text in found if key not in _PLACES)[:_MOST]
     places = "\n".join(text for key, text in found if key in _PLACES)[:_MOST]

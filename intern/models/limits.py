@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -177,9 +177,8 @@ class FairCallQueue:
 
     def _find_timed_call(self, now: float) -> _WaitingCall | None:
         """Return a call that only waits until the minute has room; None where all wait for a place."""
-        return next(
-            (turns[0] for kind, turns in self._waiting.items() if self._seconds_until_start(kind, now) < inf), None
-        )
+        timed = (turns[0] for kind, turns in self._waiting.items() if self._seconds_until_start(kind, now) < inf)
+        return next(timed, None)
 
     def _free_place(self, kind: _Kind) -> None:
         party, background = kind
@@ -231,11 +230,9 @@ class EndpointLimits:
         """
         return EndpointLimits(self._options, self._usage, turns=self._turns, party=self._party, background=True)
 
-    @asynccontextmanager
-    async def hold_attempt(self) -> AsyncGenerator[None]:
+    def hold_attempt(self) -> AbstractAsyncContextManager[None]:
         """Wait for a slot and for the minute, around each attempt."""
-        async with self._turns.hold_place(self._party, background=self.is_background):
-            yield
+        return self._turns.hold_place(self._party, background=self.is_background)
 
     @asynccontextmanager
     async def reserve(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AsyncGenerator[StillFits]:
@@ -255,9 +252,8 @@ class EndpointLimits:
         usage, (tokens, cost, what) = self._usage, taking
         most_tokens, most_cost = self._options.daily_token_budget, self._options.daily_cost_budget
         if most_tokens or most_cost:
-            await usage.refresh(
-                usage.today()
-            )  # the only await, so no other call can come between check and reservation
+            # The only await, so no other call can come between check and reservation.
+            await usage.refresh(usage.today())
         spent = usage.sum_spending(usage.today())
         if most_tokens:
             left = int(most_tokens * self._share) - spent.tokens - (usage.held.tokens - own.tokens)

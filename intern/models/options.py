@@ -88,11 +88,6 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return find_price(self.model, self.prices) or FREE
 
     @property
-    def is_budget_unpriced(self) -> bool:
-        """Whether there is a budget of money, but no price for the model."""
-        return self.has_unknown_price and self.daily_cost_budget > 0
-
-    @property
     def has_unknown_price(self) -> bool:
         """Whether the model is an endpoint's and has no price."""
         return self.kind == "endpoint" and find_price(self.model, self.prices) is None

@@ -18,6 +18,7 @@ from msgspec import Struct
 from intern.core.errors import ModelRefusedError, ModelReplyCutError, ModelReplyError
 from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
+from intern.models.endpoint_failures import UNREADABLE
 from intern.models.options import LlmOptions
 from intern.models.prompt import OutT, Prompt
 from intern.models.usage import estimate_tokens
@@ -80,9 +81,6 @@ _FAULTS = regex(
     r"|Expected `[^`]{1,60}`(?: of length [<>]= \d+| [<>]=? [\d.-]+)?(?:, got `[^`]{1,60}`)?"
     r"|JSON is malformed: [a-z ]{1,60}(?:\(byte \d+\))?|Input data was truncated|Invalid [A-Za-z0-9-]{1,20}"
 )
-
-
-_BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 class _ContentPart(Struct):
@@ -197,7 +195,7 @@ def read_completion(body: bytes, *, what: str) -> Completion:
     """Return the first choice of a reply. Raises `ModelReplyError` if there is none; `what` names the call."""
     try:
         read = msgspec.json.decode(body, type=_CompletionBody)
-    except _BROKEN as error:
+    except UNREADABLE as error:
         raise ModelReplyError(f"{what}: the reply is not a chat completion: {_describe_fault(error)}") from error
     if not read.choices:
         quoted = make_excerpt(body.decode("utf-8", "replace"))
@@ -205,7 +203,7 @@ def read_completion(body: bytes, *, what: str) -> Completion:
     is_of_llama_cpp = bytes(read.timings).startswith(b"{")
     try:
         tokens = msgspec.json.decode(read.usage, type=_TokenUsage)
-    except _BROKEN:
+    except UNREADABLE:
         return Completion(
             read.choices[0], None, None, is_of_llama_cpp=is_of_llama_cpp
         )  # an endpoint that cannot count may still answer well
@@ -222,7 +220,7 @@ def _read_cached(tokens: _TokenUsage, timings: msgspec.Raw) -> int:
         return cached
     try:
         return msgspec.json.decode(timings, type=_LlamaTimings).cache_n or 0
-    except _BROKEN:
+    except UNREADABLE:
         return 0
 
 
@@ -264,7 +262,7 @@ def decode_reply(completion: Completion, prompt: Prompt[Any, OutT], options: Llm
         for each in find_json_objects(text):
             try:
                 return msgspec.json.decode(each, type=prompt.gives)
-            except _BROKEN as error:
+            except UNREADABLE as error:
                 fault = fault if isinstance(fault, msgspec.ValidationError) else error
     except NoEndError:
         hint = "raise llm.max_tokens, or turn the model's thinking off"
@@ -384,7 +382,7 @@ def _split_events(body: bytes) -> Iterator[bytes]:
 def _read_event(data: bytes, what: str) -> _CompletionBody:
     try:
         return msgspec.json.decode(data, type=_CompletionBody)
-    except _BROKEN:
+    except UNREADABLE:
         # Not `from error`: it quotes the reply, which may tell of people.
         why = f"{what}: the streamed reply holds an event that is no JSON object of the API"
         raise UnreadableStreamError(why) from None
@@ -396,7 +394,7 @@ def find_hidden_failure(body: bytes) -> int:
         return 0
     try:
         return _find_failure(msgspec.json.decode(body, type=_CompletionBody))
-    except _BROKEN:
+    except UNREADABLE:
         return 0
 
 

@@ -87,9 +87,8 @@ class PromptTemplates:
         known = self._constants.keys() | {field.name for field in msgspec.structs.fields(prompt.takes)}
         try:
             template = self._load_complete(prompt.name)
-            return tuple(self._find_block_faults(template, known)) or tuple(
-                self._find_unfit_examples(template, prompt.gives)
-            )
+            faults = tuple(self._find_block_faults(template, known))
+            return faults or tuple(self._find_unfit_examples(template, prompt.gives))
         except ConfigError as error:
             return (str(error),)
 

@@ -28,7 +28,7 @@ def find_problems(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "search.url", f"must be the address of {search.vectors}, as in http://127.0.0.1:{_PORTS[search.vectors]}"
     models = list_models_in_use(settings)
     for key, options in models.items():
-        if options.is_budget_unpriced:
+        if options.has_unknown_price and options.daily_cost_budget > 0:
             amounts = "input" if key == "embeddings" else "input and output"
             what = f"counts only what has a price: set [[llm.prices]] for the model of [{key}], with {amounts}"
             yield f"{key}.daily_cost_budget", what
