@@ -17,7 +17,7 @@ from bisect import bisect_left, bisect_right
 from codecs import BOM_UTF8
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from io import BytesIO
 from itertools import pairwise
@@ -43,7 +43,6 @@ from intern.stores.week_files import PairLocation, find_tail, locate_pair, scan_
 _log = get_logger(__name__)
 
 WEEK_FILE = regex(r"[0-9]{4}-W[0-9]{2}\.txt")
-_TICK = timedelta(microseconds=1)
 _BEFORE_ALL = -(1 << 63)
 _SOME = 1 << 20  # bytes that are copied at a time
 
@@ -240,7 +239,7 @@ class Archive:
     def _next_time(self) -> datetime:
         """Return the earliest time that a further pair may have. Raises KnowledgeError where time ends."""
         try:
-            return self._last + _TICK
+            return from_microseconds(to_microseconds(self._last) + 1)
         except OverflowError:
             raise KnowledgeError(
                 f"nothing can be archived in {self._dir} any more: {qa_ids.make_qa_id(self._last)} is the last id that"

@@ -311,16 +311,15 @@ def _parse_chunk(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Pa
     headers, extra, first = _read_headers(lines, known)
     strict = appended and "answered_at" in headers
     turns, end = _read_turns(lines, first, strict=strict)
-    stray = None
+    stray: _DamagedBlockError | None = None
     if strict:
         # Blocks of other programs do not say their length; then the line break must do.
         length = len("\n".join(lines[first:]))
         if end == len(lines) and not (ended if "length" not in headers else headers["length"] == str(length)):
             raise _DamagedBlockError(end - 1, "the block breaks off here: it was not written to its end")
-        stray = next((n for n in range(end, len(lines)) if lines[n]), None)
-    return _ParsedBlock(
-        headers, extra, turns, None if stray is None else _DamagedBlockError(stray, "text that belongs to no block")
-    )
+        if at := next((n for n in range(end, len(lines)) if lines[n]), None):
+            stray = _DamagedBlockError(at, "text that belongs to no block")
+    return _ParsedBlock(headers, extra, turns, stray)
 
 
 def _decode(data: bytes) -> str:

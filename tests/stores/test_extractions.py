@@ -214,13 +214,18 @@ async def test_the_log_tells_a_failure_from_nothing_to_learn(tmp_path: Path) -> 
         assert (failed.error, failed.attempts, failed.next_at) == ("cut off", 2, at(10_010))
         assert await stores.log.list_failed() == (failed,)
         changed = replace(conversation(2, 1), content_hash="another")
-        assert (await stores.log.log_failure(changed, model_used="tiny", error="no", next_at=None)).attempts == 1
+        await stores.log.log_failure(changed, model_used="tiny", error="no", next_at=None)
+        anew = await stores.log.read_entry(changed.id)
+        assert anew is not None
+        assert anew.attempts == 1
 
 
 async def test_a_failure_leaves_what_was_learned_before(tmp_path: Path) -> None:
     async with opened(tmp_path) as stores:
         await stores.log.apply(outcome(conversation(1, 1), [new("a", PORT, 1, 1)], [nugget("n", 1)]))
-        entry = await stores.log.log_failure(conversation(1, 2), model_used="tiny", error="cut off", next_at=None)
+        await stores.log.log_failure(conversation(1, 2), model_used="tiny", error="cut off", next_at=None)
+        entry = await stores.log.read_entry(conversation(1).id)
+        assert entry is not None
         assert (entry.facts_extracted, entry.nuggets_extracted, entry.error) == (1, 1, "cut off")
         assert await names(stores.facts) == ["a"]
         assert len(await stores.nuggets.all()) == 1

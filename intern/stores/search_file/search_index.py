@@ -454,15 +454,10 @@ def _extract_unspaced(text: str) -> str:
 
 
 def _stem_text(text: str) -> str:
-    return (
-        " ".join(stem_foreign_words(text, detect_language(text[:_TELLING])))
-        if len(text[:_TELLING].split()) >= _FEW
-        else ""
-    )
+    start = text[:_TELLING]
+    return " ".join(stem_foreign_words(text, detect_language(start))) if len(start.split()) >= _FEW else ""
 
 
 def _build_scored(row: Sequence[Any]) -> ScoredMatch:
     key, document_id, source_id, score, written = row
-    return ScoredMatch(
-        key=key, document_id=document_id, source_id=SourceId(source_id), score=score, written=bool(written)
-    )
+    return ScoredMatch(key=key, document_id=document_id, source_id=source_id, score=score, written=bool(written))

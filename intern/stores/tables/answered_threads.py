@@ -74,14 +74,11 @@ class AnsweredThreads(Store):
         """Write to disk the threads to read again; changes that the disk does not take are kept."""
         stirred = {each: at for each, at in self._stirred.items() if only in {None, each}}
         if stirred:
-            await self._schedule(stirred)
+            looks = [(to_millis(at), each) for each, at in stirred.items()]
+            await self.db.write(lambda db: db.run_each(_LOOK_AT, looks))
             for each, at in stirred.items():
                 if self._stirred.get(each) == at:
                     del self._stirred[each]
-
-    @writes
-    def _schedule(self, db: Transaction, threads: Mapping[ChannelId, datetime]) -> None:
-        db.run_each(_LOOK_AT, [(to_millis(at), each) for each, at in threads.items()])
 
     @writes
     def add(self, db: Transaction, threads: Mapping[ChannelId, datetime]) -> None:
@@ -129,10 +126,9 @@ class AnsweredThreads(Store):
 
     async def read_message_ids(self, thread_id: ChannelId) -> tuple[MessageId, ...]:
         """Return the messages that a thread held when it was read last."""
-        statement = (
-            f"select message_id from thread_messages {OURS} and thread_id = ? and is_held = 1 order by message_id"
-        )
-        return tuple(map(MessageId, await self.db.texts(statement, (thread_id,))))
+        held = f"from thread_messages {OURS} and thread_id = ? and is_held = 1"
+        ids = await self.db.texts(f"select message_id {held} order by message_id", (thread_id,))
+        return tuple(map(MessageId, ids))
 
     async def find_threads(self, message_ids: Collection[MessageId]) -> tuple[ChannelId, ...]:
         """Return the threads that hold, or once held, one of these messages."""

@@ -150,12 +150,11 @@ class DocumentStore(Store):
             if not _is_unit(vector):
                 raise ValueError(f"the vector of {document.id!a} by {model} is none of length 1")
         log_changes(db, "vector", db.texts(_THESE, (text_array(document.id for document, _ in vectors),)))
-        return sum(
-            db.run(
-                _PUT_VECTOR, (model, vector, document.id, sanitize_text(document.title), sanitize_text(document.text))
-            )
+        rows = [
+            (model, vector, document.id, sanitize_text(document.title), sanitize_text(document.text))
             for document, vector in vectors
-        )
+        ]
+        return sum(db.run(_PUT_VECTOR, row) for row in rows)
 
     async def read_guild_ids(self) -> frozenset[str]:
         """Return the servers that documents come from."""

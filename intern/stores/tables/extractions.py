@@ -66,9 +66,7 @@ class ExtractionLog(Store):
         repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, knowledge.RepeatedFact)}
         # First the facts that are no longer said, since the facts that they replaced may be replaced again now.
         facts.retire_unsaid(db, (each for each in before if each not in repeated), now)
-        reasons: list[knowledge.FactRefusal | None] = [
-            _apply_decision(db, conversation.agent_id, each, now) for each in outcome.facts
-        ]
+        reasons = [_apply_decision(db, conversation.agent_id, each, now) for each in outcome.facts]
         facts.clean_up_facts(db, before, now)
         facts.prune_occurrences(db, conversation.id)
         replace_nuggets(db, conversation.id, outcome.nuggets)
@@ -79,18 +77,15 @@ class ExtractionLog(Store):
             "facts_deduplicated": kinds.count(knowledge.RepeatedFact),
             "nuggets_extracted": len(outcome.nuggets),
         }
-        _write_entry(
-            db,
-            ExtractionEntry(
-                conversation_id=conversation.id,
-                content_hash=conversation.content_hash,
-                extracted_at=now,
-                model_used=outcome.model_used,
-                facts_secret=reasons.count("secret"),
-                **learned,
-            ),
-            _LOG.names,
+        entry = ExtractionEntry(
+            conversation_id=conversation.id,
+            content_hash=conversation.content_hash,
+            extracted_at=now,
+            model_used=outcome.model_used,
+            facts_secret=reasons.count("secret"),
+            **learned,
         )
+        _write_entry(db, entry, _LOG.names)
         return knowledge.AppliedExtraction(refused=tuple(reason for reason in reasons if reason is not None), **learned)
 
     @writes
@@ -102,29 +97,22 @@ class ExtractionLog(Store):
         model_used: str,
         error: str,
         next_at: datetime | None,
-    ) -> ExtractionEntry:
+    ) -> None:
         """Log that a conversation could not be read. Earlier facts and nuggets stay until it can be."""
         before = _read_entry(db, conversation.id)
         again = before is not None and before.error is not None and before.content_hash == conversation.content_hash
         _save_conversation(db, conversation)
-        # The counts remain those of the last success.
-        names = ("content_hash", "extracted_at", "model_used", "attempts", "next_at", "error")
-        _write_entry(
-            db,
-            ExtractionEntry(
-                conversation_id=conversation.id,
-                content_hash=conversation.content_hash,
-                extracted_at=self.clock.now(),
-                model_used=model_used,
-                attempts=(before.attempts if before is not None and again else 0) + 1,
-                next_at=next_at,
-                error=error,
-            ),
-            names,
+        entry = ExtractionEntry(
+            conversation_id=conversation.id,
+            content_hash=conversation.content_hash,
+            extracted_at=self.clock.now(),
+            model_used=model_used,
+            attempts=(before.attempts if before is not None and again else 0) + 1,
+            next_at=next_at,
+            error=error,
         )
-        entry = _read_entry(db, conversation.id)
-        assert entry is not None
-        return entry
+        # The counts remain those of the last success.
+        _write_entry(db, entry, ("content_hash", "extracted_at", "model_used", "attempts", "next_at", "error"))
 
     @reads
     def read_entry(self, db: Transaction, conversation_id: ConversationId) -> ExtractionEntry | None:
@@ -152,11 +140,6 @@ class ExtractionLog(Store):
     ) -> knowledge.DistilledConversation | None:
         """Return a conversation as it was read last, with the ids of all messages it ever had; None if it was not."""
         return _CONVERSATIONS.first(db, f"{_OF_ID} and is_withdrawn = 0", (conversation_id,))
-
-    @writes
-    def save_conversation(self, db: Transaction, conversation: knowledge.DistilledConversation) -> None:
-        """Note a conversation that something will be learned from."""
-        _save_conversation(db, conversation)
 
     async def withdraw(self, conversation_ids: Collection[ConversationId]) -> None:
         """Withdraw all that was learned from these conversations. Facts that only they had said go."""

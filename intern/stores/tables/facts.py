@@ -157,8 +157,8 @@ class FactStore(Store):
 
     @reads
     def _find_changed(self, db: Transaction, verdict: Callable[[Fact], Fact | None]) -> list[tuple[Fact, Fact | None]]:
-        every = _FACTS.all(db, OURS)
-        return [(fact, said) for fact in every if (said := verdict(fact)) is None or _differs(fact, said)]
+        judged = [(fact, verdict(fact)) for fact in _FACTS.all(db, OURS)]
+        return [(fact, said) for fact, said in judged if said is None or _changeable(fact) != _changeable(said)]
 
     @writes
     def _apply_verdicts(self, db: Transaction, judged: Iterable[tuple[Fact, Fact | None]]) -> AffectedKnowledge:
@@ -179,8 +179,7 @@ class FactStore(Store):
                 f"select {_FACTS.columns} from facts join (select rowid as n, rank from facts_fts(?)) as hit on n = rid"
                 f" {OURS} and {where} order by rank, last_seen_at desc, rid desc limit ?"
             )
-            rows = db.rows(statement, (match, *values, limit))
-            facts += map(_FACTS.from_row, rows)
+            facts += map(_FACTS.from_row, db.rows(statement, (match, *values, limit)))
         if holding:
             inside = "exists (select 1 from json_each(?) where instr(content || ' ' || summary, value) > 0)"
             rest = f"{OURS} and {where} and {inside} {_NEWEST} limit ?"
@@ -394,8 +393,8 @@ def _recompute_chain(db: Transaction, chain: Sequence[Fact]) -> None:
             db.run(f"update facts set retired_at = ? {_OF_ID}", (until, fact.id))
 
 
-def _differs(fact: Fact, said: Fact) -> bool:
-    return (fact.visibility, fact.content, fact.summary) != (said.visibility, said.content, said.summary)
+def _changeable(fact: Fact) -> tuple[str, ...]:
+    return fact.visibility, fact.content, fact.summary
 
 
 def _apply_verdict(db: Transaction, said: Fact) -> tuple[FactId, ...]:
@@ -404,15 +403,10 @@ def _apply_verdict(db: Transaction, said: Fact) -> tuple[FactId, ...]:
         return ()
     if was.visibility == "secret" != said.visibility:
         db.run(f"update fact_occurrences set context_snippet = '' {_OF_FACT}", (said.id,))
+    content, summary = sanitize_text(said.content), sanitize_text(said.summary)
     db.run(
         f"update facts set visibility = ?, content = ?, summary = ?, wording = ? {_OF_ID}",
-        (
-            said.visibility,
-            sanitize_text(said.content),
-            sanitize_text(said.summary),
-            normalise_wording(sanitize_text(said.content)),
-            said.id,
-        ),
+        (said.visibility, content, summary, normalise_wording(content), said.id),
     )
     return (said.id,)
 

@@ -20,7 +20,7 @@ import msgspec
 from anyio import CancelScope, Lock
 from msgspec.structs import replace
 
-from intern.core import captures, decisions
+from intern.core import captures
 from intern.core.clock import Clock, to_microseconds
 from intern.core.decisions import (
     Decision,
@@ -115,9 +115,8 @@ class _KnowledgeReader(ABC):
 
     def find_conversation_pairs(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
         """Return topic and id of each block of a conversation, oldest first."""
-        rows = self._rows(
-            f"select topic, qa_id {_BLOCKS} and conversation_id = ? order by time", (self.draft, conversation_id)
-        )
+        statement = f"select topic, qa_id {_BLOCKS} and conversation_id = ? order by time"
+        rows = self._rows(statement, (self.draft, conversation_id))
         return [(TopicName(str(name)), QAId(str(qa_id))) for name, qa_id in rows]
 
     def find_conversation_topic(self, conversation_id: ConversationId) -> TopicName | None:
@@ -378,9 +377,7 @@ class KnowledgeStore(Store, _KnowledgeReader):
     def last_review(self, qa_id: QAId) -> PairApproved | PairRejected | None:
         """Return the last review of a pair by the team, even if other decisions followed."""
         known = self._reviewed.get(normalize_qa_id(qa_id))
-        return (
-            None if known is None else cast("decisions.PairApproved | decisions.PairRejected", _decode_decision(known))
-        )
+        return None if known is None else cast("PairApproved | PairRejected", _decode_decision(known))
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
         """Return whether a message may no longer teach anything: it was deleted, or is to be forgotten."""
@@ -406,7 +403,7 @@ class KnowledgeStore(Store, _KnowledgeReader):
 
     def _remember(self, pair: str | None, action: str, text: str) -> None:
         if pair is None:
-            decision = cast("decisions.MessagesWithdrawn | decisions.MessagesForgotten", _DECODER.decode(text))
+            decision = cast("MessagesWithdrawn | MessagesForgotten", _DECODER.decode(text))
             self._gone.update(map(bare_message_id, decision.message_ids))
             if isinstance(decision, MessagesForgotten) and decision.user_id is not None:
                 known = self._forgotten.get(decision.user_id, decision.at)
@@ -455,4 +452,4 @@ _REVIEWED = frozenset((_action_tag(PairApproved), _action_tag(PairRejected)))
 
 
 def _decode_decision(text: str) -> PairDecision:
-    return cast("decisions.PairDecision", _DECODER.decode(text))
+    return cast("PairDecision", _DECODER.decode(text))

@@ -87,7 +87,7 @@ class PendingCaptures(Store):
 
     async def list_waiting(self) -> Sequence[int]:
         """Return the ids of all that wait, oldest first."""
-        return [*map(int, await self.db.texts(_PENDING))]
+        return [*map(int, await self.db.texts(f"select rid from pending_captures {OURS} order by rid"))]
 
     @reads
     def get(self, db: Transaction, rid: int) -> PendingCapture | None:
@@ -166,9 +166,8 @@ class PendingCaptures(Store):
 
     @writes
     def _save_texts(self, db: Transaction, texts: AttachmentTexts) -> None:
-        waiting = set(
-            db.texts(f"{_WAITING} and message_id {IN}", (text_array({message_id for message_id, _ in texts}),))
-        )
+        asked = text_array({message_id for message_id, _ in texts})
+        waiting = set(db.texts(f"{_WAITING} and message_id {IN}", (asked,)))
         db.run_each(
             "insert into attachment_texts (community, message_id, attachment_id, text) values (:community, ?, ?, ?)"
             " on conflict (community, message_id, attachment_id) do update set text = excluded.text",
@@ -218,7 +217,6 @@ class PendingCaptures(Store):
 
 
 _WAITING = f"select message_id from pending_messages {OURS}"
-_PENDING = f"select rid from pending_captures {OURS} order by rid"
 
 
 def _merge_requests(requests: Sequence[CaptureRequest]) -> CaptureRequest:

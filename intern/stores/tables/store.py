@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import wraps
 from types import CoroutineType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from intern.core.clock import Clock, SystemClock
+from intern.core.clock import Clock, SystemClock, from_microseconds, to_microseconds
 from intern.core.errors import InternError
 from intern.core.ids import MessageId
 from intern.core.log import failure_level, get_logger
@@ -45,8 +45,6 @@ NUMBER_IN = "in (select cast(value as bigint) from json_each(?))"
 
 NO_LIMIT = 1 << 62
 """The value of `limit ?` for all rows."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def save_record(save: Callable[[], Awaitable[object]], **ids: str) -> None:
@@ -170,12 +168,12 @@ def sanitize_text(text: str) -> str:
 
 def to_millis(moment: datetime) -> int:
     """Return a time as a number, cut to whole milliseconds."""
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return to_microseconds(moment) // 1000
 
 
 def from_millis(number: int) -> datetime:
     """Return the time of such a number."""
-    return _EPOCH + timedelta(milliseconds=number)
+    return from_microseconds(number * 1000)
 
 
 def sortable_time(moment: datetime) -> str:

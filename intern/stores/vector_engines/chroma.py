@@ -44,11 +44,8 @@ class Chroma(VectorEngine):
 
     async def _upsert(self, points: Sequence[EnginePoint]) -> None:
         if not await self._has_collection():
-            made = {
-                "name": self.collection,
-                "get_or_create": True,
-                "configuration": {"hnsw": {"space": "cosine", "ef_search": _LOOKED_AT}},
-            }
+            index = {"hnsw": {"space": "cosine", "ef_search": _LOOKED_AT}}
+            made = {"name": self.collection, "get_or_create": True, "configuration": index}
             await self.send_request("POST", _PATH, made, object)
         body = {
             "ids": [each.id for each in points],

@@ -224,13 +224,7 @@ def _build_payload(community: str, point: VectorPoint) -> dict[str, Scalar | tup
         "model": point.model,
         "rid": point.rid,
         "document": document.id,
-        "source_id": document.source_id,
-        "kind": document.kind,
-        "part": document.part,
-        "type": document.type,
-        "status": document.status,
-        "visibility": document.visibility,
-        "guild_id": document.guild_id,
+        **{field: getattr(document, field) for field in ("source_id", "kind", *_WORDS)},
         "at": document.at.timestamp(),
     }
 

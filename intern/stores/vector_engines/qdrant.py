@@ -56,9 +56,8 @@ class Qdrant(VectorEngine):
     async def _upsert(self, points: Sequence[EnginePoint]) -> None:
         if not self._is_made:
             await self._make_collection(len(points[0].numbers))
-        stored = [
-            {"id": each.id, "vector": each.numbers, "payload": each.payload | {"_text": each.text}} for each in points
-        ]
+        payloads = ((each, each.payload | {"_text": each.text}) for each in points)
+        stored = [{"id": each.id, "vector": each.numbers, "payload": payload} for each, payload in payloads]
         await self._send_change("/points?wait=true", {"points": stored})
 
     async def _drop(self, conditions: Conditions, keep: Sequence[str]) -> None:
@@ -83,15 +82,13 @@ class Qdrant(VectorEngine):
         return [NearDocument(each.payload.rid, each.payload.source_id) for each in found.result.points]
 
     async def _count(self, conditions: Conditions) -> int:
-        counted = await self._ask(
-            "POST", "/points/count", {"filter": _build_filter(conditions), "exact": True}, _QdrantResult[_QdrantCount]
-        )
+        body = {"filter": _build_filter(conditions), "exact": True}
+        counted = await self._ask("POST", "/points/count", body, _QdrantResult[_QdrantCount])
         return 0 if counted is None else counted.result.count
 
     async def _read_text(self, point_id: str) -> str:
-        found = await self._ask(
-            "POST", "/points", {"ids": [point_id], "with_payload": ["_text"]}, _QdrantResult[list[_QdrantTextPoint]]
-        )
+        body = {"ids": [point_id], "with_payload": ["_text"]}
+        found = await self._ask("POST", "/points", body, _QdrantResult[list[_QdrantTextPoint]])
         return "" if found is None or not found.result else found.result[0].payload.text
 
     async def _make_collection(self, width: int) -> None:
