@@ -104,10 +104,8 @@ def build_community_settings(community: Community, defaults: Settings) -> Settin
     if most := settings.hosting.sources:
         settings = replace(settings, kb=replace(settings.kb, links=settings.kb.links[:most]))
     if limit := settings.hosting.cost_per_day:
-        llm, llm_kb = (
-            _limit_daily_cost(settings.llm, limit),
-            settings.llm_kb and _limit_daily_cost(settings.llm_kb, limit),
-        )
+        llm = _limit_daily_cost(settings.llm, limit)
+        llm_kb = settings.llm_kb and _limit_daily_cost(settings.llm_kb, limit)
         settings = replace(settings, llm=llm, llm_kb=llm_kb)
     # It serves the servers that it names, unlike the process.
     for key, problem in find_problems(replace(settings, hosting=replace(settings.hosting, enabled=False))):
