@@ -195,7 +195,7 @@ class Sandbox(MemoryHistory):
             reply_to_author=replied.author.id if replied else None,
             replies_to_other=replied is not None and not replied.author.is_self and replied.author.id != author.id,
             attachments=tuple(attachments),
-            mentions_bot=self._mentions(text),
+            mentions_bot=self._mention.search(text) is not None,
             mentioned_staff=self._find_mentioned_team(text),
         )
         self._messages[place.id].append(message)
@@ -215,7 +215,8 @@ class Sandbox(MemoryHistory):
     def edit(self, channel_id: ChannelId, message_id: MessageId, text: str) -> ChatMessage:
         """Change a message."""
         at, message = self._locate(channel_id, message_id)
-        now, bot, staff = self._clock.now(), self._mentions(text), self._find_mentioned_team(text)
+        bot, staff = self._mention.search(text) is not None, self._find_mentioned_team(text)
+        now = self._clock.now()
         edited = structs.replace(message, text=text, edited_at=now, mentions_bot=bot, mentioned_staff=staff)
         self._messages[channel_id][at] = edited
         self._deliver_event(MessageEdited(message=edited))
@@ -380,7 +381,7 @@ class Sandbox(MemoryHistory):
             require(len(button.label) <= _LABEL_LIMIT, "a button's label has at most 80 characters")
 
     def _build_session_start(self) -> SessionStarted:
-        there = [self._build_channel_seen(place) for place in self._channels.values() if place.guild_id]
+        there = (self._build_channel_seen(place) for place in self._channels.values() if place.guild_id)
         return SessionStarted(guild_id=self.guild_id, channels=tuple(there))
 
     def _build_channel_seen(self, place: Channel) -> ChannelSnapshot:
@@ -405,9 +406,6 @@ class Sandbox(MemoryHistory):
 
     def _locate(self, channel_id: ChannelId, message_id: MessageId) -> tuple[int, ChatMessage]:
         return next((at, message) for at, message in enumerate(self._messages[channel_id]) if message.id == message_id)
-
-    def _mentions(self, text: str) -> bool:
-        return self._mention.search(text) is not None
 
     def _find_mentioned_team(self, text: str) -> frozenset[UserId]:
         team = (person.id for person in self._people.values() if person.type == "team_member")

@@ -16,16 +16,8 @@ from intern.core import errors
 from intern.core.flow import ChannelSnapshot, SessionStarted
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.messages import Channel
+from intern.platforms.discord import payloads
 from intern.platforms.discord.gateway_cache import build_channel
-from intern.platforms.discord.payloads import (
-    RawChannel,
-    RawGuild,
-    RawMember,
-    RawPermissions,
-    RawRole,
-    parse_items,
-    parse_leniently,
-)
 from intern.platforms.discord.permissions import Overwrite, compute_permissions, may_read
 from intern.platforms.discord.shards import LOST
 
@@ -93,9 +85,9 @@ class ChannelVisibility:
         """
         match name:
             case "GUILD_CREATE":
-                self._add_guild(parse_leniently(payload, RawGuild), shard)
+                self._add_guild(payloads.parse_leniently(payload, payloads.RawGuild), shard)
             case "GUILD_DELETE":
-                self._remove_guild(parse_leniently(payload, RawGuild))
+                self._remove_guild(payloads.parse_leniently(payload, payloads.RawGuild))
             case "GUILD_ROLE_CREATE" | "GUILD_ROLE_UPDATE":
                 self._change_role(msgspec.convert(payload, _RawRoleChange))
             case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "CHANNEL_DELETE":
@@ -103,19 +95,19 @@ class ChannelVisibility:
             case _:
                 pass
 
-    def _add_guild(self, told: RawGuild, shard: int) -> None:
+    def _add_guild(self, told: payloads.RawGuild, shard: int) -> None:
         if told.unavailable:
             return
         guild = self._guilds[told.id] = _EveryonePermissions(told.id)
-        roles = parse_items(told.roles, RawRole)
+        roles = payloads.parse_items(told.roles, payloads.RawRole)
         guild.everyone = next((role.bits for role in roles if role.id == RoleId(told.id)), 0)
-        for channel in parse_items(told.channels, RawPermissions):
+        for channel in payloads.parse_items(told.channels, payloads.RawPermissions):
             guild.set_channel(channel)
         self.sessions[told.id] = shard
         if waiting := self._waiting.pop(told.id, None):
             waiting.set()
 
-    def _remove_guild(self, told: RawGuild) -> None:
+    def _remove_guild(self, told: payloads.RawGuild) -> None:
         # An outage is announced in the same words, and ends with a GUILD_CREATE.
         (self.sessions if told.unavailable else self._guilds).pop(told.id, None)
 
@@ -124,7 +116,7 @@ class ChannelVisibility:
         if guild is None or told.role.get("id") != guild.id:
             return
         guild.everyone = 0
-        guild.everyone = msgspec.convert(told.role, RawRole).bits
+        guild.everyone = msgspec.convert(told.role, payloads.RawRole).bits
 
     def _change_channel(self, name: str, place: _RawGuildChannel, payload: Mapping[str, Any]) -> None:
         guild = self._guilds.get(place.guild_id)
@@ -132,7 +124,7 @@ class ChannelVisibility:
             return
         guild.channels.pop(place.id, None)
         if name != "CHANNEL_DELETE":
-            guild.set_channel(msgspec.convert(payload, RawPermissions))
+            guild.set_channel(msgspec.convert(payload, payloads.RawPermissions))
 
 
 class _EveryonePermissions:
@@ -143,7 +135,7 @@ class _EveryonePermissions:
         self.everyone = 0
         self.channels: dict[ChannelId, tuple[int | None, tuple[Overwrite, ...]]] = {}
 
-    def set_channel(self, channel: RawPermissions) -> None:
+    def set_channel(self, channel: payloads.RawPermissions) -> None:
         self.channels[channel.id] = channel.type, tuple(one for one in channel.overwrites if one.id == self.id)
 
     def is_open(self, channel_id: ChannelId) -> bool:
@@ -178,12 +170,13 @@ def read_session_start(payload: Mapping[str, Any], bot_id: UserId) -> SessionSta
     Discord sends one for each server at the start of a session, and when a server comes back or is joined. In all these
     cases, earlier events there were not delivered. It sends none after a resume. Raises msgspec.ValidationError.
     """
-    told = parse_leniently(payload, RawGuild)
+    told = payloads.parse_leniently(payload, payloads.RawGuild)
     if told.unavailable:
         return None
     open_to_us = _find_readable_channels(told, bot_id)
-    channels = [raw for raw in parse_items(told.channels, RawChannel) if raw.id in open_to_us and raw.holds_messages]
-    threads = [raw for raw in parse_items(told.threads, RawChannel) if raw.is_thread and raw.parent_id in open_to_us]
+    listed, running = (payloads.parse_items(each, payloads.RawChannel) for each in (told.channels, told.threads))
+    channels = [raw for raw in listed if raw.id in open_to_us and raw.holds_messages]
+    threads = [raw for raw in running if raw.is_thread and raw.parent_id in open_to_us]
     seen = [msgspec.structs.replace(raw, guild_id=told.id) for raw in (*channels, *threads)]
     kinds = {raw.id: raw.type for raw in channels}
     return SessionStarted(
@@ -194,14 +187,14 @@ def read_session_start(payload: Mapping[str, Any], bot_id: UserId) -> SessionSta
 
 def read_own_roles(payload: Mapping[str, Any], bot_id: UserId) -> frozenset[RoleId]:
     """Read the bot's own roles from a GUILD_CREATE. Raises msgspec.ValidationError."""
-    told = parse_leniently(payload, RawGuild)
-    return frozenset(role.id for role in parse_items(told.roles, _RawTaggedRole) if role.tags.bot_id == bot_id)
+    told = payloads.parse_leniently(payload, payloads.RawGuild)
+    return frozenset(role.id for role in payloads.parse_items(told.roles, _RawTaggedRole) if role.tags.bot_id == bot_id)
 
 
-def _find_readable_channels(told: RawGuild, bot_id: UserId) -> set[ChannelId]:
-    roles = {role.id: role.bits for role in parse_items(told.roles, RawRole)}
-    channels = list(parse_items(told.channels, RawPermissions))
-    members = parse_items(told.members, RawMember)
+def _find_readable_channels(told: payloads.RawGuild, bot_id: UserId) -> set[ChannelId]:
+    roles = {role.id: role.bits for role in payloads.parse_items(told.roles, payloads.RawRole)}
+    channels = list(payloads.parse_items(told.channels, payloads.RawPermissions))
+    members = payloads.parse_items(told.members, payloads.RawMember)
     ours = next((one.role_ids or () for one in members if one.user and one.user.id == bot_id), None)
     if ours is None or not roles:
         return {channel.id for channel in channels}  # Discord itself refuses the channels that we may not read

@@ -105,10 +105,7 @@ def _read_channel_event(name: str, payload: Mapping[str, Any]) -> ChannelEvent |
 
 def _read_channels(raw: payloads.RawGuild) -> ChannelsUpdated:
     guild_id = raw.guild_id or raw.id or None
-    told = (
-        *payloads.parse_items(raw.channels, payloads.RawChannel),
-        *payloads.parse_items(raw.threads, payloads.RawChannel),
-    )
+    told = (each for named in (raw.channels, raw.threads) for each in payloads.parse_items(named, payloads.RawChannel))
     channels = tuple(msgspec.structs.replace(channel, guild_id=guild_id) for channel in told)
     # Only GUILD_CREATE lists channels, and then all of them, with all threads that are not archived.
     return ChannelsUpdated(channels, all_of=None if raw.channels is None else guild_id)

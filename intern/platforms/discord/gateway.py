@@ -20,20 +20,13 @@ from intern.core.ids import ChannelId, GuildId, parse_position
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage, RoleLookupBudget
 from intern.core.tasks import open_task_group
+from intern.platforms.discord import payloads
 from intern.platforms.discord.channel_visibility import ChannelVisibility, read_own_roles, read_session_start
 from intern.platforms.discord.commands import read_interaction
 from intern.platforms.discord.events import read_event
 from intern.platforms.discord.gateway_cache import ChannelDeleted, ChannelsUpdated, GatewayCache
 from intern.platforms.discord.messages import opens_thread
 from intern.platforms.discord.options import NO_SERVERS, DiscordOptions, ShardChoice, shard_advice
-from intern.platforms.discord.payloads import (
-    RawChannel,
-    RawChannelStub,
-    RawGuild,
-    RawUser,
-    parse_items,
-    parse_leniently,
-)
 from intern.platforms.discord.rest import HikariRest
 from intern.platforms.discord.servers import read_guild_joined
 from intern.platforms.discord.sessions import Turn, no_turn
@@ -152,7 +145,7 @@ class HikariDiscord(HikariRest):
         self._audience.track_session(shard, name)
         try:
             if name == "READY":
-                self._handle_ready(shard, parse_leniently(payload, _RawReady))
+                self._handle_ready(shard, payloads.parse_leniently(payload, _RawReady))
                 return
             if name == "INTERACTION_CREATE":
                 # An interaction from any server needs an answer.
@@ -175,7 +168,7 @@ class HikariDiscord(HikariRest):
         self.servers.set_bot_id(ready.user.id)
         _log.info("discord_ready", bot_id=ready.user.id, shard=shard)
         if self._hosts and ready.guilds is not None:
-            there = {each.id for each in parse_items(ready.guilds, RawChannelStub)}
+            there = {each.id for each in payloads.parse_items(ready.guilds, payloads.RawChannelStub)}
             self._there = {guild: at for guild, at in self._there.items() if at != shard}
             self._there |= dict.fromkeys(map(GuildId, there), shard)
             for guild_id in self.servers.find_missing(self._there):
@@ -188,7 +181,7 @@ class HikariDiscord(HikariRest):
         if server is not None and name == "GUILD_CREATE":
             self.servers.note_own_roles(server, read_own_roles(payload, bot_id))
         if server is not None and self._hosts and name in _ABOUT_SERVERS:
-            self._report_membership(shard, server, name, parse_leniently(payload, RawGuild))
+            self._report_membership(shard, server, name, payloads.parse_leniently(payload, payloads.RawGuild))
         event = read_event(name, payload, self.servers.team_for(server), self._cache)
         if isinstance(event, ChannelsUpdated | ChannelDeleted):
             renamed = list(self._cache.find_renamed(event))
@@ -205,7 +198,7 @@ class HikariDiscord(HikariRest):
             self._cache.begin_session(started.guild_id)
             self._deliver_event(started)
 
-    async def _report_rename(self, thread: RawChannel) -> None:
+    async def _report_rename(self, thread: payloads.RawChannel) -> None:
         """Report the message that opens a thread as edited: its text begins with the title."""
         before = parse_position(thread.id).previous.id
         try:
@@ -216,7 +209,7 @@ class HikariDiscord(HikariRest):
         if found and opens_thread(found[0].id, thread.id):
             self._deliver_event(MessageEdited(message=found[0]))
 
-    def _report_membership(self, shard: int, server: GuildId, name: str, told: RawGuild) -> None:
+    def _report_membership(self, shard: int, server: GuildId, name: str, told: payloads.RawGuild) -> None:
         """Report that the bot joined or left a server. An outage is neither."""
         if told.unavailable:
             return
@@ -241,6 +234,6 @@ class _RawOrigin(msgspec.Struct, frozen=True):
 
 
 class _RawReady(msgspec.Struct, frozen=True):
-    user: RawUser
+    user: payloads.RawUser
     guilds: list[Any] | None = None
     """All servers of this shard that the bot is on, also those in an outage."""

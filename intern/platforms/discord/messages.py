@@ -46,7 +46,7 @@ def build_message(
     contents = (raw, *(shot.message for shot in payloads.parse_items(raw.message_snapshots, payloads.RawSnapshot)))
     files = chain.from_iterable(content.attachments or () for content in contents)
     author = build_author(raw.author, raw.member, held or (), team, is_bot=raw.is_bots)
-    author_id = identify_author(author.id, raw.id)
+    author_id, text = identify_author(author.id, raw.id), read_text(*contents, is_bots=author.type == "bot")
     reference = raw.reply
     replied = raw.referenced_message.author if reference and raw.referenced_message else None
     to = identify_author(replied.id, reference.message_id) if reference and replied else None
@@ -55,9 +55,7 @@ def build_message(
         guild_id=raw.guild_id,
         channel_id=raw.channel_id,
         author=msgspec.structs.replace(author, id=author_id),
-        text=add_title(
-            read_text(*contents, is_bots=author.type == "bot"), _find_title(raw, team, cache) if cache else ""
-        ),
+        text=add_title(text, _find_title(raw, team, cache) if cache else ""),
         at=_utc(raw.timestamp) or parse_position(raw.id).time,
         edited_at=_utc(raw.edited_timestamp),
         reply_to=reference.message_id if reference else None,
@@ -96,12 +94,10 @@ def _mentions_bot(raw: payloads.RawMessage, text: str, team: Team) -> bool:
     # The lists hold a reply's automatic ping too, the text also names in code: both must name us.
     bot_id = team.bot_id
     if bot_id and (f"<@{bot_id}>" in text or f"<@!{bot_id}>" in text):
-        return raw.mentions is None or any(
-            user.id == bot_id for user in payloads.parse_items(raw.mentions, payloads.RawUser)
-        )
-    return any(
-        role in payloads.read_role_ids(raw.mention_roles or ()) and f"<@&{role}>" in text for role in team.bot_roles
-    )
+        users = payloads.parse_items(raw.mentions, payloads.RawUser)
+        return raw.mentions is None or any(user.id == bot_id for user in users)
+    roles = team.bot_roles.intersection(payloads.read_role_ids(raw.mention_roles or ()))
+    return any(f"<@&{role}>" in text for role in roles)
 
 
 def _find_mentioned_staff(raw: payloads.RawMessage, team: Team, cache: GatewayCache | None) -> Iterator[UserId]:

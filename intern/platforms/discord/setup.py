@@ -12,8 +12,8 @@ from msgspec import Struct
 from intern.core import errors
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.progress import report_progress
+from intern.platforms.discord import payloads
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.payloads import FORUMS, RawApplication, RawMember, RawPermissions, RawRole, parse_items
 from intern.platforms.discord.permissions import compute_permissions, may_read
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest
 
@@ -21,14 +21,14 @@ from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest
 _MESSAGE_CONTENT: Final = 1 << 18 | 1 << 19
 
 
-class NamedRole(RawRole, frozen=True):
+class NamedRole(payloads.RawRole, frozen=True):
     """A role, for a report."""
 
     name: str = ""
     mentionable: bool = False
 
 
-class NamedChannel(RawPermissions, frozen=True):
+class NamedChannel(payloads.RawPermissions, frozen=True):
     """A channel, for a report."""
 
     type: int = -1
@@ -37,17 +37,12 @@ class NamedChannel(RawPermissions, frozen=True):
     @property
     def holds_answers(self) -> bool:
         """It can hold threads, and so answers: text, announcements, forums and media channels."""
-        return self.is_text or self.type in FORUMS
+        return self.is_text or self.type in payloads.FORUMS
 
     @property
     def is_text(self) -> bool:
         """A channel for text or announcements."""
         return self.type in {0, 5}
-
-
-class _RawGuildName(Struct, frozen=True):
-    id: GuildId
-    name: str = ""
 
 
 class ServerSnapshot(Struct, frozen=True):
@@ -138,12 +133,12 @@ async def _inspect(rest: HikariRest, options: DiscordOptions) -> PlatformSetup:
     return msgspec.structs.replace(found, lost_members=tuple(lost_members), lost_channels=tuple(lost_channels))
 
 
-async def _fetch_application(rest: HikariRest) -> RawApplication:
+async def _fetch_application(rest: HikariRest) -> payloads.RawApplication:
     # hikari's own route, below /oauth2, leaves out the flags (Discord's reference, "Get Current Bot Application
     # Information").
     route = routes.Route("GET", "/applications/@me")
     try:
-        return await rest.send_and_parse("look up the application", route, RawApplication)
+        return await rest.send_and_parse("look up the application", route, payloads.RawApplication)
     except errors.ChatUnauthorizedError:
         raise errors.ConfigError(LOGIN_REFUSED) from None
     except errors.ChatNotFoundError:
@@ -153,17 +148,18 @@ async def _fetch_application(rest: HikariRest) -> RawApplication:
 async def _fetch_server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> ServerSnapshot | None:
     what = f"look at server {guild_id}"
     try:
-        guild = await rest.send_and_parse(what, routes.GET_GUILD, _RawGuildName, guild=guild_id)
-        member = await rest.send_and_parse(what, routes.GET_GUILD_MEMBER, RawMember, guild=guild_id, user=bot_id)
+        guild = await rest.send_and_parse(what, routes.GET_GUILD, payloads.RawGuild, guild=guild_id)
+        route = routes.GET_GUILD_MEMBER
+        member = await rest.send_and_parse(what, route, payloads.RawMember, guild=guild_id, user=bot_id)
     except errors.ChatRefusedError:
         return None
     roles = await rest.send_and_parse(what, routes.GET_GUILD_ROLES, list[Any], guild=guild_id)
     channels = await rest.send_and_parse(what, routes.GET_GUILD_CHANNELS, list[Any], guild=guild_id)
     return ServerSnapshot(
         id=guild.id,
-        name=guild.name,
-        roles={role.id: role for role in parse_items(roles, NamedRole)},
-        channels=tuple(parse_items(channels, NamedChannel)),
+        name=guild.name or "",
+        roles={role.id: role for role in payloads.parse_items(roles, NamedRole)},
+        channels=tuple(payloads.parse_items(channels, NamedChannel)),
         bot_id=bot_id,
         held=member.role_ids or (),
     )
