@@ -126,17 +126,17 @@ class Outbox(Store):
     ) -> Post:
         """Replace an unsent reply with a notice and its reason."""
         place = ", target = 'in_place', thread_id = channel_id" if in_place else ""
-        self._update_post(
-            db, question_id, f", notice = 1, buttons = '[]', mention_role = null, reason = ?{place}", reason
-        )
+        notice = f", notice = 1, buttons = '[]', mention_role = null, reason = ?{place}"
+        self._update_post(db, question_id, notice, reason)
         for table in ("post_parts", "posted_answers"):
             db.run(f"delete from {table} {OURS} and question_id = ?", (question_id,))
         _add_parts(db, question_id, parts)
         return _read_posts(db, "question_id = ?", question_id)[0]
 
-    async def save_thread(self, question_id: MessageId, thread_id: ChannelId) -> None:
+    @writes
+    def save_thread(self, db: Transaction, question_id: MessageId, thread_id: ChannelId) -> None:
         """Keep the thread that the parts go to."""
-        await self._write_update(question_id, ", thread_id = ?", thread_id)
+        self._update_post(db, question_id, ", thread_id = ?", thread_id)
 
     @writes
     def save_sent_part(self, db: Transaction, question_id: MessageId, n: int, message_id: MessageId) -> None:
@@ -145,13 +145,15 @@ class Outbox(Store):
         _run_update(db, sent, (message_id, question_id, n))
         self._update_post(db, question_id)
 
-    async def mark_finished(self, question_id: MessageId) -> None:
+    @writes
+    def mark_finished(self, db: Transaction, question_id: MessageId) -> None:
         """Note that the whole reply is posted."""
-        await self._write_update(question_id, ", state = 'finished'")
+        self._update_post(db, question_id, ", state = 'finished'")
 
-    async def mark_dropped(self, question_id: MessageId, reason: str) -> None:
+    @writes
+    def mark_dropped(self, db: Transaction, question_id: MessageId, reason: str) -> None:
         """Drop a reply, with a reason. It is not tried again."""
-        await self._write_update(question_id, ", state = 'dropped', reason = ?", reason)
+        self._update_post(db, question_id, ", state = 'dropped', reason = ?", reason)
 
     async def delete_unsent(self, question_id: MessageId) -> None:
         """Delete a post before any of it was sent, as if it had never begun. Harmless where it did not."""
@@ -187,9 +189,8 @@ class Outbox(Store):
             " and (changed_at, rid) > (?, ?) order by changed_at, rid limit ?",
             values,
         )
-        return tuple(
-            (_read_posts(db, "question_id = ?", str(each))[0], f"{ended!s} {rid!s}") for each, ended, rid in ends
-        )
+        posts = ((_read_posts(db, "question_id = ?", str(each))[0], ended, rid) for each, ended, rid in ends)
+        return tuple((post, f"{ended!s} {rid!s}") for post, ended, rid in posts)
 
     async def find_questions_in(self, thread_id: ChannelId) -> tuple[tuple[ChannelId, MessageId], ...]:
         """Return the messages that were answered in a thread, each with its channel, oldest answer first."""
@@ -204,10 +205,6 @@ class Outbox(Store):
         """Return whether an answer of ours was finished in this thread (not merely in the channel around it)."""
         statement = f"select 1 from posts {OURS} and state = 'finished' and thread_id = ? and notice = 0"
         return await self.db.row(statement, (thread_id,)) is not None
-
-    @writes
-    def _write_update(self, db: Transaction, question_id: MessageId, more: str, *values: str) -> None:
-        self._update_post(db, question_id, more, *values)
 
     def _update_post(self, db: Transaction, question_id: MessageId, more: str = "", *values: str) -> None:
         statement = f"update posts set changed_at = ?{more} {OURS} and question_id = ?"
