@@ -146,7 +146,8 @@ class Poster:
         try:
             outcome = await self._post_when_complete(reply)
         except ChatError:
-            self._settle_all(reply)  # the outbox holds it, and the next start resumes it
+            # The outbox holds it, and the next start resumes it.
+            self.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
             await self._record_failure(reply)
             raise
         except KnowledgeError:
@@ -155,7 +156,7 @@ class Poster:
             await self._record_failure(reply)
             raise
         if outcome.status != "recalled":
-            self._settle_all(reply)
+            self.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
         await self._record_outcome(reply.notice or outcome.notice, reply.question.id, outcome.status, outcome.reason)
         self.events.report_post(reply, _describe_outcome(outcome))
 
@@ -206,9 +207,6 @@ class Poster:
             self._in_line[thread] -= 1
             if not self._in_line[thread]:
                 del self._in_line[thread], self._turns[thread]
-
-    def _settle_all(self, reply: Reply) -> None:
-        self.settle(reply.question.channel_id, reply.settles or (reply.question.id,))
 
     async def _retry(self, act: Callable[[], Awaitable[T]], tries: int, **ids: str) -> T:
         """Try until it works, because Discord comes back and a full disk gets room; the last failure passes through."""

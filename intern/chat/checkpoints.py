@@ -466,8 +466,5 @@ class _ChannelProgress:
             floor = self.read_to.before(DISORDER)
             # An overtaken page may go far beyond the messages that it lacks, and these still have to be begun.
             self.floor = max(self.floor, floor if self.late is None else min(floor, self.late.previous))
-            self._forget_done()
-
-    def _forget_done(self) -> None:
-        while self.done and (oldest := next(iter(self.done))) <= self.floor:
-            del self.done[oldest]
+            while self.done and (oldest := next(iter(self.done))) <= self.floor:
+                del self.done[oldest]

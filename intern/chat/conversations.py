@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -247,10 +248,14 @@ async def read_conversation_around(
     message's replies, the replies to any of these, and the lines around each. A team member's message that is no reply
     goes with a member's last message before it. Raises the ChatError family.
     """
-    place = await history.channel(on.channel_id)
+    place, attached = await history.channel(on.channel_id), None
     if place.is_thread:
         return await _read_thread(on, place, teacher, history, bounds)
-    return await _read_attached_thread(on, teacher, history, bounds) or await _read_nearby(on, place, history, bounds)
+    if on.thread_id is not None:
+        with suppress(ChatRefusedError):  # deleted
+            attached = await history.channel(on.thread_id)
+    found = await _read_thread(on, attached, teacher, history, bounds) if attached else None
+    return found or await _read_nearby(on, place, history, bounds)
 
 
 async def _read_thread(
@@ -259,18 +264,6 @@ async def _read_thread(
     # With a team member as its author, the batch counts as an answer, so the thread is read to its end.
     batch = Batch(channel_id=thread.id, author=teacher, messages=(on,))
     return next(iter(build_capture_requests(batch, thread, await gather_context(batch, thread, history, bounds))), None)
-
-
-async def _read_attached_thread(
-    on: ChatMessage, teacher: Author, history: History, bounds: ContextBounds
-) -> CaptureRequest | None:
-    if on.thread_id is None:
-        return None
-    try:
-        thread = await history.channel(on.thread_id)
-    except ChatRefusedError:  # deleted
-        return None
-    return await _read_thread(on, thread, teacher, history, bounds)
 
 
 async def _read_nearby(

@@ -89,6 +89,7 @@ _BOUNDS = frozenset(
 # Titles are Python's names. Defaults are for decoding, since everything is required. Discriminators point to $defs.
 _LEFT_OUT = frozenset({"title", "default", "discriminator"})
 _PREFIX = "#/$defs/"
+_TYPES = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
 
 # A longer enum costs more tokens, or more of a grammar, than it is worth.
 _MOST_CHOICES = 64
@@ -175,12 +176,7 @@ def _make_strict(schema: Schema, defs: dict[str, Schema], *, bounds: bool) -> Sc
         strict["required"] = list(strict["properties"])
         strict["additionalProperties"] = False
     if "enum" in strict and "type" not in strict:
-        strict["type"] = _find_enum_types(strict["enum"])
+        # Strict endpoints require the types of the values.
+        types = sorted({_TYPES[type(value)] for value in strict["enum"]})
+        strict["type"] = types[0] if len(types) == 1 else types
     return strict
-
-
-def _find_enum_types(values: list[Any]) -> str | list[str]:
-    """Return the types of an enum's values, which strict endpoints require."""
-    names = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
-    types = sorted({names[type(value)] for value in values})
-    return types[0] if len(types) == 1 else types
