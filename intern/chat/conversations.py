@@ -44,16 +44,14 @@ def build_capture(request: CaptureRequest, texts: Mapping[tuple[MessageId, str],
     `texts` has the texts of attachments by message and attachment: a model's description of an image, the informative
     lines of a file. They follow the message's text.
     """
-    said = texts or {}
+
+    def build_turn(message: ChatMessage) -> Turn:
+        said = {id_: text for (of, id_), text in (texts or {}).items() if of == message.id}
+        return Turn("Team" if message.author.type == "team_member" else "User", format_message(message, said))
+
     return Capture(
         conversation_id=request.conversation_id,
-        turns=tuple(
-            Turn(
-                "Team" if each.author.type == "team_member" else "User",
-                format_message(each, {id_: text for (of, id_), text in said.items() if of == each.id}),
-            )
-            for each in request.messages
-        ),
+        turns=tuple(map(build_turn, request.messages)),
         message_ids=tuple(message.id for message in request.messages),
         author_ids=tuple(message.author.id for message in request.messages),
         author_names=tuple(message.author.names for message in request.messages),

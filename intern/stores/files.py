@@ -147,6 +147,5 @@ def unreadable_error(path: Path, error: OSError) -> KnowledgeError:
 
 
 def _unwritable_error(path: Path, error: OSError) -> KnowledgeError:
-    return KnowledgeError(
-        f"{path} could not be written ({error.strerror}); check the free space on its disk and its permissions"
-    )
+    what = f"{path} could not be written ({error.strerror})"
+    return KnowledgeError(f"{what}; check the free space on its disk and its permissions")

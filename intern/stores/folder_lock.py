@@ -63,11 +63,9 @@ class FolderLock:
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError as error:
-            holder = _read_holder(fd)
+            busy = f"{self._dir} is in use by {_read_holder(fd)}"
             os.close(fd)
-            raise FolderBusyError(
-                f"{self._dir} is in use by {holder}; stop that first, or choose another data folder"
-            ) from error
+            raise FolderBusyError(f"{busy}; stop that first, or choose another data folder") from error
         except OSError as error:
             os.close(fd)
             raise self._unlockable_error(error) from error

@@ -59,13 +59,11 @@ def _build_definition(
 
 
 # Discord shows these by the locale of the member's client.
-_LOCALES: Final = {"de": ("de",), "fr": ("fr",), "es": ("es-ES", "es-419"), "pt": ("pt-BR",), "ja": ("ja",)}
+_LOCALES: Final = {"de": "de", "fr": "fr", "es-ES": "es", "es-419": "es", "pt-BR": "pt", "ja": "ja"}
 
 
 def _localize(phrase: str) -> Mapping[str, str]:
-    return {
-        locale: getattr(get_phrases(language), phrase) for language, locales in _LOCALES.items() for locale in locales
-    }
+    return {locale: getattr(get_phrases(language), phrase) for locale, language in _LOCALES.items()}
 
 
 def _build_localized(

@@ -24,8 +24,7 @@ def find_proxy_settings(url: str) -> ProxySettings:
         return ProxySettings()
     if proxy.url.scheme not in {"http", "https"}:
         lacks = "aiohttp, which speaks with Discord, knows no SOCKS"
-        raise errors.ConfigError(
-            f"{lacks}: name a proxy http://HOST:PORT in HTTPS_PROXY, or list discord.com in NO_PROXY"
-        )
+        mend = "name a proxy http://HOST:PORT in HTTPS_PROXY, or list discord.com in NO_PROXY"
+        raise errors.ConfigError(f"{lacks}: {mend}")
     auth = BasicAuthHeader(username=proxy.auth[0], password=proxy.auth[1]) if proxy.auth else None
     return ProxySettings(url=str(proxy.url), auth=auth)

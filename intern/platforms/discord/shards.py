@@ -19,18 +19,11 @@ from hikari.impl import GatewayShardImpl, HTTPSettings
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError, KnowledgeError
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
+from intern.platforms.discord import sessions
 from intern.platforms.discord.connection import find_proxy_settings, load_certificates
 from intern.platforms.discord.options import ShardChoice, shard_index
 from intern.platforms.discord.payloads import RawGateway, decode_json
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API
-from intern.platforms.discord.sessions import (
-    LONGEST_PAUSE,
-    IdentifyTurns,
-    SessionStarts,
-    Turn,
-    no_turn,
-    retrieve_exception,
-)
 
 _log = get_logger(__name__)
 _STEADY_SECONDS: Final = 300.0  # a connection that lasted so long was a good one
@@ -143,7 +136,7 @@ class Shard(GatewayShardImpl):
         assert task is not None, "hikari runs these in tasks of their own"
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(retrieve_exception)
+        task.add_done_callback(sessions.retrieve_exception)
 
     async def _cancel_tasks(self) -> None:
         for task in self._tasks:
@@ -177,7 +170,7 @@ class Shards:
         ask: Callable[[], Awaitable[RawGateway]],
         take: Callable[[int, str, Mapping[str, Any]], None],
         first_pause: float = 1.0,
-        turn: Turn = no_turn,
+        turn: sessions.Turn = sessions.no_turn,
     ) -> None:
         self.count = chosen.of if chosen else 0
         """The number of all shards of the bot; 0 until Discord has said how many it should have."""
@@ -185,8 +178,8 @@ class Shards:
         """The number that Discord recommends; 0 until it was asked."""
         self.reconnected: Callable[[], object] = lambda: None
         self._token, self._intents, self._chosen, self._ask, self._take = token, intents, chosen, ask, take
-        self._first_pause, self._starts = first_pause, SessionStarts(first_pause)
-        self._turns = IdentifyTurns(turn, _BETWEEN_IDENTIFIES * first_pause)
+        self._first_pause, self._starts = first_pause, sessions.SessionStarts(first_pause)
+        self._turns = sessions.IdentifyTurns(turn, _BETWEEN_IDENTIFIES * first_pause)
         self._door: RawGateway | None = None
         self._asked_at = 0.0
         self._held: dict[int, _HeldShard] = {}
@@ -293,7 +286,7 @@ class Shards:
         """Wait, and return how long to wait the next time."""
         _log.warning("discord_connection_lost", problem=problem, shard=shard, next_try_seconds=pause)
         await asyncio.sleep(pause)
-        return min(2 * pause, LONGEST_PAUSE)
+        return min(2 * pause, sessions.LONGEST_PAUSE)
 
     async def _connect(self, shard: int, held: _HeldShard) -> str:
         """Hold one connection until it ends; return the reason, if another try is allowed."""

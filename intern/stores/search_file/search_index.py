@@ -399,9 +399,8 @@ def _remove_files(path: Path) -> None:
         for each in database_files(path):
             each.unlink(missing_ok=True)
     except OSError as error:
-        raise KnowledgeError(
-            f"{path} cannot be made anew ({error.strerror}); check the rights of its folder"
-        ) from error
+        what = f"{path} cannot be made anew ({error.strerror}); check the rights of its folder"
+        raise KnowledgeError(what) from error
 
 
 def _find_containing(db: Transaction, part: str, wanted: SearchFilter, limit: int) -> tuple[ScoredMatch, ...]:

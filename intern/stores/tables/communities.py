@@ -99,9 +99,8 @@ class CommunityStore(Store):
 
     async def revision(self) -> tuple[int, int]:
         """Return a value that every change of the registry changes."""
-        [[number, total]] = await self.db.rows(
-            "select count(*), cast(coalesce(sum(changed_at), 0) as bigint) from hosted_communities"
-        )
+        changes = "cast(coalesce(sum(changed_at), 0) as bigint)"
+        [[number, total]] = await self.db.rows(f"select count(*), {changes} from hosted_communities")
         return int(str(number)), int(str(total))
 
     async def mark_open(self, name: str, *, is_open: bool) -> None:
@@ -132,9 +131,8 @@ class CommunityStore(Store):
             return self._upsert(db, replace(known, state=state, left_at=None)), False
         taken = {DEFAULT_COMMUNITY, *db.texts("select name from hosted_communities")}
         name = next(each for each in _candidate_names(title) if each not in taken)
-        made = RegisteredCommunity(
-            name=name, guild_ids=(guild_id,), title=title[:100], chosen=chosen or {}, joined_at=self.clock.now()
-        )
+        guilds, now = (guild_id,), self.clock.now()
+        made = RegisteredCommunity(name=name, guild_ids=guilds, title=title[:100], chosen=chosen or {}, joined_at=now)
         return self._upsert(db, made), True
 
     @writes

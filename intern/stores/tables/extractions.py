@@ -43,9 +43,8 @@ class ExtractionEntry(knowledge.ExtractionCounts, frozen=True, kw_only=True):
     error: str | None = None
 
 
-_CONVERSATIONS = Table(
-    "conversations", knowledge.DistilledConversation, millis=("last_message_at",), json=("message_ids",)
-)
+_KIND = knowledge.DistilledConversation
+_CONVERSATIONS = Table("conversations", _KIND, millis=("last_message_at",), json=("message_ids",))
 _OF_ID = f"{OURS} and id = ?"
 _LOG = Table("extraction_log", ExtractionEntry, millis=("extracted_at", "next_at"))
 

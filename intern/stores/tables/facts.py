@@ -50,9 +50,8 @@ _FACTS = Table("facts", Fact, millis=("first_seen_at", "last_seen_at", "retired_
 _OCCURRENCES = Table("fact_occurrences", FactOccurrence, millis=("timestamp",))
 _EVER_SAID = f"select fact_id from fact_occurrences {OURS} and conversation_id = ?"
 _SAID = f"{_EVER_SAID} and is_withdrawn = 0"
-_RETIRED_OF = (
-    f"select id from facts {OURS} and is_active = 0 and retired_why not in ('', '{UNSAID}') and id in ({_EVER_SAID})"
-)
+_RETIRED = f"is_active = 0 and retired_why not in ('', '{UNSAID}')"
+_RETIRED_OF = f"select id from facts {OURS} and {_RETIRED} and id in ({_EVER_SAID})"
 _BELIEVED = f"id in (select fact_id from fact_beliefs {OURS} and since <= ? and (until is null or until > ?))"
 _OF_ID = f"{OURS} and id = ?"
 _OF_FACT = f"{OURS} and fact_id = ?"

@@ -20,9 +20,8 @@ from intern.stores.tables.store import (
     text_array,
 )
 
-_NUGGETS = Table(
-    "nuggets", knowledge.Nugget, millis=("timestamp",), json=("keywords", "source_message_ids", "user_ids_involved")
-)
+_LISTS = ("keywords", "source_message_ids", "user_ids_involved")
+_NUGGETS = Table("nuggets", knowledge.Nugget, millis=("timestamp",), json=_LISTS)
 
 
 class NuggetStore(Store):

@@ -159,11 +159,10 @@ class VectorEngine(ABC):
             self._client = open_client(self._url, limits=httpx.Limits(keepalive_expiry=_LONGEST_IDLE))
         headers = {"Content-Type": "application/json", **({self.header: self._key} if self._key else {})}
         content = None if body is None else await run_sync(msgspec.json.encode, body)  # many numbers take a while
+        url, send = f"{self._url}{path}", self._client.request
         try:
             with anyio.fail_after(within):
-                response = await self._client.request(
-                    method, f"{self._url}{path}", content=content, headers=headers, timeout=within
-                )
+                response = await send(method, url, content=content, headers=headers, timeout=within)
             if response.status_code == HTTPStatus.NOT_FOUND and "ollection" in response.text:
                 return None
             if not response.is_success:
