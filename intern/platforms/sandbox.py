@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint
-from msgspec import Struct, structs
+from msgspec import structs
 
 from intern.chat.platform import PAGE, Capabilities, Deliver, Requested
 from intern.core.clock import Clock
@@ -119,14 +119,6 @@ _BUTTON_ID_LIMIT = 100
 _LABEL_LIMIT = 80
 
 
-class PostDetails(Struct, frozen=True, kw_only=True):
-    """Properties of a message of the bot's, besides its text."""
-
-    buttons: tuple[Button, ...] = ()
-    pings: tuple[RoleId, ...] = ()
-    """The roles that Discord notified."""
-
-
 class Sandbox(MemoryHistory):
     """One server with one channel, `general`, to begin with; a name in `team` is a team member's.
 
@@ -147,10 +139,6 @@ class Sandbox(MemoryHistory):
         self._changed = anyio.Event()
         self.capabilities = Capabilities()
         self.is_open, self.advice = True, ""
-        self.sent: dict[MessageId, PostDetails] = {}
-        """By the bot, also messages that were deleted since."""
-        self.typed_in: list[ChannelId] = []
-        """The channels where the bot showed typing, in order."""
         self.guild_id = GuildId(self._next_id())
         self.bot = Author(id=UserId(self._next_id()), name="intern", type="bot", is_self=True)
         self._mention = regex(rf"@intern\b|<@!?{self.bot.id}>")
@@ -336,6 +324,7 @@ class Sandbox(MemoryHistory):
         mention_role: RoleId | None = None,
     ) -> MessageId:
         """Post a message; the same nonce within a few minutes gives the message that is there already."""
+        del mention_role
 
         def work() -> MessageId:
             self._check(channel_id, text, buttons)
@@ -347,8 +336,6 @@ class Sandbox(MemoryHistory):
             # Discord cuts off white space around a text.
             message_id = self.say(self.bot, text.strip(), channel_id=channel_id).id
             self._nonces[channel_id, nonce] = now, message_id
-            pings = (mention_role,) if mention_role and f"<@&{mention_role}>" in text else ()
-            self.sent[message_id] = PostDetails(buttons=tuple(buttons), pings=pings)
             return message_id
 
         return await self._call("send", work)
@@ -363,13 +350,12 @@ class Sandbox(MemoryHistory):
                 raise ChatNotFoundError(f"there is no message {message_id}")
             require(message.author.is_self, "only its author edits a message")
             self.edit(channel_id, message_id, text.strip())
-            self.sent[message_id] = PostDetails()
 
         await self._call("rewrite", work)
 
     async def typing(self, channel_id: ChannelId) -> None:
         """Show the bot typing."""
-        await self._call("typing", lambda: self.typed_in.append(self._find_channel(channel_id).id))
+        await self._call("typing", lambda: self._find_channel(channel_id))
 
     def _check(self, channel_id: ChannelId, text: str, buttons: Sequence[Button] = ()) -> None:
         self._find_channel(channel_id)

@@ -26,11 +26,10 @@ from intern.core.errors import KnowledgeError
 from intern.core.flow import AnswerRequest, Batch, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import AnswerResult, ChatMessage, Conversation, RequestContext, SilenceReason
-from intern.platforms.sandbox import PostDetails
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.outbox import Outbox, Post
 from intern.stores.tables.traces import TraceStore
-from tests.worlds.chat import Sandbox
+from tests.worlds.chat import PostDetails, Sandbox
 from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio

@@ -27,10 +27,10 @@ from intern.core.errors import (
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
 from intern.core.messages import Button, Channel, ChatMessage, Citation, Conversation, RequestContext
-from intern.platforms.sandbox import Call, PostDetails
+from intern.platforms.sandbox import Call
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.outbox import Outbox, Post
-from tests.worlds.chat import Sandbox
+from tests.worlds.chat import PostDetails, Sandbox
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import batch, channel
 

@@ -26,7 +26,7 @@ from intern.core.flow import (
     MessagesDeleted,
     SessionStarted,
 )
-from intern.core.ids import ChannelId, GuildId, MessageId, parse_position
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, parse_position
 from intern.core.messages import Author, Button, Channel, ChatMessage
 from intern.core.text.words import add_title
 from intern.platforms import sandbox
@@ -36,6 +36,14 @@ _T = TypeVar("_T")
 
 
 _SHOWING: frozenset[Call] = frozenset({"message", "look_up", "before", "after", "page"})
+
+
+class PostDetails(Struct, frozen=True, kw_only=True):
+    """Properties of a message of the bot's, besides its text."""
+
+    buttons: tuple[Button, ...] = ()
+    pings: tuple[RoleId, ...] = ()
+    """The roles that Discord notified."""
 
 
 class Sandbox(sandbox.Sandbox):
@@ -48,6 +56,10 @@ class Sandbox(sandbox.Sandbox):
         self._archived: set[ChannelId] = set()
         self._failures: dict[Call, deque[tuple[ChatError, bool]]] = {}
         self.calls: Counter[Call] = Counter()
+        self.sent: dict[MessageId, PostDetails] = {}
+        """By the bot, also messages that were deleted since."""
+        self.typed_in: list[ChannelId] = []
+        """The channels where the bot showed typing, in order."""
         self.listed: set[ChannelId] = set()
         """The private channels where the bot works."""
         super().__init__(clock, team)
@@ -168,6 +180,33 @@ class Sandbox(sandbox.Sandbox):
             await super().listen(deliver)
         finally:
             self._notify_waiters()
+
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
+        """Post a message, and note its details, also where its confirmation is lost."""
+        pings = (mention_role,) if mention_role and f"<@&{mention_role}>" in text else ()
+        try:
+            return await super().send(channel_id, text, nonce, buttons=buttons, mention_role=mention_role)
+        finally:
+            if posted := self._nonces.get((channel_id, nonce)):
+                self.sent.setdefault(posted[1], PostDetails(buttons=tuple(buttons), pings=pings))
+
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
+        """Replace a message of the bot's by a text, without buttons."""
+        await super().rewrite(channel_id, message_id, text)
+        self.sent[message_id] = PostDetails()
+
+    async def typing(self, channel_id: ChannelId) -> None:
+        """Show the bot typing."""
+        await super().typing(channel_id)
+        self.typed_in.append(channel_id)
 
     async def list_archived_threads(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSnapshot]:
         """List the channel's public archived threads whose newest message is newer than `after`."""
