@@ -140,15 +140,6 @@ ReportOutcome = Callable[[Post, PostOutcome], Awaitable[None]]
 """Called with the outcome of a reply."""
 
 
-def _empty_notices() -> Mapping[str, str]:
-    return {ENGLISH: ""}
-
-
-async def admit_every_channel(_: ChannelId) -> bool:
-    """Admits every channel."""
-    return True
-
-
 @dataclass(frozen=True)
 class OutboxDelivery:
     """Posts replies through the outbox in the database; repeating it is harmless."""
@@ -159,16 +150,16 @@ class OutboxDelivery:
     _: KW_ONLY
     outgoing: RecallableReplies
     clock: Clock
-    capabilities: Capabilities = field(default_factory=Capabilities)
-    admits: Callable[[ChannelId], Awaitable[bool]] = admit_every_channel
+    capabilities: Capabilities
+    admits: Callable[[ChannelId], Awaitable[bool]]
     """Whether we may still post in a channel: it may have turned private since the question."""
-    max_age: timedelta | None = None
+    max_age: timedelta
     """A reply that was begun longer ago, and has no posted part, is dropped."""
-    late: Mapping[str, str] = field(default_factory=_empty_notices)
+    late: Mapping[str, str]
     """The notice for such a reply to a member who called the bot, by language."""
-    unposted: Mapping[str, str] = field(default_factory=_empty_notices)
+    unposted: Mapping[str, str]
     """The notice, in the question's channel, if the platform refuses the reply or its thread, by language."""
-    retracted: Mapping[str, str] = field(default_factory=_empty_notices)
+    retracted: Mapping[str, str]
     """The note that replaces an outdated answer, by language."""
 
     async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
@@ -232,8 +223,6 @@ class OutboxDelivery:
 
     def is_late(self, entry: Post) -> bool:
         """Return whether the answer comes too late."""
-        if self.max_age is None:
-            return False
         if entry.reason:  # a notice of being late has more time
             return self.is_very_late(entry)
         return self.clock.now() - entry.changed_at > self.max_age

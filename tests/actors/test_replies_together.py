@@ -20,7 +20,7 @@ from intern.answering.replies import ReplyBuilder, answer_buttons
 from intern.answering.wordings import load_wordings
 from intern.chat.context import BatchContext
 from intern.chat.conversations import build_answer_request
-from intern.chat.delivery import OutboxDelivery, RecallableReplies
+from intern.chat.delivery import RecallableReplies
 from intern.chat.options import ConversationOptions
 from intern.core.errors import KnowledgeError
 from intern.core.flow import AnswerRequest, Batch, MessageRevisions, Reply
@@ -29,7 +29,7 @@ from intern.core.messages import AnswerResult, ChatMessage, Conversation, Reques
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.outbox import Outbox, Post
 from intern.stores.tables.traces import TraceStore
-from tests.worlds.chat import PostDetails, Sandbox
+from tests.worlds.chat import PostDetails, Sandbox, make_delivery
 from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -90,7 +90,7 @@ class Bot:
             events=events,
         )
         self._for_poster = Poster(
-            posts=OutboxDelivery(self.discord, self.ledger, self.discord, outgoing=outgoing, clock=clock),
+            posts=make_delivery(self.discord, self.ledger, self.discord, outgoing=outgoing, clock=clock),
             outgoing=outgoing,
             traces=self.traces,
             settle=self.settle,

@@ -12,7 +12,7 @@ from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from intern.answering.posted_answers import SETTLED, AnswerRetractor, PostedAnswers
-from intern.chat.delivery import OutboxDelivery, RecallableReplies
+from intern.chat.delivery import RecallableReplies
 from intern.core.captures import CapturedPair, TopicBlock, Turn
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import FilingDecision, Reply, TopicChoice
@@ -31,7 +31,7 @@ from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.traces import TraceStore
 from tests.worlds import samples
 from tests.worlds.bot import settings_in
-from tests.worlds.chat import Sandbox
+from tests.worlds.chat import Sandbox, make_delivery
 from tests.worlds.clock import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -81,7 +81,7 @@ class World:
                     archive=work.stores.archive,
                     rank=self.ranks.hits,
                 )
-                self.posting = OutboxDelivery(
+                self.posting = make_delivery(
                     self.discord,
                     work.stores.posts,
                     self.discord,

@@ -30,7 +30,7 @@ from intern.core.messages import Button, Channel, ChatMessage, Citation, Convers
 from intern.platforms.sandbox import Call
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.outbox import Outbox, Post
-from tests.worlds.chat import PostDetails, Sandbox
+from tests.worlds.chat import PostDetails, Sandbox, make_delivery
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import batch, channel
 
@@ -58,7 +58,7 @@ class World:
     discord: Sandbox
     ledger: PickyLedger
     outgoing: RecallableReplies
-    max_age: timedelta | None = timedelta(hours=1)
+    max_age: timedelta = timedelta(hours=1)
 
     async def admits(self, channel_id: ChannelId) -> bool:
         return self.discord.admits(await self.discord.channel(channel_id))
@@ -71,7 +71,7 @@ class World:
     def posting(self) -> OutboxDelivery:
         outlet: Outlet = self.discord
         history: History = self.discord
-        return OutboxDelivery(
+        return make_delivery(
             outlet,
             self.ledger,
             history,
@@ -489,7 +489,7 @@ class TestPosting:
             for restart in (False, True):
                 question = w.ask()
                 long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(3)))
-                posting = OutboxDelivery(
+                posting = make_delivery(
                     TurnsPrivate(w.discord, after=1),
                     w.ledger,
                     w.discord,
@@ -704,7 +704,7 @@ class TestPosting:
                     return await look(channel_id, message_id, limit)
 
             history: History = Meanwhile(w.clock)
-            posting = OutboxDelivery(w.discord, w.ledger, history, outgoing=w.outgoing, clock=w.clock)
+            posting = make_delivery(w.discord, w.ledger, history, outgoing=w.outgoing, clock=w.clock)
             with fail_after(5):
                 assert (await posting.post(reply(question))).reason == "withdrawn"
             assert w.said() == []

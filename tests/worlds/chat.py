@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from datetime import timedelta
+from typing import Any, Final, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import Struct, structs
 
 from intern.chat.checkpoints import Checkpoints
-from intern.chat.platform import Deliver
+from intern.chat.delivery import OutboxDelivery
+from intern.chat.platform import Capabilities, Deliver, History, Outlet
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import (
@@ -31,10 +33,12 @@ from intern.core.messages import Author, Button, Channel, ChatMessage
 from intern.core.text.words import add_title
 from intern.platforms import sandbox
 from intern.platforms.sandbox import Call
+from intern.stores.tables.outbox import Outbox
 
 _T = TypeVar("_T")
 
 
+_LONG: Final = timedelta(days=100_000)
 _SHOWING: frozenset[Call] = frozenset({"message", "look_up", "before", "after", "page"})
 
 
@@ -351,3 +355,14 @@ def mark_of(checkpoints: Checkpoints, channel_id: ChannelId, guild_id: GuildId |
     """Return the checkpoint of a channel; one without recent messages has that of its server."""
     channel = checkpoints._channels.get(channel_id)
     return (channel.mark if channel else checkpoints._open_guild(guild_id).until).id
+
+
+def make_delivery(outlet: Outlet, outbox: Outbox, history: History, **given: Any) -> OutboxDelivery:
+    """Deliver to a chat where everyone reads everything, at any age and without notices, unless `given` differs."""
+
+    async def admit_all(_: ChannelId) -> bool:
+        return True
+
+    notices: dict[str, Any] = {name: {"en": ""} for name in ("late", "unposted", "retracted")}
+    usual: dict[str, Any] = {"capabilities": Capabilities(), "admits": admit_all, "max_age": _LONG, **notices}
+    return OutboxDelivery(outlet, outbox, history, **(usual | given))
