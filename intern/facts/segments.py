@@ -214,12 +214,8 @@ def find_outside_names(text: str, names: Iterable[str]) -> tuple[str, ...]:
     A name of letters alone may be an ordinary word. It counts only in an address: `@name`, or `name:` or `name,` at
     the beginning of a line.
     """
-    seen = normalise_lookalikes(text).text
-    return tuple(
-        each
-        for each in dict.fromkeys(map(collapse_whitespace, names))
-        if _is_distinctive_name(each) or _is_addressed(each, seen)
-    )
+    seen, named = normalise_lookalikes(text).text, dict.fromkeys(map(collapse_whitespace, names))
+    return tuple(each for each in named if _is_distinctive_name(each) or _is_addressed(each, seen))
 
 
 def _is_distinctive_name(name: str) -> bool:
@@ -438,10 +434,8 @@ def has_user_and_team(turns: Iterable[captures.Turn]) -> bool:
 async def add_known_names(segment: Segment, names: NameStore) -> Segment:
     """Add the known names of its authors, and of the other people that its text names."""
     called = await names.read_names({each for each in segment.author_ids if each})
-    known = {
-        each: tuple(dict.fromkeys((*segment.names.get(each, ()), *called.get(each, ()))))
-        for each in (*segment.names, *(author for author in called if author not in segment.names))
-    }
+    authors = dict.fromkeys((*segment.names, *called))
+    known = {each: tuple(dict.fromkeys((*segment.names.get(each, ()), *called.get(each, ())))) for each in authors}
     text = segment.text
     there = [name for author, name in await names.find_in_text(text) if author not in known]
     others = await run_sync(find_outside_names, text, there)

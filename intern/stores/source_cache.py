@@ -72,11 +72,9 @@ def flatten_description(description: str) -> str:
 
 def format_index(entries: Iterable[IndexEntry]) -> str:
     """Return the index as text: files before URLs, each sorted by id. Entries with an unfit id are left out."""
-    fit = sorted(
-        (entry for entry in entries if is_source_id(entry.source_id)),
-        key=lambda entry: (is_url(entry.source_id), entry.source_id),
-    )
-    return "".join(_format_entry(entry) for entry in fit)
+    fit = [entry for entry in entries if is_source_id(entry.source_id)]
+    fit.sort(key=lambda entry: (is_url(entry.source_id), entry.source_id))
+    return "".join(map(_format_entry, fit))
 
 
 def parse_index(text: str) -> tuple[IndexEntry, ...]:
@@ -87,11 +85,8 @@ def parse_index(text: str) -> tuple[IndexEntry, ...]:
             blocks[-1].append(line.removesuffix("\r"))
         elif blocks[-1]:
             blocks.append([])
-    return tuple(
-        IndexEntry(SourceId(lines[0]), flatten_description(" ".join(lines[1:])))
-        for lines in blocks
-        if lines and is_source_id(lines[0])
-    )
+    named = (lines for lines in blocks if lines and is_source_id(lines[0]))
+    return tuple(IndexEntry(SourceId(first), flatten_description(" ".join(more))) for first, *more in named)
 
 
 def content_hash(text: str) -> str:

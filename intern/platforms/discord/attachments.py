@@ -149,7 +149,7 @@ class ImageLimits(Struct, frozen=True, kw_only=True):
 
 
 class AttachmentFetcher:
-    """Fetches attached files. Close it with `aclose`, or use it as an async context manager."""
+    """Fetches attached files; leaving its block closes the connections, also when cancelled."""
 
     def __init__(self, limits: ImageLimits | None = None, *, hosts: Sequence[str] = DISCORD_HOSTS) -> None:
         """Send requests only to `hosts`, each with its scheme; a test may name its double."""
@@ -161,10 +161,6 @@ class AttachmentFetcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections, also when cancelled."""
         if self._client is not None:
             with anyio.move_on_after(2, shield=True):
                 await self._client.aclose()

@@ -19,7 +19,7 @@ from intern.platforms.discord.permissions import Bits, Overwrite
 # Channel types (its reference, "Channel Types").
 _TALKS: Final = frozenset({0, 2, 5, 13})  # text, voice, announcements, stage: they hold messages
 FORUMS: Final = frozenset({15, 16})  # forums and media channels: they hold threads only
-_THREAD_PARENTS: Final = frozenset({0, 5}) | FORUMS
+THREAD_PARENTS: Final = frozenset({0, 5}) | FORUMS
 _PRIVATE_THREAD = 12
 _THREADS: Final = frozenset({10, 11, _PRIVATE_THREAD})
 # Types of messages that people and bots write; all others are Discord's notices (its reference, "Message Types").
@@ -90,7 +90,7 @@ class RawChannel(Struct, frozen=True):
     @property
     def holds_threads(self) -> bool:
         """Whether it can hold threads or posts."""
-        return self.type in _THREAD_PARENTS
+        return self.type in THREAD_PARENTS
 
     @property
     def newest(self) -> MessageId | None:

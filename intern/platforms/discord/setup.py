@@ -37,7 +37,7 @@ class NamedChannel(payloads.RawPermissions, frozen=True):
     @property
     def holds_answers(self) -> bool:
         """It can hold threads, and so answers: text, announcements, forums and media channels."""
-        return self.is_text or self.type in payloads.FORUMS
+        return self.type in payloads.THREAD_PARENTS
 
     @property
     def is_text(self) -> bool:

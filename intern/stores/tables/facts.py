@@ -188,11 +188,8 @@ class FactStore(Store):
     @reads
     def read_chain(self, db: Transaction, fact_id: FactId) -> tuple[FactChainLink, ...]:
         """Return the whole chain of a fact, oldest first, with where each was said; empty for an unknown fact."""
-        said = f"{_OF_FACT} order by timestamp, rid"
-        return tuple(
-            FactChainLink(fact=fact, occurrences=_OCCURRENCES.all(db, said, (fact.id,)))
-            for fact in _read_facts_of_chain(db, fact_id)
-        )
+        said, chain = f"{_OF_FACT} order by timestamp, rid", _read_facts_of_chain(db, fact_id)
+        return tuple(FactChainLink(fact=fact, occurrences=_OCCURRENCES.all(db, said, (fact.id,))) for fact in chain)
 
     @reads
     def read_known_facts(
