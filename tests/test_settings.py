@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from intern.answering.prompts import AnsweringOptions
 from intern.core.errors import ConfigError, ModelBudgetTooSmallError
 from intern.core.text.secret_values import Secret
-from intern.models.limits import EndpointLimits
+from intern.models.limits import EndpointLimits, make_call_queue
 from intern.models.options import LlmOptions
 from intern.models.usage import UsageCounter
 from intern.service.databases import open_read_only
@@ -385,7 +385,7 @@ def test_a_setting_that_the_chosen_steps_do_not_read_is_warned_of() -> None:
 
 async def has_room_for_learning(llm: LlmOptions) -> bool:
     """Return whether the smallest budget of capture fits into a new day."""
-    limits = EndpointLimits(llm, UsageCounter())
+    limits = EndpointLimits(llm, UsageCounter(), make_call_queue(llm))
     try:
         async with limits.background().reserve(1, reply_tokens=llm.max_tokens, what="classify"):
             return True

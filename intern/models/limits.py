@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -202,6 +203,7 @@ def make_call_queue(options: LlmOptions) -> FairCallQueue:
     return FairCallQueue(options.max_in_flight, options.calls_per_minute)
 
 
+@dataclass(frozen=True)
 class EndpointLimits:
     """The limits of one endpoint: calls in flight, calls a minute, and its budget of a UTC day.
 
@@ -209,30 +211,23 @@ class EndpointLimits:
     share `turns` are served in turn there, each under the name of its `party`.
     """
 
-    def __init__(
-        self,
-        options: LlmOptions,
-        usage: UsageCounter,
-        *,
-        turns: FairCallQueue | None = None,
-        party: str = "",
-        background: bool = False,
-    ) -> None:
-        self._options, self._usage, self._turns, self._party = options, usage, turns or make_call_queue(options), party
-        self.is_background = background
-        """Whether these are the limits of background work."""
-        self._share = BACKGROUND_SHARE if background else 1.0
+    options: LlmOptions
+    usage: UsageCounter
+    turns: FairCallQueue
+    party: str = ""
+    is_background: bool = False
+    """Whether these are the limits of background work."""
 
     def background(self) -> EndpointLimits:
         """Return these limits for work that must never starve answers: half in flight, 80% of the rest.
 
         It waits without holding up answers.
         """
-        return EndpointLimits(self._options, self._usage, turns=self._turns, party=self._party, background=True)
+        return replace(self, is_background=True)
 
     def hold_attempt(self) -> AbstractAsyncContextManager[None]:
         """Wait for a slot and for the minute, around each attempt."""
-        return self._turns.hold_place(self._party, background=self.is_background)
+        return self.turns.hold_place(self.party, background=self.is_background)
 
     @asynccontextmanager
     async def reserve(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AsyncGenerator[StillFits]:
@@ -242,34 +237,35 @@ class EndpointLimits:
         been counted, so call the result before each retry. Raises `ModelBudgetError`, naming `what`, where that does
         not fit into what is left of today's share, and `ModelBudgetTooSmallError` where it would fit into no day's.
         """
-        taking = _CallCost(tokens + reply_tokens, self._options.price.compute_cost(tokens, reply_tokens), what)
+        taking = _CallCost(tokens + reply_tokens, self.options.price.compute_cost(tokens, reply_tokens), what)
         await self._check_budget(taking)
-        with self._usage.hold_reservation(taking.tokens, taking.cost):
+        with self.usage.hold_reservation(taking.tokens, taking.cost):
             yield partial(self._check_budget, taking, own=taking)
 
     async def _check_budget(self, taking: _CallCost, *, own: _CallCost = _CallCost(0, 0.0, "")) -> None:  # noqa: B008 it is immutable
         """Raise unless the call fits. `own` is the part held back for this very call."""
-        usage, (tokens, cost, what) = self._usage, taking
-        most_tokens, most_cost = self._options.daily_token_budget, self._options.daily_cost_budget
+        usage, (tokens, cost, what) = self.usage, taking
+        most_tokens, most_cost = self.options.daily_token_budget, self.options.daily_cost_budget
+        share = BACKGROUND_SHARE if self.is_background else 1.0
         if most_tokens or most_cost:
             # The only await, so no other call can come between check and reservation.
             await usage.refresh(usage.today())
         spent = usage.sum_spending(usage.today())
         if most_tokens:
-            left = int(most_tokens * self._share) - spent.tokens - (usage.held.tokens - own.tokens)
+            left = int(most_tokens * share) - spent.tokens - (usage.held.tokens - own.tokens)
             if tokens > left:
                 raise _make_budget_error(
                     f"{what} may take {tokens} tokens",
                     f"(llm.daily_token_budget = {most_tokens}) has {max(0, left)} left",
-                    "llm.daily_token_budget" if tokens > int(most_tokens * self._share) else "",
+                    "llm.daily_token_budget" if tokens > int(most_tokens * share) else "",
                 )
         if most_cost:
-            rest = most_cost * self._share - spent.cost - (usage.held.cost - own.cost)
+            rest = most_cost * share - spent.cost - (usage.held.cost - own.cost)
             if cost > rest:
                 raise _make_budget_error(
                     f"{what} may cost {cost:.4f}",
                     f"(llm.daily_cost_budget = {most_cost:g}) has {max(0.0, rest):.4f} left",
-                    "llm.daily_cost_budget" if cost > most_cost * self._share else "",
+                    "llm.daily_cost_budget" if cost > most_cost * share else "",
                 )
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from intern.core import errors
 from intern.models.http import Endpoint, EndpointCall, FormRefusedError
-from intern.models.limits import EndpointLimits
+from intern.models.limits import EndpointLimits, make_call_queue
 from intern.models.options import LlmOptions
 from intern.models.replies import read_completion
 from intern.models.usage import UsageCounter
@@ -111,7 +111,8 @@ async def ping_model(options: LlmOptions, section: str) -> str:
     async with Endpoint(options, path=_CHAT, usage=UsageCounter(), section=section) as endpoint:
         call = EndpointCall("greet", f"{options.model} at {endpoint.where}", body, _GREETING, ())
         try:
-            answer = await endpoint.send(EndpointLimits(options, UsageCounter()), call, checkpoint)
+            limits = EndpointLimits(options, UsageCounter(), make_call_queue(options))
+            answer = await endpoint.send(limits, call, checkpoint)
         except FormRefusedError as error:
             if not error.parts:  # otherwise it requires more than the smallest request, but it answers
                 raise

@@ -38,16 +38,11 @@ class PageOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The page's password. Empty: everyone on this machine gets in."""
 
     @property
-    def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
-        return is_loopback(self.host)
-
-    @property
     def problem(self) -> str:
         """The problem with the token; empty if there is none."""
         if not self.enabled:
             return ""
-        if not self.is_local and not self.token:
+        if not is_loopback(self.host) and not self.token:
             return (
                 "must be set if page.host is reachable from other machines: visitors decide what the bot learns. "
                 "Set INTERN__PAGE__TOKEN, for instance to the output of `openssl rand -hex 24`"

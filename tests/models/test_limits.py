@@ -25,7 +25,7 @@ def limits(
     in_flight: int = 4, per_minute: int = 0, tokens_a_day: int = 0, usage: UsageCounter | None = None
 ) -> EndpointLimits:
     options = LlmOptions(max_in_flight=in_flight, calls_per_minute=per_minute, daily_token_budget=tokens_a_day)
-    return EndpointLimits(options, usage or UsageCounter(clock=HandClock()))
+    return EndpointLimits(options, usage or UsageCounter(clock=HandClock()), make_call_queue(options))
 
 
 class Callers:
@@ -85,7 +85,8 @@ async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
 def paid(usage: UsageCounter, budget: float) -> EndpointLimits:
     """Return limits of money alone: a token costs one."""
     price = ModelPrice(model="m", input=1_000_000, output=1_000_000)
-    return EndpointLimits(LlmOptions(model="m", prices=(price,), daily_cost_budget=budget), usage)
+    options = LlmOptions(model="m", prices=(price,), daily_cost_budget=budget)
+    return EndpointLimits(options, usage, make_call_queue(options))
 
 
 async def test_a_call_starts_only_if_all_that_it_may_cost_fits_into_what_is_left_of_the_day() -> None:

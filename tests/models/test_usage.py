@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from intern.core.errors import KnowledgeError, ModelBudgetError
-from intern.models.limits import EndpointLimits
+from intern.models.limits import EndpointLimits, make_call_queue
 from intern.models.options import LlmOptions
 from intern.models.usage import UsageCounter, UsageMeter, UsageTotal, estimate_tokens, measure_usage
 from intern.stores.engines.sqlite.database import SqliteDatabase
@@ -86,7 +86,8 @@ async def test_two_processes_on_one_folder_share_the_days_budget(tmp_path: Path)
     clock = HandClock()
 
     async def asked(usage: UsageCounter) -> None:
-        limits = EndpointLimits(LlmOptions(daily_token_budget=1000, daily_cost_budget=10.0), usage)
+        options = LlmOptions(daily_token_budget=1000, daily_cost_budget=10.0)
+        limits = EndpointLimits(options, usage, make_call_queue(options))
         async with limits.reserve(300, what="answer"):
             await usage.add("answer", 300, 0, 3.0)
         clock.turn(seconds=5)

@@ -11,6 +11,7 @@ import pytest
 import tomli
 
 from intern.settings.loading import load_settings
+from intern.settings.settings import is_loopback
 
 pytestmark = pytest.mark.rest
 
@@ -52,7 +53,7 @@ def test_the_page_is_reached_as_the_docs_say() -> None:
     words = shlex.split(line)
     said = {name: value for name, _, value in (word.partition("=") for word in words if word.startswith("INTERN__"))}
     page = load_settings(environ={**said, "INTERN__PAGE__TOKEN": "a-token-of-the-operator"}).page
-    assert (page.enabled, page.is_local, page.problem) == (True, False, "")
+    assert (page.enabled, is_loopback(page.host), page.problem) == (True, False, "")
     assert words[words.index("-p") + 1] == f"127.0.0.1:{page.port}:{page.port}"
 
 
