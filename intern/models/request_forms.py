@@ -10,6 +10,7 @@ anew, within the same six.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -88,28 +89,24 @@ _LACKS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@dataclass
 class FormSearch:
     """The search for a form that a server takes, for one call: six tries at most."""
 
-    def __init__(
-        self,
-        form: RequestForm,
-        smallest: RequestForm,
-        *,
-        proven: RequestForm | None = None,
-        fallback: RequestForm | None = None,
-    ) -> None:
-        """Begin with a form. A `proven` one was answered before; a `fallback` comes after one refusal."""
-        self.form = form
-        self.untried: RequestForm | None = None
-        """A fuller form that is worth a try, where the smallest one was tried instead."""
-        self.fallback = fallback
-        """The form that comes after one refusal, if any."""
-        self._reached, self._smallest, self._proven = form, smallest, proven
-        self._refusals = 0
+    form: RequestForm
+    """The form to try now."""
+    smallest: RequestForm
+    proven: RequestForm | None
+    """The form that was answered before, if any."""
+    fallback: RequestForm | None
+    """The form that comes after one refusal, if any."""
+    untried: RequestForm | None = field(default=None, init=False)
+    """A fuller form that is worth a try, where the smallest one was tried instead."""
+
+    def __post_init__(self) -> None:
+        self._reached, self._refusals, self._is_last = self.form, 0, False
         self._demands: Collection[str] | None = None
         """The parts that the refusal of the smallest form names."""
-        self._is_last = False
 
     @property
     def is_narrowing(self) -> bool:
@@ -121,24 +118,24 @@ class FormSearch:
         self._refusals += 1
         if self._is_last:
             return False
-        if self.form == self._smallest:
+        if self.form == self.smallest:
             self._demands = parts
         if self.fallback is not None:
             self.form = self._reached = self.fallback
             self.fallback = None
             return True
-        if self.form != self._smallest:
+        if self.form != self.smallest:
             before, self._reached = self._reached, self._reached.step_down(parts)
             is_news = self._reached != before
             if is_news and self._refusals < _NAMED_REFUSALS:
                 self.form = self._reached
                 return True
             # A proven form that was refused without a reason may have been refused for this one prompt.
-            self.untried = self._reached if is_news else self._proven
+            self.untried = self._reached if is_news else self.proven
         demands = self._demands or ()
         self._is_last = self._demands is not None
-        self.form = self._smallest._replace(**{part: self._find_place(part) for part in VALUES if part in demands})
-        return not self._is_last or self.form != self._smallest
+        self.form = self.smallest._replace(**{part: self._find_place(part) for part in VALUES if part in demands})
+        return not self._is_last or self.form != self.smallest
 
     def _find_place(self, part: str) -> int:
         """Return the fullest value that was not refused; for one that was refused entirely, the first."""
