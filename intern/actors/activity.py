@@ -7,10 +7,10 @@ from typing import Any, Final, Protocol
 
 from intern.core.captures import CapturedPair
 from intern.core.decisions import Decision
-from intern.core.flow import DECLINED, AnswerRequest, Batch, DeclineReason, FilingDecision, QuestionDeclined, Reply
+from intern.core.flow import AnswerRequest, Batch, DeclineReason, FilingDecision, QuestionDeclined, Reply
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.log import get_logger
-from intern.core.messages import AnswerResult
+from intern.core.messages import SILENCES, AnswerResult
 from intern.facts.extraction import ExtractionOutcome
 from intern.sources.refresh import RefreshReport
 
@@ -84,7 +84,7 @@ class ActivityReporter:
 
     def report_private_decline(self, reason: DeclineReason) -> None:
         """Report a declined question that only its asker sees, as with `/ask`."""
-        self.count(f"questions_{DECLINED[reason]}")
+        self.count(f"questions_{SILENCES[reason].counter}")
         if self.tally:
             self.tally.count_decline(reason)
 

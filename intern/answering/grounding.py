@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from intern.core.text.language import detect_language
 from intern.core.text.patterns import regex
-from intern.core.text.words import stem_set, stem_words
+from intern.core.text.words import split_sentences, stem_set, stem_words
 
 # Wherever a chat shows a block: ticks also open and end one within lists, quotations and lines.
 _FENCED = regex(
@@ -162,7 +162,6 @@ def check_grounding(answer: str, cited: Iterable[str], conversation: Iterable[st
     )
 
 
-_ENDS = regex(r"(?<=[.!?。！？])\s+|\n+")
 _ASKS = regex(
     r"(?is)(?!.*`)(?:\W*(?:(?:hello|please)\W+)*(?:(?:can|could|would) you|what|which|who|how|why|write|compose|explain"
     r"|describe|suggest|recommend|provide|tell|give|help|break|execute)\b.*|.*[?？][^\w?？]*)"
@@ -179,8 +178,8 @@ def is_unfounded(answer: str, cited: Iterable[str], conversation: Sequence[str])
     texts, asked, told = "\n".join(cited), _collect_terms("\n".join(conversation)), _collect_terms(answer)
     if (language := detect_language(answer)) and language == detect_language(conversation[0]) != detect_language(texts):
         return False
-    held = _collect_terms("\n".join(part for part in _ENDS.split(texts) if not part.rstrip().endswith("?")))
-    parts = [(stem_set(part), part) for part in _ENDS.split(answer) if part]
+    held = _collect_terms("\n".join(part for part in split_sentences(texts) if not part.endswith("?")))
+    parts = [(stem_set(part), part) for part in split_sentences(answer)]
     if not (told - asked) & held or any(_ASKS.fullmatch(part) and not said & asked for said, part in parts):
         return True
     foreign = [(said, part) for said, part in parts if len(said) > 1 and not said & held]

@@ -157,13 +157,13 @@ class InteractionHandler:
         wording = select_language(self.wordings, language)
         if command.user.type != "team_member" and (limit := self.count_question(command.user.id)):
             self.turned_away(limit)
-            return make_text_reply(wording.get_decline_text(limit))
+            return make_text_reply(wording.get_text(limit))
         request = await self._build_request(question, channel, with_context=command.on is not None)
         result = await self.answers.answer(request.conversation, request.context, addressed=True)
         await self._record_answer(command, result)
         if result.should_reply and result.reply_text:
             return self._build_answer_reply(command, question, result.reply_text, result.citations, language)
-        text = wording.links if result.citations else wording.get_silence_text(result.reason, words.not_known)
+        text = wording.links if result.citations else wording.get_text(result.reason, words.not_known)
         return InteractionReply(parts=tuple(format_parts(text, result.citations, language=language)))
 
     async def _record_answer(self, command: flow.AskCommand, result: AnswerResult) -> None:
@@ -282,7 +282,8 @@ class InteractionHandler:
 
 def format_trace(account: QuestionTrace, votes: Votes | None = None) -> str:
     """Explain the outcome of a question to the team, with the votes on its answer."""
-    reason = _format_value(SILENCES.get(account.reason, account.reason or "it was answered"))
+    silence = SILENCES.get(account.reason)
+    reason = _format_value(silence.words if silence else account.reason or "it was answered")
     lines = [f"Message {account.question_id}: **{_format_value(account.outcome)}**. {reason[:1].upper()}{reason[1:]}."]
     if line := why_line(account.debug) if not account.reason else "":
         lines.append(f"- {line}")

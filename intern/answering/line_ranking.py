@@ -10,13 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.answering.prompts import MAX_LINE, ShownPassage
-from intern.answering.quotes import split_sentences
 from intern.core.errors import ModelError
 from intern.core.log import get_logger
 from intern.core.messages import is_team_source
 from intern.core.text.passages import find_blocks
 from intern.core.text.patterns import regex
-from intern.core.text.words import WordRarity, stem_set
+from intern.core.text.words import WordRarity, split_sentences, stem_set
 from intern.search.embedder import CachingEmbedder, Embedder
 
 _log = get_logger(__name__)

@@ -12,9 +12,9 @@ from typing import Any
 
 from intern.answering import prompts
 from intern.answering.question_text import without_mentions
-from intern.answering.quotes import has_quote, split_sentences
+from intern.answering.quotes import has_quote
 from intern.core.text.patterns import regex
-from intern.core.text.words import stem_words
+from intern.core.text.words import split_sentences, stem_words
 
 # Added to the threshold for a message that is not addressed to the bot.
 _UNASKED = 0.05

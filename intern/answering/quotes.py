@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 from intern.core.text.passages import GAP
 from intern.core.text.patterns import regex
-from intern.core.text.words import WordRarity, find_unspaced_runs, stem_set
+from intern.core.text.words import WordRarity, find_unspaced_runs, split_sentences, stem_set
 
 # Bullets, numbers and quote marks at the beginning of a line.
 _LINE_START = regex(r"^[ \t]*(?:(?:[-+*]|\d{1,3}[.)])[ \t]+|>[ \t]?)+", re.MULTILINE)
@@ -39,20 +39,13 @@ def digest_text(read_as: str) -> str:
 
 MAX_QUOTE = 200
 # A line, or a sentence in it. The team's turns are indented after their first line.
-_SENTENCE = regex(r"(?<=[.!?。！？])\s+|\n+")
-
-
-def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text, each line by itself."""
-    return [each for part in _SENTENCE.split(text) if (each := part.strip())]
 
 
 def find_nearest_sentence(said: str, text: str) -> str | None:
     """Return the sentence of a text that shares most with `said`, cut to MAX_QUOTE; None if they share no words."""
     sentences = split_sentences(text)
     held = [stem_set(each) for each in sentences]
-    wanted, rarity = sorted(stem_set(said)), WordRarity(held)
-    shared = [sum(rarity.weight(word) for word in wanted if word in words) for words in held]
+    shared = WordRarity(held).compute_coverages(stem_set(said), held)
     best = max(range(len(sentences)), key=shared.__getitem__, default=None)
     if best is None or not shared[best]:
         return None

@@ -50,7 +50,7 @@ class ReplyBuilder:
         wording = select_language(self.wordings, detect_reply_language(request))
         links = wording.links if result.citations else ""
         if result.reason in LOOKUP_FAILURES or nothing_to_look_for or self.handoff_role_id is None:
-            text = links or wording.get_silence_text(result.reason, wording.unknown)
+            text = links or wording.get_text(result.reason)
             return _make_reply(request, text, notice=True, citations=result.citations)
         # This message itself has called the team, or the team is not called.
         text = f"{links}\n{wording.handoff} <@&{self.handoff_role_id}>".lstrip()
@@ -120,7 +120,7 @@ class Decliner:
         if not declined.request.called or self._has_told(declined.reason, declined.request.batch.author.id):
             return None
         wording = select_language(self._wordings, detect_reply_language(declined.request))
-        return make_notice(declined.request, wording.get_decline_text(declined.reason))
+        return make_notice(declined.request, wording.get_text(declined.reason))
 
     def _has_told(self, reason: DeclineReason, user_id: UserId) -> bool:
         told, now = self._told[reason], self._clock.now()

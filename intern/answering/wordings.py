@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from intern.chat.phrases import ENGLISH
 from intern.core.errors import ConfigError
 from intern.core.flow import DeclineReason
-from intern.core.messages import LOOKUP_FAILURES, SilenceReason
+from intern.core.messages import SILENCES, SilenceReason
 from intern.core.text.language import SPOKEN
 from intern.models.templates import MISTAKES, find_shipped_folders
 
@@ -58,24 +58,10 @@ class Wording(Struct, frozen=True, kw_only=True):
     welcome: str
     """The greeting to a server that invited the bot, if each server is a community of its own."""
 
-    def get_decline_text(self, reason: DeclineReason) -> str:
-        """Return the text for a declined question."""
-        texts: Mapping[DeclineReason, str] = {
-            "asked too much": self.limit,
-            "day used up": self.over_budget,
-            "too old": self.late,
-            "shed": self.busy,
-            "voice": self.voice,
-        }
-        return texts[reason]
-
-    def get_silence_text(self, reason: SilenceReason, unknown: str) -> str:
-        """Return the text for a silence; `unknown` if a search found nothing."""
-        if reason in LOOKUP_FAILURES:
-            return self.over_budget if reason == "over_budget" else self.cannot_look
-        if reason == "not_answerable":
-            return self.refused
-        return self.greeting if reason == "not_a_question" else unknown
+    def get_text(self, reason: SilenceReason | DeclineReason, unknown: str = "") -> str:
+        """Return the text for a question without an answer; `unknown`: another one if the search found nothing."""
+        name = SILENCES[reason].wording if reason else "unknown"
+        return unknown if unknown and name == "unknown" else str(getattr(self, name))
 
 
 Wordings = Mapping[str, Wording]

@@ -232,14 +232,6 @@ class AnswerRequest(Struct, frozen=True, kw_only=True):
 
 
 DeclineReason = Literal["asked too much", "day used up", "shed", "too old", "voice"]
-DECLINED: Final[Mapping[DeclineReason, str]] = {
-    "asked too much": "over_limit",
-    "day used up": "over_day_limit",
-    "shed": "shed",
-    "too old": "too_old",
-    "voice": "voice",
-}
-"""The reasons as counters name them."""
 
 
 class QuestionDeclined(Struct, frozen=True, kw_only=True):

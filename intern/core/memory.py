@@ -85,7 +85,8 @@ def freeze_garbage_collector() -> Generator[None]:
     """Exempt all present objects (modules, classes, functions) from garbage collection. Enter it once all is loaded.
 
     They are more than 110,000 objects. The collector examines all only once a quarter as many others have outlived its
-    smaller rounds. Until then, megabytes of unreachable cycles stay.
+    smaller rounds. Until then, megabytes of unreachable cycles stay; then the event loop stands still, on a busy
+    machine for .4 to 1 s instead of .03 to .1, once in 200 questions.
     """
     gc.collect()
     gc.freeze()

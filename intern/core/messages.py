@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
@@ -240,36 +240,48 @@ SilenceReason = Literal["", NoAnswerReason, LookupFailureReason]
 LOOKUP_FAILURES: frozenset[SilenceReason] = frozenset(get_args(LookupFailureReason))
 """The reasons that say "could not look", as opposed to "found nothing"."""
 
-SILENCES: Final[Mapping[str, str]] = {
-    "not_a_question": "not taken for a question",
-    "not_answerable": "not for the bot to answer",
-    "no_sources": "no source fits",
-    "sources_unreadable": "the sources that fit cannot be read",
-    "no_answer": "the sources do not answer it",
-    "no_citations": "the answer named no source",
-    "ungrounded": "a command, a version or an address is in no cited source",
-    "too_long": "the answer was longer than ai.max_answer_chars",
-    "rejected": "the answer failed its check",
-    "unsure": "the answer was not sure enough",
-    "timeout": "it took longer than ai.request_timeout_seconds",
-    "over_budget": "the day's budget was spent",
-    "model_unavailable": "the model was away",
-    "model_failed": "the model gave no usable reply",
-    "knowledge_failed": "the knowledge could not be read",
-    "images_unavailable": "its images could not be loaded",
-    "asked too much": "its asker was over the hourly limit",
-    "day used up": "the questions of the day were used up",
-    "shed": "too many questions waited",
-    "too old": "too old when it was read",
-    "voice": "a voice message without text",
-    "too_old": "Discord was away until it was too old",
-    "question_deleted": "the question was deleted",
-    "team_answered": "the team answered first",
-    "not_public": "not everyone can read the channel",
-    "refused": "Discord refused the reply, or a thread for it",
-    "source_changed": "retracted, as its source changed",
+
+class Silence(NamedTuple):
+    """A reason in words, for each kind of reader."""
+
+    words: str
+    """For the team and operators, in a few words."""
+    wording: str = ""
+    """For the asker: a text of `Wording`; `unknown` where the team may know. Empty if they get none."""
+    counter: str = ""
+    """For monitoring, of a declined question."""
+
+
+SILENCES: Final[Mapping[str, Silence]] = {
+    "not_a_question": Silence("not taken for a question", "greeting"),
+    "not_answerable": Silence("not for the bot to answer", "refused"),
+    "no_sources": Silence("no source fits", "unknown"),
+    "no_answer": Silence("the sources do not answer it", "unknown"),
+    "no_citations": Silence("the answer named no source", "unknown"),
+    "ungrounded": Silence("a command, a version or an address is in no cited source", "unknown"),
+    "too_long": Silence("the answer was longer than ai.max_answer_chars", "unknown"),
+    "rejected": Silence("the answer failed its check", "unknown"),
+    "unsure": Silence("the answer was not sure enough", "unknown"),
+    "sources_unreadable": Silence("the sources that fit cannot be read", "cannot_look"),
+    "images_unavailable": Silence("its images could not be loaded", "cannot_look"),
+    "timeout": Silence("it took longer than ai.request_timeout_seconds", "cannot_look"),
+    "over_budget": Silence("the day's budget was spent", "over_budget"),
+    "model_unavailable": Silence("the model was away", "cannot_look"),
+    "model_failed": Silence("the model gave no usable reply", "cannot_look"),
+    "knowledge_failed": Silence("the knowledge could not be read", "cannot_look"),
+    "asked too much": Silence("its asker was over the hourly limit", "limit", "over_limit"),
+    "day used up": Silence("the questions of the day were used up", "over_budget", "over_day_limit"),
+    "shed": Silence("too many questions waited", "busy", "shed"),
+    "too old": Silence("too old when it was read", "late", "too_old"),
+    "voice": Silence("a voice message without text", "voice", "voice"),
+    "too_old": Silence("Discord was away until it was too old", "late"),
+    "question_deleted": Silence("the question was deleted"),
+    "team_answered": Silence("the team answered first"),
+    "not_public": Silence("not everyone can read the channel"),
+    "refused": Silence("Discord refused the reply, or a thread for it", "unposted"),
+    "source_changed": Silence("retracted, as its source changed", "retracted"),
 }
-"""Why a question has no answer, or its reply was not posted or was removed: in a few words."""
+"""Why a question has no answer, or its reply was not posted or was removed."""
 
 
 class Image(Struct, frozen=True, kw_only=True):

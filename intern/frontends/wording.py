@@ -101,7 +101,7 @@ def format_duration(seconds: float) -> str:
 
 def explain_silence(reason: str) -> str:
     """Explain why there is no answer; "answered" if there is one."""
-    return SILENCES.get(reason, reason.replace("_", " ")) if reason else "answered"
+    return SILENCES[reason].words if reason in SILENCES else reason.replace("_", " ") or "answered"
 
 
 def source_label(source_id: str, title: str = "") -> str:

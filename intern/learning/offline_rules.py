@@ -18,6 +18,7 @@ from intern.core.text.topic_names import make_topic_name
 from intern.core.text.words import (
     PLEASANTRIES,
     find_key_terms,
+    split_sentences,
     stem_set,
     stem_words,
     truncate_text,
@@ -44,7 +45,6 @@ _DECIDED = regex(
     r"(?i)\b(?:we(?:'ve| have)? (?:decided|agreed|settled on|will no longer|no longer|are dropping|dropped)|from now on"
     r"|as of (?:now|today|version)|(?:is|are|was|were) (?:now )?(?:deprecated|discontinued))\b",
 )
-_SENTENCE_END = regex(r"(?<=[.!?])\s+|\n+")
 _DECISION_CHARS = range(20, 300)
 
 
@@ -181,7 +181,7 @@ def _parse_transcript(transcript: str) -> list[_TranscriptMessage]:
 
 def _find_decisions(answers: Iterable[_TranscriptMessage], existing: str) -> Iterable[FactOut]:
     known = [found for line in existing.split("\n") if (found := _EXISTING.fullmatch(line))]
-    said = ((message.id, each.strip()) for message in answers for each in _SENTENCE_END.split(message.text))
+    said = ((message.id, each) for message in answers for each in split_sentences(message.text))
     stated = [(each, text) for each, text in said if len(text) in _DECISION_CHARS and _DECIDED.search(text)]
     for message_id, sentence in stated[:_MOST_DECISIONS]:
         same = [found["id"] for found in known if _compute_similarity(found["text"], sentence) >= _SAME_ANSWER]

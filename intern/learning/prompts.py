@@ -7,12 +7,11 @@ they fit, else the parts most like the pair. Everything is bounded, so prompts s
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set as AbstractSet
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from itertools import accumulate, filterfalse, islice
+from itertools import accumulate, chain
 from operator import attrgetter
-from threading import Lock
 from typing import Annotated
 
 from msgspec import Meta, Struct, structs
@@ -22,7 +21,7 @@ from intern.core.knowledge import IndexEntry
 from intern.core.text.passages import even_share
 from intern.core.text.patterns import regex
 from intern.core.text.similarity import text_similarity
-from intern.core.text.words import stem_set, word_weight
+from intern.core.text.words import LastBatchCache, shorten_to_line, stem_set, word_weight
 from intern.facts.segments import IsWithdrawn, has_user_and_team, remove_withdrawn
 from intern.models.prompt import Choices, Prompt
 from intern.stores.block_format import format_topic_block
@@ -255,55 +254,21 @@ def render_index(entries: Sequence[IndexEntry], query: str, max_chars: int) -> s
     if all(size <= max_chars for size in accumulate(map(_entry_size, entries))):
         return format_index(entries).rstrip("\n")
     shown, left = list[IndexEntry](), max_chars
-    for entry in islice(_WORDS.rank(entries, query), max(_MOST_RANKED, max_chars // _LEAST_ENTRY)):
-        brief = _shorten_entry(entry) if shown else entry
+    entries = sorted(entries, key=attrgetter("source_id"))
+    for n in _rank_texts(_entry_words(entries), query)[: max(_MOST_RANKED, max_chars // _LEAST_ENTRY)]:
+        brief = entry = entries[n]
+        if shown:
+            brief = structs.replace(entry, description=shorten_to_line(entry.description, _BRIEF_ENTRY))
         if _entry_size(brief) <= left or not shown:
             shown.append(brief)
             left -= _entry_size(brief)
     return format_index(shown).rstrip("\n")
 
 
-class _EntryWordIndex:
-    """A map of words to entries. Each capture needs all entries, and few change in between. Threads may share it."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._held: dict[IndexEntry, frozenset[str]] = {}
-        self._holding = defaultdict[str, set[IndexEntry]](set)
-
-    def rank(self, entries: Sequence[IndexEntry], query: str) -> Iterator[IndexEntry]:
-        """Yield the entries, the best match of the query first; equals by id."""
-        scores = defaultdict[IndexEntry, float](float)
-        with self._lock:
-            self._update(entries)
-            # Sorted: floating point sums depend on the order, and sets have no stable one.
-            for holding in filter(None, map(self._holding.get, sorted(stem_set(query)))):
-                weight = word_weight(len(holding), len(entries))
-                for entry in holding:
-                    scores[entry] += weight
-        yield from sorted(scores, key=lambda entry: (-scores[entry], entry.source_id))
-        yield from filterfalse(scores.__contains__, sorted(entries, key=attrgetter("source_id")))
-
-    def _update(self, entries: Sequence[IndexEntry]) -> None:
-        now = dict.fromkeys(entries)
-        for entry in self._held.keys() - now.keys():
-            for word in self._held.pop(entry):
-                self._holding[word].discard(entry)
-                if not self._holding[word]:
-                    del self._holding[word]
-        for entry in now.keys() - self._held.keys():
-            self._held[entry] = stem_set(f"{entry.source_id}\n{entry.description}")
-            for word in self._held[entry]:
-                self._holding[word].add(entry)
-
-
-_WORDS = _EntryWordIndex()
-
-
-def _shorten_entry(entry: IndexEntry) -> IndexEntry:
-    if len(entry.description) <= _BRIEF_ENTRY:
-        return entry
-    return structs.replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
+# Each capture needs all entries, and few change in between.
+_entry_words = LastBatchCache[IndexEntry, frozenset[str]](
+    lambda entry: stem_set(f"{entry.source_id}\n{entry.description}")
+)
 
 
 def _entry_size(entry: IndexEntry) -> int:
@@ -317,8 +282,9 @@ def render_blocks(blocks: Sequence[TopicBlock], query: str, max_chars: int) -> s
     texts = [render_block(block, max_chars // 3) for block in in_order]
     if sum(len(text) + 2 for text in texts) > max_chars:
         held = [stem_set(join_texts(block.turns)) for block in in_order]
-        ranked = _rank(held, query, range(len(held)))
-        texts = [texts[n] for n in _choose_fitting(ranked, [len(text) + 2 for text in texts], max_chars)]
+        texts = [
+            texts[n] for n in _choose_fitting(_rank_texts(held, query), [len(text) + 2 for text in texts], max_chars)
+        ]
     return "\n\n".join(texts)
 
 
@@ -344,13 +310,14 @@ def team_text(turns: Iterable[Turn]) -> str:
     return "\n".join(turn.text for turn in turns if turn.speaker == "Team")
 
 
-def _rank(held: Sequence[AbstractSet[str]], query: str, places: Iterable[int]) -> list[int]:
-    """Sort the places, the best match of the query first; equals stay in their order."""
+def _rank_texts(held: Sequence[frozenset[str]], query: str) -> list[int]:
+    """Return the places of the texts, the best match of the query first; equals stay in their order."""
+    asked = stem_set(query)
+    shared = [asked & words for words in held]  # seldom any
+    weights = {word: word_weight(count, len(held)) for word, count in Counter(chain.from_iterable(shared)).items()}
     # Sorted: floating point sums depend on the order, and sets have no stable one.
-    counted = ((word, sum(word in have for have in held)) for word in sorted(stem_set(query)))
-    weights = [(word, word_weight(count, len(held))) for word, count in counted if count]
-    scores = [sum([weight for word, weight in weights if word in have]) for have in held]
-    return sorted(places, key=scores.__getitem__, reverse=True)
+    scores = [sum([weights[word] for word in sorted(words)]) if words else 0.0 for words in shared]
+    return sorted(range(len(held)), key=scores.__getitem__, reverse=True)
 
 
 def _choose_fitting(ranked: Sequence[int], sizes: Sequence[int], max_chars: int) -> list[int]:

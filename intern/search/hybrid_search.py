@@ -243,24 +243,17 @@ def _join_candidates(
     words: Mapping[str, _WordMatch], alike: Sequence[ScoredMatch], proposed: int
 ) -> list[SearchCandidate]:
     """Join both rankings; results beyond the `proposed` have a similarity but no rank."""
-    by_words = dict(zip(words, _make_word_candidates(words), strict=True))
-    by_likeness = {hit.key: (place, hit) for place, hit in enumerate(alike, 1)}
+    found = dict(zip(words, _make_word_candidates(words), strict=True))
     scores = join_scores(
-        {key: each.score for key, each in by_words.items()},
+        {key: each.score for key, each in found.items()},
         {hit.key: hit.score for hit in alike},
         {hit.key for hit in (*(each.hit for each in words.values()), *alike) if hit.written},
     )
-    candidates: list[SearchCandidate] = []
-    for key, score in scores.items():
-        place, hit = by_likeness.get(key, (None, None))
-        candidate = by_words.get(key)
-        if candidate is None:
-            assert hit is not None
-            candidate = SearchCandidate(document_id=hit.document_id, source_id=hit.source_id, score=score)
-        told = place if place is not None and place <= proposed else None
-        likeness = None if hit is None else hit.score
-        candidates.append(structs.replace(candidate, score=score, likeness=likeness, likeness_place=told))
-    return candidates
+    for place, hit in enumerate(alike, 1):
+        plain = SearchCandidate(document_id=hit.document_id, source_id=hit.source_id, score=hit.score)
+        told = place if place <= proposed else None
+        found[hit.key] = structs.replace(found.get(hit.key, plain), likeness=hit.score, likeness_place=told)
+    return [structs.replace(found[key], score=score) for key, score in scores.items()]
 
 
 def _find_contained(document: SearchDocument, parts: Sequence[str]) -> tuple[str, ...]:

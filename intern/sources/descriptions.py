@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 from intern.core.captures import TopicBlock, Turn
 from intern.core.text.passages import GAP, find_blocks
 from intern.core.text.patterns import regex
-from intern.core.text.words import find_key_terms, stem_set, stem_words
+from intern.core.text.words import find_key_terms, shorten_to_line, stem_set, stem_words
 from intern.models.prompt import Prompt
 
 # A conversation cut to less says nothing.
@@ -55,15 +55,6 @@ def topic_excerpt(blocks: Sequence[TopicBlock], max_chars: int) -> str:
 def first_question(turns: Sequence[Turn]) -> str:
     """Return the first turn of a user; the first turn if no user spoke."""
     return next((turn.text for turn in turns if turn.speaker == "User"), turns[0].text if turns else "")
-
-
-def shorten_to_line(text: str, max_chars: int) -> str:
-    """Return the text on one line, cut at a word if it is longer than `max_chars`."""
-    line = " ".join(text.split())
-    if len(line) <= max_chars:
-        return line
-    kept = line[: max(max_chars - 1, 0)]
-    return f"{kept.rpartition(' ')[0] or kept}…"[: max(max_chars, 0)]
 
 
 def _format_turn(turn: Turn) -> str:

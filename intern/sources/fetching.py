@@ -2,8 +2,9 @@
 
 One request at a time for each site, with a pause in between, and only what its robots.txt allows (RFC 9309: our group
 of rules, the longest match wins, `*` and `$` mean something; the standard library's parser knows neither, and takes the
-first match). A page that has not changed costs no body. Redirects are followed a few steps, and each step is checked
-like the first. No cookies, no proxies: a proxy would resolve names itself, so its connections could not be checked.
+first match; Protego's time grows with agents times rules, and rules for `in` bind us there). A page that has not
+changed costs no body. Redirects are followed a few steps, and each step is checked like the first. No cookies, no
+proxies: a proxy would resolve names itself, so its connections could not be checked.
 
 A page that needs its scripts is printed by a command of the operator's, such as a headless browser. The command gets
 the address as its last argument, no shell, no input and none of our settings. If it takes too long or prints too
@@ -78,6 +79,7 @@ class RobotsRules(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse our group, or the one for all; ignore malformed lines."""
+        # Only groups that we may need: a file can name thousands of agents before thousands of rules.
         groups: dict[str, list[tuple[str, str]]] = {}
         agents: set[str] = set()
         in_rules = False
@@ -87,8 +89,9 @@ class RobotsRules(NamedTuple):
             if key == "user-agent" and colon:
                 agents = set() if in_rules else agents
                 in_rules = False
-                agents.add(value.partition("/")[0].strip().lower())
-                groups |= {agent: [] for agent in agents - groups.keys()}
+                if (agent := value.partition("/")[0].strip().lower()) in {AGENT, "*"}:
+                    agents.add(agent)
+                    groups.setdefault(agent, [])
             elif key in {"allow", "disallow", "crawl-delay"} and colon:
                 in_rules = True
                 for agent in agents:

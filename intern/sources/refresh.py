@@ -21,6 +21,7 @@ from intern.core.ids import SourceId, TopicName
 from intern.core.log import failure_level, get_logger
 from intern.core.progress import report_progress
 from intern.core.tasks import run_each
+from intern.core.text.words import shorten_to_line
 from intern.models.prompt import Model, Prompt
 from intern.sources.catalogue import Catalogue, apply_description, apply_description_failure, is_paused
 from intern.sources.descriptions import (
@@ -30,7 +31,6 @@ from intern.sources.descriptions import (
     SummarizeOut,
     describe_source,
     describe_topic,
-    shorten_to_line,
     source_excerpt,
     topic_excerpt,
 )

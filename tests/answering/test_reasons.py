@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import get_args
 
 from intern.answering.interaction_handler import format_trace
+from intern.answering.wordings import Wording
+from intern.core.flow import DeclineReason
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import LOOKUP_FAILURES, SILENCES, SilenceReason
 from intern.stores.tables.traces import QuestionTrace
@@ -31,9 +33,19 @@ def test_every_reason_stands_once_in_the_docs_and_no_other_does() -> None:
 
 
 def test_every_reason_has_words_of_its_own_without_its_code() -> None:
-    said = {SILENCES[reason] for reason in REASONS}
+    said = {SILENCES[reason].words for reason in REASONS}
     assert len(said) == len(REASONS)
-    assert not any(reason in SILENCES[reason] for reason in REASONS if "_" in reason)
+    assert not any(reason in SILENCES[reason].words for reason in REASONS if "_" in reason)
+
+
+def test_every_reason_has_a_text_for_the_asker_and_every_declined_question_a_counter() -> None:
+    declined = [SILENCES[reason] for reason in get_args(DeclineReason)]
+    assert {each.wording for each in (*map(SILENCES.__getitem__, REASONS), *declined)} <= {*Wording.__struct_fields__}
+    assert {each.wording for each in SILENCES.values()} - {""} <= {*Wording.__struct_fields__}
+    assert len({each.counter for each in declined} - {""}) == len(declined)
+    assert {
+        reason for reason in REASONS if SILENCES[reason].wording in {"cannot_look", "over_budget"}
+    } == LOOKUP_FAILURES
 
 
 def test_who_asks_why_on_discord_is_told_in_words() -> None:

@@ -57,6 +57,15 @@ def test_hostile_rules_cost_no_more_than_their_length() -> None:
     assert time.process_time() - started < 2
 
 
+def test_thousands_of_agents_before_thousands_of_rules_cost_no_more_than_their_length() -> None:
+    agents = "".join(f"User-agent: a{n}\n" for n in range(4000))
+    rules = "".join(f"Disallow: /{n}\n" for n in range(4000))
+    started = time.process_time()
+    assert RobotsRules.parse(agents + rules).allows("/1")
+    assert not RobotsRules.parse(f"{agents}User-agent: intern\n{rules}").allows("/1")
+    assert time.process_time() - started < 1
+
+
 @given(st.text(max_size=300), st.text(max_size=50))
 def test_any_text_makes_rules(text: str, path: str) -> None:
     RobotsRules.parse(text).allows(f"/{path}")

@@ -56,6 +56,14 @@ def stem_set(text: str) -> frozenset[str]:
     return frozenset(stem_words(text))
 
 
+_SENTENCE_END = regex(r"(?<=[.!?。！？])\s+|\n+")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text, each line by itself."""
+    return [sentence for part in _SENTENCE_END.split(text) if (sentence := part.strip())]
+
+
 def split_words(text: str) -> list[str]:
     """Return the words of a text as written, in order, stop words included."""
     return _split_ascii_words(text) if text.isascii() else _WORD.findall(text)
@@ -69,6 +77,15 @@ def collapse_whitespace(text: str) -> str:
 def truncate_text(text: str, most: int) -> str:
     """Cut a text to at most `most` characters."""
     return text if len(text) <= most else f"{text[: max(most - 1, 0)].rstrip()}…"
+
+
+def shorten_to_line(text: str, max_chars: int) -> str:
+    """Return the text on one line, cut at a word if it is longer than `max_chars`."""
+    line = collapse_whitespace(text)
+    if len(line) <= max_chars:
+        return line
+    kept = line[: max(max_chars - 1, 0)]
+    return f"{kept.rpartition(' ')[0] or kept}…"[: max(max_chars, 0)]
 
 
 def add_title(text: str, title: str) -> str:
@@ -123,7 +140,7 @@ class WordRarity:
         self._texts = 0
         for text in texts:
             self._texts += 1
-            self._holding.update(set(text))
+            self._holding.update(text if isinstance(text, AbstractSet) else set(text))
 
     def weight(self, word: str) -> float:
         """Return a weight above 0: most for a word that no text contains, almost 0 for one that all contain."""
@@ -131,17 +148,17 @@ class WordRarity:
 
     def compute_coverage(self, query: Iterable[str], text: Collection[str]) -> float:
         """Return the share (0 to 1) of the query's weight that the text contains."""
-        [share] = self.compute_coverages(query, [text if isinstance(text, (set, frozenset)) else set(text)])
+        [share] = self.compute_coverages(query, [frozenset(text)])
         return share
 
     def compute_coverages(self, query: Iterable[str], texts: Iterable[AbstractSet[str]]) -> list[float]:
         """Return `compute_coverage` for each text."""
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
-        weights = [(word, self.weight(word)) for word in sorted(set(query))]
-        total = sum(weight for _, weight in weights)
+        weights = {word: self.weight(word) for word in sorted(set(query))}
+        total = sum(weights.values())
         if not total:
             return [0.0 for _ in texts]
-        return [sum([weight for word, weight in weights if word in held]) / total for held in texts]
+        return [sum([weights[word] for word in sorted(weights.keys() & held)]) / total for held in texts]
 
 
 def word_weight(holding: int, texts: int) -> float:

@@ -58,9 +58,8 @@ def _format_recording(why: RecordingDetails) -> str:
 
 
 def _explain_recording(why: RecordingDetails, *, full: bool) -> Iterator[str]:
-    yield (
-        f"{why.kind} {why.subject}".strip() + f", {_format_time(why.at)} UTC: {SILENCES.get(why.outcome, why.outcome)}"
-    )
+    outcome = SILENCES[why.outcome].words if why.outcome in SILENCES else why.outcome
+    yield f"{why.kind} {why.subject}".strip() + f", {_format_time(why.at)} UTC: {outcome}"
     if why.unfit:
         yield f"cannot be replayed: {why.unfit}"
     if why.kind == "answer":

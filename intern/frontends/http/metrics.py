@@ -17,8 +17,8 @@ from prometheus_client.metrics_core import Metric
 
 from intern.core.captures import CapturedPair
 from intern.core.decisions import Decision
-from intern.core.flow import DECLINED, DeclineReason
-from intern.core.messages import LOOKUP_FAILURES, AnswerResult, SilenceReason
+from intern.core.flow import DeclineReason
+from intern.core.messages import LOOKUP_FAILURES, SILENCES, AnswerResult, SilenceReason
 from intern.service.metrics import CallOutcome, Gauge, RequestOutcome
 
 PREFIX: Final = "intern"
@@ -52,7 +52,7 @@ class Metrics:
         self._sources = spread("ai_selected_sources_histogram", "Sources that were chosen for a question", _SOURCES)
         self._answer_seconds = spread("ai_request_duration_seconds", "Time from question to result", _ANSWER_SECONDS)
         self._silences = count("silences", "Questions without an answer, by reason", reason=_REASONS)
-        reasons = DECLINED.values()
+        reasons = [SILENCES[each].counter for each in get_args(DeclineReason)]
         self._declined = count("questions_declined", "Questions that were declined, by reason", reason=reasons)
         self._replies = count("replies", "Replies handed to Discord, by outcome", outcome=_REPLIES)
         self._captures = count("captures", "Team answers that were archived")
@@ -99,7 +99,7 @@ class Metrics:
 
     def count_decline(self, reason: DeclineReason) -> None:
         """Count a question that was declined."""
-        self._declined.labels(DECLINED[reason]).inc()
+        self._declined.labels(SILENCES[reason].counter).inc()
 
     def count_post(self, outcome: str) -> None:
         """Count a reply by its outcome."""

@@ -46,6 +46,11 @@ T = TypeVar("T")
 D = TypeVar("D", bound=PairDecision)
 
 _DECODER: msgspec.json.Decoder[Decision] = msgspec.json.Decoder(Decision)
+_OF_PAIRS: msgspec.json.Decoder[PairDecision] = msgspec.json.Decoder(PairDecision)
+_REVIEWS: msgspec.json.Decoder[PairApproved | PairRejected] = msgspec.json.Decoder(PairApproved | PairRejected)
+_REMOVALS: msgspec.json.Decoder[MessagesWithdrawn | MessagesForgotten] = msgspec.json.Decoder(
+    MessagesWithdrawn | MessagesForgotten
+)
 _SOURCES: msgspec.json.Decoder[CachedSource] = msgspec.json.Decoder(CachedSource)
 
 TOPIC = "topic"
@@ -352,7 +357,7 @@ class KnowledgeStore(Store, _KnowledgeReader):
     def last_decision(self, qa_id: QAId) -> PairDecision | None:
         """Return the last decision about a pair; None where there is none yet."""
         known = next((self._last.get(make_qa_id(time)) for time in qa_id_times((qa_id,))), None)
-        return None if known is None else _decode_decision(known)
+        return None if known is None else _OF_PAIRS.decode(known)
 
     def find_undecided(self, qa_ids: AbstractSet[str]) -> AbstractSet[str]:
         """Return the pairs without any decision yet, by ids with the whole fraction."""
@@ -360,7 +365,7 @@ class KnowledgeStore(Store, _KnowledgeReader):
 
     def cursor(self) -> QAId | None:
         """Return the newest pair that was decided; None where none was."""
-        return _decode_decision(self._last[self._newest]).qa_id if self._newest else None
+        return _OF_PAIRS.decode(self._last[self._newest]).qa_id if self._newest else None
 
     def list_due(self) -> Sequence[PairApproved]:
         """Return the pairs that are approved and not filed yet, oldest pair first."""
@@ -377,7 +382,7 @@ class KnowledgeStore(Store, _KnowledgeReader):
     def last_review(self, qa_id: QAId) -> PairApproved | PairRejected | None:
         """Return the last review of a pair by the team, even if other decisions followed."""
         known = self._reviewed.get(normalize_qa_id(qa_id))
-        return None if known is None else cast("PairApproved | PairRejected", _decode_decision(known))
+        return None if known is None else _REVIEWS.decode(known)
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
         """Return whether a message may no longer teach anything: it was deleted, or is to be forgotten."""
@@ -399,11 +404,11 @@ class KnowledgeStore(Store, _KnowledgeReader):
     def _list_open(self, kind: type[D]) -> Sequence[D]:
         # A copy at once: another thread may decide meanwhile.
         waiting, wanted = sorted(self._open.items()), _action_tag(kind)
-        return [cast("D", _decode_decision(text)) for _, (action, text) in waiting if action == wanted]
+        return [msgspec.json.decode(text, type=kind) for _, (action, text) in waiting if action == wanted]
 
     def _remember(self, pair: str | None, action: str, text: str) -> None:
         if pair is None:
-            decision = cast("MessagesWithdrawn | MessagesForgotten", _DECODER.decode(text))
+            decision = _REMOVALS.decode(text)
             self._gone.update(map(bare_message_id, decision.message_ids))
             if isinstance(decision, MessagesForgotten) and decision.user_id is not None:
                 known = self._forgotten.get(decision.user_id, decision.at)
@@ -449,7 +454,3 @@ def _action_tag(kind: type[msgspec.Struct]) -> str:
 
 _OPEN = frozenset(_action_tag(each) for each in (PairApproved, PairReviewRequested, PairParked))
 _REVIEWED = frozenset((_action_tag(PairApproved), _action_tag(PairRejected)))
-
-
-def _decode_decision(text: str) -> PairDecision:
-    return cast("PairDecision", _DECODER.decode(text))

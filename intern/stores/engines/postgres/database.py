@@ -345,6 +345,8 @@ class PostgresDatabase(database.Database):
             "server runs, then whether the last change is there"
         )
 
+    # psycopg_pool hides why a server refuses a connection behind PoolTimeout, and adds four threads.
+
     def _idle_connection(self) -> Connection | None:
         with suppress(IndexError):
             while (connection := self._idle.pop()).closed:
