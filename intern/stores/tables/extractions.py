@@ -65,7 +65,9 @@ class ExtractionLog(Store):
         repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, knowledge.RepeatedFact)}
         # First the facts that are no longer said, since the facts that they replaced may be replaced again now.
         facts.retire_unsaid(db, (each for each in before if each not in repeated), now)
-        reasons = [_apply_decision(db, conversation.agent_id, each, now) for each in outcome.facts]
+        reasons: list[knowledge.FactRefusal | None] = [
+            _apply_decision(db, conversation.agent_id, each, now) for each in outcome.facts
+        ]
         facts.clean_up_facts(db, before, now)
         facts.prune_occurrences(db, conversation.id)
         replace_nuggets(db, conversation.id, outcome.nuggets)
