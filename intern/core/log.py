@@ -18,8 +18,7 @@ import structlog
 
 from intern.core.errors import LeaseLostError
 from intern.core.progress import LOG_EVERY, ProgressEstimator
-from intern.core.text.encoding import mask_nested
-from intern.core.text.masking import mask_secrets
+from intern.core.text.masking import mask_nested, mask_secrets
 from intern.core.text.secret_values import make_hider
 
 Logger = structlog.stdlib.BoundLogger

@@ -27,8 +27,8 @@ from intern.core.errors import LeaseLostError
 from intern.core.ids import MessageId, TopicName, UserId
 from intern.core.log import get_logger, redact_text
 from intern.core.messages import AnswerResult, Conversation, Image, RequestContext
-from intern.core.text.encoding import encode_json, mask_nested, replace_surrogates
-from intern.core.text.masking import mask_secrets
+from intern.core.text.encoding import encode_json, replace_surrogates
+from intern.core.text.masking import mask_nested, mask_secrets
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.recorded_calls import FinishedCall, RecordedCall, RecordingModel, make_digest
 from intern.models.templates import PromptTemplates

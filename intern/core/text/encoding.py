@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -40,17 +39,3 @@ def encode_json(value: object) -> bytes:
     except UnicodeEncodeError:
         escaped = json.dumps(msgspec.to_builtins(value)).encode()
         return msgspec.json.encode(msgspec.json.decode(replace_json_surrogates(escaped)))
-
-
-def mask_nested(value: object, mask: Callable[[str], str]) -> object:
-    """Mask every text in a value, however deep; what is no number, list or mapping counts as its text."""
-    match value:
-        case None | bool() | int() | float():
-            return value
-        case Mapping():
-            fields = cast("Mapping[object, object]", value)
-            return {str(name): mask_nested(each, mask) for name, each in fields.items()}
-        case list() | tuple():
-            return [mask_nested(each, mask) for each in cast("Sequence[object]", value)]
-        case _:
-            return mask(str(value))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
+from typing import cast
 
 from msgspec import Struct
 
@@ -36,6 +37,20 @@ def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> Ma
 def mask_file(text: str) -> str:
     """Replace secrets, e-mail addresses, IP addresses of other machines, and the names of users in paths."""
     return _mask(text, (*_RULES, *_EMAILS, *_OF_FILES)).text
+
+
+def mask_nested(value: object, mask: Callable[[str], str]) -> object:
+    """Mask every text in a value, however deep; what is no number, list or mapping counts as its text."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            fields = cast("Mapping[object, object]", value)
+            return {str(name): mask_nested(each, mask) for name, each in fields.items()}
+        case list() | tuple():
+            return [mask_nested(each, mask) for each in cast("Sequence[object]", value)]
+        case _:
+            return mask(str(value))
 
 
 def _mask(text: str, rules: _Rules) -> MaskedText:
