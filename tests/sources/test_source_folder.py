@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from intern.core.errors import SourceError
 from intern.sources import source_folder
 from intern.sources.source_folder import NotASourceError, SkippedFile, SourceFile, SourceFolder
+from intern.stores.source_cache import IncludedFile
 
 
 def make(folder: Path, **contents: bytes) -> None:
@@ -252,7 +253,7 @@ class Parsing(SourceFolder):
         super().__init__(folder, 100)
         self.parsed: list[str] = []
 
-    def _extract_text(self, rel_path: str, data: bytes, included: list[str]) -> str:
+    def _extract_text(self, rel_path: str, data: bytes, included: list[IncludedFile]) -> str:
         self.parsed.append(rel_path)
         return super()._extract_text(rel_path, data, included)
 
