@@ -92,8 +92,8 @@ class Writer:
         self.learning = CaptureService(stores, model, self.indexing)
         self.extraction = ExtractionService(stores, model)
         self._derived: tuple[ForgetMessages, ...] = (
-            *(stores.pending.forget, stores.remains.forget, stores.questions.forget, stores.cited.forget),
-            *(stores.replies.forget, self.extraction.forget, VectorMemory(db, clock=clock).forget),
+            *(stores.pending.forget, stores.remains.forget, stores.answers.forget, stores.replies.forget),
+            *(self.extraction.forget, VectorMemory(db, clock=clock).forget),
         )
         self._discovery = build_discovery(settings, stores.search, model, clock)
         self._discovering = Lock()
@@ -160,7 +160,8 @@ class Writer:
             # From here on, no restore from the text files brings it back. An edit that was not noticed is kept beside.
             await self.stores.files.catch_up(*found.topics)
         ids = found.message_ids
-        held = bool(also) or await self.stores.remains.holds(ids) or await self.extraction.has_learned_from(ids)
+        held = bool(also) or await self.stores.remains.holds(ids) or await self.stores.answers.holds(ids)
+        held = held or await self.extraction.has_learned_from(ids)
         # At once: below, this waits for a refresh to end.
         await self.extraction.forget(found.message_ids)
         changed = set(cleared.topics if cleared else ())
@@ -188,12 +189,8 @@ class Writer:
 
     async def _find_messages_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Find a member's messages that are in no archive."""
-        kept = await self.stores.remains.find_messages_by(user_id) | await self.stores.questions.find_messages_by(
-            user_id
-        )
-        return (
-            kept | await self.extraction.find_messages_by(user_id) | await self.stores.cited.find_messages_by(user_id)
-        )
+        kept = await self.stores.remains.find_messages_by(user_id) | await self.stores.answers.find_messages_by(user_id)
+        return kept | await self.extraction.find_messages_by(user_id)
 
     async def _erase(self, found: ForgetScope) -> ArchiveErasure:
         async with self.learning.archivist.writing:
@@ -228,7 +225,7 @@ class Writer:
             return await self.indexing.refresh(describe=self._settings.kb_model.kind == "offline")
 
     async def _close_gaps(self, settling: GapClosing) -> None:
-        await self.stores.questions.close_gaps(settling.question_ids, settling.how)
+        await self.stores.answers.close_gaps(settling.question_ids, settling.how)
 
     async def _capture(self, capture: Capture) -> CapturedPair | None:
         pair = await self.learning.keep(capture)

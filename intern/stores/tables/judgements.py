@@ -17,6 +17,7 @@ from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId, Position, parse_position
 from intern.stores.database import Database, Transaction
+from intern.stores.tables.citations import FINISHED
 from intern.stores.tables.store import IN, OURS, Store, Table, bare_id_array, keep_first, reads, sortable_time, writes
 
 KEPT: Final = 5_000
@@ -147,7 +148,8 @@ def read_calibration(db: Transaction) -> Calibration | None:
 
 def judge_answer(db: Transaction, question_id: MessageId, by: Judge, *, wrong: bool, at: datetime) -> None:
     """Judge the answer to a question, in the caller's own transaction, if an answer with a score is known."""
-    traced = db.row(f"select debug from traces {OURS} and question_id = ? and reason = ''", (question_id,))
+    trace = f"select debug from answers {OURS} and question_id = ? and reason = '' and debug is not null"
+    traced = db.row(trace, (question_id,))
     scored = msgspec.json.decode(str(traced[0]), type=_TracedSteps).confidence if traced else None
     if scored is not None:
         given = Judgement(question_id=question_id, judge=by, setup=scored.setup, score=scored.score, wrong=wrong, at=at)
@@ -163,13 +165,12 @@ class _TracedSteps(Struct, frozen=True):
     confidence: _TracedScore | None = None
 
 
-_FINISHED = "posts.state = 'finished' and posts.notice = 0"
 _PARTS_OF = (
     "select posts.question_id, post_parts.message_id from posts join post_parts using (community, question_id)"
-    f" {OURS} and {_FINISHED} and post_parts.message_id is not null and posts.question_id in"
+    f" {OURS} and {FINISHED} and post_parts.message_id is not null and posts.question_id in"
     f" (select question_id from post_messages {OURS} and message_id {IN})"
 )
 _ANSWERED_BY = (
     "select distinct posts.question_id from posts join post_parts using (community, question_id)"
-    f" {OURS} and {_FINISHED} and post_parts.message_id {IN}"
+    f" {OURS} and {FINISHED} and post_parts.message_id {IN}"
 )
