@@ -143,7 +143,7 @@ async def open_community_parts(
         here = [parse_position(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
         attended = min(here, default=clock.now())
         gateway = MissedChangesGateway(platform.chat, missed.check, attended=attended, clock=clock)
-        drops = (stores.answers.drop, stores.recorder.drop, stores.judgements.note_deleted, stores.pending.drop)
+        drops = (stores.answers.drop, stores.recorder.drop, stores.pending.drop)
         overheard = gateway_watch.GatewayWatch(gateway, clock=clock, drops=drops)
         checkpoints = Checkpoints(marks, baseline=first)
         room = _CompositionInputs(
@@ -395,7 +395,6 @@ async def _store_progress(
         await usage.flush()
     await counts.store()
     await stores.answers.store()
-    await stores.judgements.store()
     await marks.save(moved)
     await stores.recorder.store()
 

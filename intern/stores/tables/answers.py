@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from intern.core.clock import Clock
 from intern.core.flow import Reply
@@ -26,6 +26,7 @@ from intern.core.text.encoding import encode_json
 from intern.core.text.masking import mask_secrets, mask_start
 from intern.core.text.patterns import regex
 from intern.stores.database import Database, Transaction, Value
+from intern.stores.tables.judgements import judge_deleted
 from intern.stores.tables.store import (
     IN,
     NO_LIMIT,
@@ -146,6 +147,7 @@ _NO_WORDS = (
 )
 # Each part of a record by the column that is null once it is not kept, with what is cleared then.
 _PARTS: Final = {"debug": "debug = null", "texts": _NO_WORDS, "retracted": "retracted = null"}
+_BARE = " and ".join(f"{part} is null" for part in _PARTS)
 _HOLDING = f"question_id in (select question_id from answer_messages {OURS} and message_id {IN})"
 _DISLIKED = (
     "exists (select 1 from feedback where feedback.community = :community"
@@ -187,32 +189,13 @@ class AnswerStore(Store):
         _release_messages(db, [question_id] if beside else message_ids, question_id)
         now = self.now()
         short = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], encode_steps(debug or {}))
-        row = (question_id, channel_id, now, now, *short, *self._build_word_columns(words, question_id, reason))
+        gap = "" if words is None or reason in {"", NOT_ASKED} else self._closed.get(question_id, "open")
+        row = (question_id, channel_id, now, now, *short, *_build_word_columns(words, gap, emails=self._emails))
         db.run(_ANSWERS.upsert("question_id"), row)
         _add_messages(db, question_id, (*others, question_id))
         expire_part(db, "debug", KEPT_TRACES)
         if words is not None:
             expire_part(db, "texts", KEPT_WORDS, self._oldest())
-
-    def _build_word_columns(
-        self, words: QuestionWords | None, question_id: MessageId, reason: str
-    ) -> tuple[Value, ...]:
-        if words is None:
-            return (None, None, "", "", "[]", None, 0.0, 0, 0.0, "")
-        *_, last = words.messages
-        channel, in_thread = words.channel, words.channel is not None and words.channel.is_thread
-        return (
-            last.author.id,
-            last.guild_id,
-            (channel.parent_id if channel is not None and in_thread else None) or last.channel_id,
-            "" if channel is None or in_thread else sanitize_text(channel.name),
-            text_array(each.id for each in words.messages),
-            text_array(_redact_messages([each.text for each in words.messages], emails=self._emails)),
-            words.seconds,
-            words.tokens,
-            words.cost,
-            "" if reason in {"", NOT_ASKED} else self._closed.get(question_id, "open"),
-        )
 
     async def save_outcome(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
         """Save the outcome of the reply to a question; the reason stays if there is no new one.
@@ -292,14 +275,19 @@ class AnswerStore(Store):
         return await self.db.row(held, (bare_id_array(message_ids),)) is not None
 
     def drop(self, message_ids: Collection[MessageId]) -> None:
-        """Remove the words of questions that hold any of these messages, with the next `store`; never waits."""
+        """Note deleted messages, for the next `store`: it removes their questions' words, and judges their answers."""
         self._gone.update(message_ids)
 
     async def store(self) -> None:
-        """Remove the words that were dropped since the last time. Raises KnowledgeError; the next time tries again."""
+        """Handle the deletions since the last time. Raises KnowledgeError; the next time tries again."""
         if gone := frozenset(self._gone):
-            await self.db.write(lambda db: _run_each(db, _DROPPING, gone))
+            await self._drop(gone)
             self._gone -= gone
+
+    @writes
+    def _drop(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
+        judge_deleted(db, message_ids, self.clock.now())
+        _run_each(db, _DROPPING, message_ids)
 
     @writes
     def withdraw(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
@@ -317,7 +305,7 @@ class AnswerStore(Store):
 
 _DROPPING: Final = (
     f"update answers set {_NO_WORDS} {OURS} and {_HOLDING}",
-    f"delete from answers {OURS} and {_HOLDING} and {' and '.join(f'{part} is null' for part in _PARTS)}",
+    f"delete from answers {OURS} and {_HOLDING} and {_BARE}",
 )
 _WITHDRAWING: Final = (
     f"delete from answer_citations {OURS} and {_HOLDING}",
@@ -342,11 +330,30 @@ def _run_each(db: Transaction, statements: Collection[str], message_ids: Collect
 
 def ensure_record(db: Transaction, reply: Reply, *, at: str, emails: bool) -> None:
     """Make a record for a reply that is about to be posted, if saving it failed before."""
-    question, asked = reply.question, redact_question(reply.asked, emails=emails)
-    words = (question.author.id, question.guild_id, question.channel_id, "", text_array([question.id]))
-    row = (question.id, question.channel_id, at, at, "answer", "", None, *words, text_array([asked]), 0.0, 0, 0.0, "")
+    question = structs.replace(reply.question, text=reply.asked)
+    words = _build_word_columns(QuestionWords(messages=(question,)), "", emails=emails)
+    row = (question.id, question.channel_id, at, at, "answer", "", None, *words)
     if db.run(f"{_ANSWERS.insert} on conflict do nothing", row):
         _add_messages(db, question.id, (*reply.settles, question.id))
+
+
+def _build_word_columns(words: QuestionWords | None, gap: GapState, *, emails: bool) -> tuple[Value, ...]:
+    if words is None:
+        return (None, None, "", "", "[]", None, 0.0, 0, 0.0, gap)
+    *_, last = words.messages
+    channel, in_thread = words.channel, words.channel is not None and words.channel.is_thread
+    return (
+        last.author.id,
+        last.guild_id,
+        (channel.parent_id if channel is not None and in_thread else None) or last.channel_id,
+        "" if channel is None or in_thread else sanitize_text(channel.name),
+        text_array(each.id for each in words.messages),
+        text_array(_redact_messages([each.text for each in words.messages], emails=emails)),
+        words.seconds,
+        words.tokens,
+        words.cost,
+        gap,
+    )
 
 
 def expire_part(db: Transaction, part: str, most: int, oldest: str = "") -> None:
@@ -452,6 +459,7 @@ def _release_messages(db: Transaction, message_ids: Collection[MessageId], quest
     for name in losing:
         if left := db.texts(_NEWEST_LEFT, (name,)):
             db.run(f"update answers set question_id = ?, {_NO_WORDS} {OURS} and question_id = ?", (left[0], name))
+            db.run(f"delete from answers {OURS} and question_id = ? and {_BARE}", (left[0],))
         elif name != question_id:
             db.run(f"delete from answers {OURS} and question_id = ?", (name,))
 

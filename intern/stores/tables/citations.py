@@ -17,7 +17,7 @@ from intern.core.ids import ChannelId, GuildId, MessageId, SourceId
 from intern.core.text.masking import mask_secrets
 from intern.stores.database import Transaction, Value
 from intern.stores.tables.answers import KEPT_CITED, MAX_AGE, ensure_record, expire_part
-from intern.stores.tables.store import IN, OURS, Store, Table, reads, text_array, writes
+from intern.stores.tables.store import GIVEN, IN, OURS, Store, Table, reads, text_array, writes
 
 _MAX_TEXT = 400  # characters; a quote is a sentence
 
@@ -120,7 +120,7 @@ class CitationStore(Store):
         """
         statement = (
             "select question_id from answers join posts using (community, question_id)"
-            f" {OURS} and {FINISHED} and (retracted = 'open' or (retracted = '' and exists"
+            f" {OURS} and {GIVEN} and (retracted = 'open' or (retracted = '' and exists"
             f" (select 1 from answer_citations {OURS} and answer_citations.question_id = answers.question_id"
             " and answer_citations.state in ('changed', 'gone') and since <= ?))) order by at"
         )
@@ -152,13 +152,10 @@ def _redact_quote(text: str, *, emails: bool) -> str:
     return mask_secrets(text[:_MAX_TEXT].encode("utf-8", "replace").decode(), emails=emails).text
 
 
-FINISHED = "posts.state = 'finished' and notice = 0"
-"""The condition for the posts of answers."""
-
-_POSTED = f"community = :community and question_id in (select question_id from posts {OURS} and {FINISHED})"
+_POSTED = f"community = :community and question_id in (select question_id from posts {OURS} and {GIVEN})"
 
 _OUTDATED = (
-    f"from answers join posts using (community, question_id) {OURS} and retracted is not null and {FINISHED}"
+    f"from answers join posts using (community, question_id) {OURS} and retracted is not null and {GIVEN}"
     f" and exists (select 1 from answer_citations {OURS}"
     " and answer_citations.question_id = answers.question_id and answer_citations.state <> '')"
 )

@@ -8,9 +8,8 @@ import msgspec
 
 from intern.core.ids import SourceId
 from intern.stores.database import Transaction
-from intern.stores.tables.citations import FINISHED
 from intern.stores.tables.feedback import VOTES, Votes
-from intern.stores.tables.store import OURS, Store, Table, reads
+from intern.stores.tables.store import GIVEN, OURS, Store, Table, reads
 from intern.stores.tables.usage import PromptUsage
 
 _USAGE = Table("usage", PromptUsage)
@@ -54,7 +53,7 @@ class FigureStore(Store):
         rows = db.rows(
             f"select {whole}, count(distinct question_id) from answer_citations"
             " join answers using (community, question_id) join posts using (community, question_id)"
-            f" {OURS} and at >= ? and {FINISHED}"
+            f" {OURS} and at >= ? and {GIVEN}"
             f" group by {whole} order by 2 desc, 1",
             (since.isoformat(),),
         )

@@ -37,6 +37,9 @@ IN = f"in {json_items('?')}"
 OURS = "where community = :community"
 """The condition for rows of the community, which the database binds."""
 
+GIVEN = "posts.state = 'finished' and posts.notice = 0"
+"""The condition for the posts of answers: whole, and no notices."""
+
 BEGINS = "substr(id, 1, ?) = ?"
 """The condition for an id that begins with a prefix, with values from `prefix_values`."""
 
