@@ -16,6 +16,7 @@ from intern.core.messages import Channel, Citation
 from intern.stores.database import Database
 from intern.stores.tables import answers as module
 from intern.stores.tables.answers import MAX_AGE, MAX_CHARS, AnswerStore, QuestionChannel, QuestionFilter
+from intern.stores.tables.citations import CitationStore
 from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.outbox import Outbox
 from tests.engines import open_database
@@ -209,3 +210,24 @@ async def test_each_part_of_a_record_is_kept_for_its_own_time(db: Database, monk
     await save_question(store, [asked])
     await posts.begin(reply(asked.id, asked.channel_id, "in_place", citations=(cited,)), ["so"])
     assert await db.rows(f"{rows} order by at, rid") == [(1, 0, 0), (1, 1, 1)]
+
+
+async def test_a_posted_answer_stays_watched_when_its_question_is_recorded_anew_or_deleted(db: Database) -> None:
+    store, posts, cited = AnswerStore(db, clock=HandClock()), Outbox(db, clock=HandClock()), CitationStore(db)
+    asked, other = message("Which port?", n=1), message("And now?", n=2)
+    citation = Citation(source_id=SourceId("kb:a.md"), title="A")
+    await posts.begin(reply(asked.id, asked.channel_id, "in_place", citations=(citation,), asked="Which port?"), ["so"])
+    await posts.mark_finished(asked.id)
+    known = await store.find(asked.id)
+    assert known is not None
+    assert (known.text, known.debug) == ("Which port?", None)
+    await save_question(store, [asked])
+    await save_question(store, [other])
+    store.drop([asked.id, other.id])
+    await store.store()
+    assert [each.source_id for each in (await cited.read_citations([asked.id]))[asked.id]] == ["kb:a.md"]
+    # To be forgotten with its author.
+    assert await store.find_messages_by(asked.author.id) == {asked.id}
+    await store.withdraw([asked.id])
+    assert await cited.read_citations([asked.id]) == {}
+    assert await store.find_messages_by(asked.author.id) == set()
