@@ -231,3 +231,19 @@ async def test_a_posted_answer_stays_watched_when_its_question_is_recorded_anew_
     await store.withdraw([asked.id])
     assert await cited.read_citations([asked.id]) == {}
     assert await store.find_messages_by(asked.author.id) == set()
+
+
+async def test_an_author_is_kept_with_their_words_or_a_watched_answer_alone(db: Database) -> None:
+    clock = HandClock()
+    store, posts = AnswerStore(db, clock=clock), Outbox(db, clock=clock)
+    citations = (Citation(source_id=SourceId("kb:a.md"), title="A"),)
+    for n, name in enumerate(("alice", "bob")):
+        asked = message("Which port?", n=n, by=author(name))
+        await save_question(store, [asked])
+        await posts.begin(reply(asked.id, asked.channel_id, "in_place", citations=citations), ["so"])
+        store.drop([asked.id])
+        await store.store()
+        assert await store.find_messages_by(author(name).id) == {asked.id}
+        clock.turn(days=91)
+    assert await store.find_messages_by(author("alice").id) == set()
+    assert await store.find(message(n=0).id) is not None

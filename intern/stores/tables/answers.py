@@ -139,14 +139,19 @@ class QuestionChannel(Struct, frozen=True):
 
 
 _ANSWERS = Table("answers", AnswerRecord, json=("debug", "message_ids", "texts"))
-_NO_WORDS = (
-    "place = '', message_ids = '[]', texts = null, gap = ''"
+
+
+def _keep_names_with(part: str) -> str:
     # An answer that is watched needs its server for a link, and its author to be forgotten with them.
-    ", author_id = case when retracted is null then null else author_id end"
-    ", guild_id = case when retracted is null then null else guild_id end"
-)
+    return ", ".join(
+        f"{name} = case when {part} is null then null else {name} end" for name in ("author_id", "guild_id")
+    )
+
+
+_NO_WORDS = f"place = '', message_ids = '[]', texts = null, gap = '', {_keep_names_with('retracted')}"
+_NO_CITATIONS = f"retracted = null, {_keep_names_with('texts')}"
 # Each part of a record by the column that is null once it is not kept, with what is cleared then.
-_PARTS: Final = {"debug": "debug = null", "texts": _NO_WORDS, "retracted": "retracted = null"}
+_PARTS: Final = {"debug": "debug = null", "texts": _NO_WORDS, "retracted": _NO_CITATIONS}
 _BARE = " and ".join(f"{part} is null" for part in _PARTS)
 _HOLDING = f"question_id in (select question_id from answer_messages {OURS} and message_id {IN})"
 _DISLIKED = (
@@ -309,7 +314,7 @@ _DROPPING: Final = (
 )
 _WITHDRAWING: Final = (
     f"delete from answer_citations {OURS} and {_HOLDING}",
-    f"update answers set retracted = null {OURS} and {_HOLDING}",
+    f"update answers set {_NO_CITATIONS} {OURS} and {_HOLDING}",
     *_DROPPING,
 )
 _UNQUOTE = (
@@ -317,7 +322,7 @@ _UNQUOTE = (
     " and (substr(source_id, 1, 5) in ('team:', 'fact:') or substr(source_id, 1, 7) = 'nugget:')"
 )
 _FORGETTING: Final = (
-    f"delete from answer_judgements {OURS} and question_id {IN}",
+    f"delete from answer_judgements {OURS} and (question_id {IN} or {_HOLDING})",
     f"delete from answers {OURS} and {_HOLDING}",
     _UNQUOTE,
 )
