@@ -335,11 +335,12 @@ def _run_each(db: Transaction, statements: Collection[str], message_ids: Collect
 
 def ensure_record(db: Transaction, reply: Reply, *, at: str, emails: bool) -> None:
     """Make a record for a reply that is about to be posted, if saving it failed before."""
-    question = structs.replace(reply.question, text=reply.asked)
+    question, covered = structs.replace(reply.question, text=reply.asked), (*reply.settles, reply.question.id)
     words = _build_word_columns(QuestionWords(messages=(question,)), "", emails=emails)
     row = (question.id, question.channel_id, at, at, "answer", "", None, *words)
     if db.run(f"{_ANSWERS.insert} on conflict do nothing", row):
-        _add_messages(db, question.id, (*reply.settles, question.id))
+        _release_messages(db, covered, question.id)
+        _add_messages(db, question.id, covered)
 
 
 def _build_word_columns(words: QuestionWords | None, gap: GapState, *, emails: bool) -> tuple[Value, ...]:
