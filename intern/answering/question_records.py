@@ -23,7 +23,17 @@ async def record_question(
     with_words: bool = True,
 ) -> None:
     """Save the record of a question; a failure costs the record, never the answer."""
-    messages = request.batch.messages
+    messages, steps = request.batch.messages, list_steps(debug or {})
+    is_idle = reason == NOT_ASKED and (not request.called or is_chatter(request.batch.text))
+    # The wait of its author, including the pause that shows that the question is complete.
+    waited = (records.clock.now() - messages[-1].at).total_seconds()
+    words = QuestionWords(
+        messages=messages,
+        channel=request.channel,
+        seconds=max((debug or {}).get("seconds", 0.0), waited),
+        tokens=sum(step.get("tokens", 0) for step in steps),
+        cost=sum(step.get("cost", 0) for step in steps),
+    )
     keep = partial(
         records.save,
         [each.id for each in messages],
@@ -31,23 +41,6 @@ async def record_question(
         outcome=outcome,
         reason=reason,
         debug=debug,
-        words=_collect_words(records, request, reason, debug or {}) if with_words else None,
+        words=words if with_words and not is_idle else None,
     )
     await save_record(keep, message_id=request.batch.last.id)
-
-
-def _collect_words(
-    records: AnswerStore, request: AnswerRequest, reason: str, debug: Mapping[str, Any]
-) -> QuestionWords | None:
-    messages, steps = request.batch.messages, list_steps(debug)
-    if reason == NOT_ASKED and (not request.called or is_chatter(request.batch.text)):
-        return None
-    # The wait of its author, including the pause that shows that the question is complete.
-    waited = (records.clock.now() - messages[-1].at).total_seconds()
-    return QuestionWords(
-        messages=messages,
-        channel=request.channel,
-        seconds=max(debug.get("seconds", 0.0), waited),
-        tokens=sum(step.get("tokens", 0) for step in steps),
-        cost=sum(step.get("cost", 0) for step in steps),
-    )

@@ -150,16 +150,14 @@ class Recorder:
 
         Return whether any contained the messages or words of the member. Raises KnowledgeError.
         """
-        found = await self._forget([*map(name_message, message_ids), *([f"user:{user_id}"] if user_id else [])])
-        await self._forget([ANYONE, *(f"team:{name}.txt" for name in topics)])
-        return found
-
-    async def _forget(self, about: Collection[str]) -> bool:
+        named = [*map(name_message, message_ids), *([f"user:{user_id}"] if user_id else [])]
         self.forgets += 1
         self._waiting.clear()
         async with self._turn:
             self._known.clear()
-            return await self._keeps.forget(about)
+            found = await self._keeps.forget(named)
+            await self._keeps.forget([ANYONE, *(f"team:{name}.txt" for name in topics)])
+        return found
 
     # From here on: worker threads.
 

@@ -160,8 +160,7 @@ class Writer:
             # From here on, no restore from the text files brings it back. An edit that was not noticed is kept beside.
             await self.stores.files.catch_up(*found.topics)
         ids = found.message_ids
-        held = bool(also) or await self.stores.remains.holds(ids) or await self.stores.answers.holds(ids)
-        held = held or await self.extraction.has_learned_from(ids)
+        held = bool(also) or await self.stores.remains.holds(ids) or await self.extraction.has_learned_from(ids)
         # At once: below, this waits for a refresh to end.
         await self.extraction.forget(found.message_ids)
         changed = set(cleared.topics if cleared else ())

@@ -260,7 +260,6 @@ READS: dict[str, Read] = {
     "AnswerStore.count_reasons": lambda db: answers.AnswerStore(db).count_reasons(),
     "AnswerStore.list_channels": lambda db: answers.AnswerStore(db).list_channels(),
     "AnswerStore.find_messages_by": lambda db: answers.AnswerStore(db).find_messages_by(MEMBER),
-    "AnswerStore.holds": lambda db: answers.AnswerStore(db).holds([ASKED.id]),
     "DailyCounts.read_day": lambda db: daily_counts.DailyCounts(db, clock=CLOCK).read_day(TODAY),
     "DailyCounts.read_since": lambda db: daily_counts.DailyCounts(db, clock=CLOCK).read_since(date.min),
     "FeedbackStore.read_votes_each": lambda db: feedback.FeedbackStore(db).read_votes_each([ASKED.id]),

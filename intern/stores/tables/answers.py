@@ -274,11 +274,6 @@ class AnswerStore(Store):
         )
         return frozenset(map(MessageId, await self.db.texts(written, (user_id,))))
 
-    async def holds(self, message_ids: Collection[MessageId]) -> bool:
-        """Return whether there is a record of any of these messages."""
-        held = f"select 1 from answer_messages {OURS} and message_id {IN}"
-        return await self.db.row(held, (bare_id_array(message_ids),)) is not None
-
     def drop(self, message_ids: Collection[MessageId]) -> None:
         """Note deleted messages, for the next `store`: it removes their questions' words, and judges their answers."""
         self._gone.update(message_ids)

@@ -76,6 +76,7 @@ _POSTS = (
 )
 
 _ABOUT = (
+    f"select 1 from answer_messages {OURS} and message_id {IN}",
     f"select 1 from posts where {_POSTS}",
     f"select 1 from pending_messages {OURS} and message_id {IN}",
 )
