@@ -158,6 +158,7 @@ _DISLIKED = (
     "exists (select 1 from feedback where feedback.community = :community"
     " and feedback.question_id = answers.question_id and vote = 'down')"
 )
+_WITH_TRACE = f"{OURS} and debug is not null"
 _WITH_WORDS = f"{OURS} and texts is not null"
 
 
@@ -225,10 +226,11 @@ class AnswerStore(Store):
     @reads
     def find_newest_in(self, db: Transaction, channel_id: ChannelId) -> AnswerRecord | None:
         """Return the newest record with a trace in a channel or thread, or of the message that a thread hangs on."""
-        # A thread that hangs on a message has the message's id.
-        traced = f"{OURS} and debug is not null"
-        rest = f"{traced} and (channel_id = ? or question_id = ?) order by changed_at desc, rid desc limit 1"
-        return _ANSWERS.first(db, rest, (channel_id, channel_id))
+        # A thread that hangs on a message has the id of the message. One condition for each index.
+        newest = f"{_WITH_TRACE} and channel_id = ? order by changed_at desc, rid desc limit 1"
+        of_thread = _ANSWERS.first(db, f"{_WITH_TRACE} and question_id = ?", (channel_id,))
+        found = filter(None, (_ANSWERS.first(db, newest, (channel_id,)), of_thread))
+        return max(found, key=lambda each: each.changed_at, default=None)
 
     @reads
     def list_open(self, db: Transaction) -> tuple[AnswerRecord, ...]:
