@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import anyio
 from anyio.to_thread import run_sync
@@ -21,6 +22,7 @@ from benchmarks.made_up import document, subject
 from intern.core.captures import Capture, Turn
 from intern.core.decisions import PairFiled
 from intern.core.ids import ConversationId, GuildId, TopicName, UserId, position_at
+from intern.core.tasks import run_each
 from intern.frontends.http.page_renderer import PAGES
 from intern.learning.prompts import build_block
 from intern.stores.tables.knowledge import KnowledgeChange
@@ -71,12 +73,14 @@ async def _measured(folder: Path) -> list[Figure]:
 async def _fill(made: Site) -> None:
     for n in range(PAIRS * TOPICS):
         await _teach(made, n)
-    questions = made.writer.stores.questions
-    for n in range(QUESTIONS):
+
+    async def ask(n: int) -> None:
         text = f"How do I set up the {subject(n % 700).replace('-', ' ')} with {n // 700} of them?"
         asked = samples.message(text, n=10_000 + n)
-        questions.add([asked], _REASONS[n % len(_REASONS)], seconds=3.5, tokens=6_000, cost=0.004)
-    await questions.store()
+        figures: Any = {"seconds": 3.5, "tokens": 6_000, "cost": 0.004}
+        await samples.save_question(made.writer.stores.answers, [asked], _REASONS[n % len(_REASONS)], **figures)
+
+    await run_each(ask, range(QUESTIONS), 100)
 
 
 async def _teach(made: Site, n: int) -> None:

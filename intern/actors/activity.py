@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from intern.core.captures import CapturedPair
 from intern.core.decisions import Decision
@@ -48,10 +48,6 @@ class ActivityReporter:
     def __init__(self) -> None:
         self.count: Callable[[str], object] = lambda _: None
         """Counts an event by name and day."""
-        self.question: Callable[[AnswerRequest, str, Mapping[str, Any]], object] = lambda _request, _reason, _debug: (
-            None
-        )
-        """Called with a question, the reason for silence (or ""), and the steps; it must neither wait nor raise."""
         self.tally: ActivityCounters | None = None
         """The counters of `/metrics`, if that is served."""
 
@@ -59,10 +55,9 @@ class ActivityReporter:
         """Report a batch that concerns no actor."""
         _log.debug("batch_ignored", channel_id=batch.channel_id, message_id=batch.last.id)
 
-    def report_answer(self, request: AnswerRequest, result: AnswerResult) -> None:
+    def report_answer(self, request: AnswerRequest, result: AnswerResult) -> None:  # noqa: ARG002 subclasses show it
         """Report the answer to a question, or silence with a reason."""
         self.report_private_answer(result)
-        self.question(request, result.reason, result.debug or {})
 
     def report_private_answer(self, result: AnswerResult) -> None:
         """Report the answer to a question that only its asker sees, as with `/ask`: its words are never kept."""
@@ -75,8 +70,6 @@ class ActivityReporter:
         """Report a declined question: too many wait already, a limit is reached, or it is too old or spoken."""
         batch = declined.request.batch
         self.report_private_decline(declined.reason)
-        if declined.reason != "voice":  # without words it cannot be a gap
-            self.question(declined.request, declined.reason, {})
         _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
 
     def report_no_reply(self, request: AnswerRequest) -> None:

@@ -26,9 +26,9 @@ from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import bind_trace_id, get_logger
 from intern.core.tasks import open_task_group
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.outbox import Post
 from intern.stores.tables.store import save_record
-from intern.stores.tables.traces import TraceStore
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class Poster:
 
     posts: ReplyDelivery
     outgoing: RecallableReplies
-    traces: TraceStore
+    records: AnswerStore
     settle: Settle
     events: ActivityReporter
     hold_seconds: float
@@ -225,7 +225,7 @@ class Poster:
 
     async def _record_outcome(self, notice: bool, question_id: MessageId, status: str, reason: str = "") -> None:  # noqa: FBT001 told apart by its type
         outcome = f"{'notice' if notice else 'answer'} {status.replace('_', ' ')}"
-        keep = partial(self.traces.save_outcome, question_id, outcome=outcome, reason=reason)
+        keep = partial(self.records.save_outcome, question_id, outcome=outcome, reason=reason)
         await save_record(keep, message_id=question_id)
 
 

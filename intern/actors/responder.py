@@ -21,6 +21,7 @@ from intern.actors.activity import ActivityReporter
 from intern.actors.checkpointer import Settle
 from intern.actors.loops import surviving
 from intern.answering.answerer import QuestionAnswerer
+from intern.answering.question_records import record_question
 from intern.answering.replies import ReplyBuilder
 from intern.chat.conversations import merge_questions, revise_question
 from intern.chat.delivery import RecallableReplies
@@ -30,8 +31,7 @@ from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.log import bind_trace_id, get_logger
 from intern.core.messages import AnswerResult
 from intern.core.tasks import open_task_group
-from intern.stores.tables.store import save_record
-from intern.stores.tables.traces import TraceStore
+from intern.stores.tables.answers import AnswerStore
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
 ROOM = 32  # questions in work or queued: one busy thread must not delay the others
@@ -62,7 +62,7 @@ class Responder:
     """Whether the reply to a message was posted or dropped before. Raises KnowledgeError."""
     typing: Callable[[ChannelId], Awaitable[object]]
     """Shows for ten seconds that a reply is being written. Raises the ChatError family."""
-    traces: TraceStore
+    records: AnswerStore
     settle: Settle
     events: ActivityReporter
 
@@ -139,7 +139,7 @@ class Responder:
                 break
         job.over = True
         if job.withdrawn:
-            await self._record_outcome(job.request, "withdrawn", AnswerResult(should_reply=False))
+            await record_question(self.records, job.request, outcome="withdrawn", with_words=False)
 
     async def _answer(self, job: _AnswerJob, request: AnswerRequest) -> None:
         if len(request.batch.messages) > 1:  # a part of it may be about to be answered
@@ -156,7 +156,7 @@ class Responder:
         await checkpoint_if_cancelled()  # the model may be slightly faster than a newer part of the question
         reply = self.replying.decide_reply(request, result)
         outcome = "silent" if reply is None else "notice" if reply.notice else "answer"
-        await self._record_outcome(request, outcome, result)
+        await record_question(self.records, request, outcome=outcome, reason=result.reason, debug=result.debug)
         await self.outgoing.wait_for_recalled_parts(request)
         await checkpoint_if_cancelled()
         job.over = True
@@ -190,11 +190,6 @@ class Responder:
                 except ChatError as error:
                     _log.debug("typing_failed", channel_id=request.channel.id, reason=str(error))
                 await sleep(TYPING_SECONDS)
-
-    async def _record_outcome(self, request: AnswerRequest, outcome: str, result: AnswerResult) -> None:
-        ids, channel_id = [message.id for message in request.batch.messages], request.batch.channel_id
-        keep = partial(self.traces.save, ids, channel_id, outcome=outcome, reason=result.reason, debug=result.debug)
-        await save_record(keep, message_id=request.batch.last.id)
 
     def _settle_removed(self, request: AnswerRequest, left: AnswerRequest | None) -> None:
         """Settle the messages of a question that were removed from it."""

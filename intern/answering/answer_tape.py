@@ -40,6 +40,7 @@ from intern.models.recorded_calls import (
     make_digest,
 )
 from intern.models.templates import PromptTemplates
+from intern.stores.qa_ids import bare_message_id
 
 _MOST_INDEX = 64_000  # characters of the index, if an answer read its descriptions
 
@@ -104,7 +105,7 @@ class AnswerRecording(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def origins(self) -> frozenset[str]:
-        """The origins of its words: `user:<id>`, topics by their source ids, and ANYONE."""
+        """The origins of its words: `message:<id>`, `user:<id>`, topics by their source ids, and ANYONE."""
         ids = [source.source_id for source in self.sources]
         ids += [entry.source_id for entry in self.index]
         ids += [hit.source_id for each in self.searched for hit in each.hits or ()]
@@ -112,21 +113,16 @@ class AnswerRecording(Struct, frozen=True, kw_only=True, omit_defaults=True):
         ids += [fact.source_id for each in self.recalled for fact in each.learned.facts]
         said = self.conversation.messages
         found = {f"user:{each.author_id}" for each in said if each.author_id and each.role == "user"}
+        found |= {name_message(each) for each in (self.context.message_id, *(each.id for each in said)) if each}
         found |= {each for each in ids if each.startswith("team:")}
         if any(each.role == "assistant" for each in said) or any(map(is_distilled, ids)):
             found.add(ANYONE)
         return frozenset(found)
 
-    @property
-    def question_ids(self) -> frozenset[MessageId]:
-        """The messages of the question."""
-        question = self.conversation.messages[self.conversation.asked]
-        return frozenset(each for each in (self.context.message_id, *(said.id for said in question)) if each)
 
-    @property
-    def message_ids(self) -> frozenset[MessageId]:
-        """The ids of all its messages."""
-        return self.question_ids.union(each.id for each in self.conversation.messages if each.id)
+def name_message(message_id: MessageId) -> str:
+    """Return the origin of a message's words."""
+    return f"message:{bare_message_id(message_id)}"
 
 
 _Read = dict[SourceId, SourceText | KnowledgeError]

@@ -31,9 +31,9 @@ from intern.core.log import get_logger
 from intern.core.messages import SILENCES, AnswerResult, Button, Channel, ChatMessage, Citation
 from intern.core.text.language import SPOKEN, detect_language
 from intern.core.text.patterns import regex
+from intern.stores.tables.answers import AnswerRecord, AnswerStore
 from intern.stores.tables.feedback import FeedbackStore, Votes
 from intern.stores.tables.store import save_record
-from intern.stores.tables.traces import QuestionTrace, TraceStore
 
 _log = get_logger(__name__)
 
@@ -94,7 +94,7 @@ class InteractionHandler:
     admits: Callable[[Channel], bool]
     outlet: Outlet
     feedback: FeedbackStore
-    traces: TraceStore
+    records: AnswerStore
     options: ConversationOptions
     guild_ids: Collection[GuildId]
     wordings: Wordings
@@ -173,7 +173,7 @@ class InteractionHandler:
         ids = (*([command.on.id] if command.on else []), MessageId(ticket.id))
         outcome = f"{'answered' if result.should_reply else 'silent'} for one member"
         keep = partial(
-            self.traces.save,
+            self.records.save,
             ids,
             ticket.channel_id,
             outcome=outcome,
@@ -221,13 +221,13 @@ class InteractionHandler:
 
     async def _explain(self, command: flow.WhyCommand) -> InteractionReply:
         if not command.about:
-            account = await self.traces.find_newest_in(command.interaction.channel_id)
+            account = await self.records.find_newest_in(command.interaction.channel_id)
         else:
             named = re.search(r"(?<!\d)(\d{15,20})/?>?\s*\Z", command.about)
             if named is None:
                 return make_text_reply(NO_MESSAGE)
-            account = await self.traces.find_trace(MessageId(named[1]))
-        if account is None:
+            account = await self.records.find(MessageId(named[1]))
+        if account is None or account.debug is None:
             return make_text_reply(NO_ACCOUNT)
         return make_text_reply(format_trace(account, await self.feedback.read_votes(account.question_id)))
 
@@ -238,8 +238,8 @@ class InteractionHandler:
                 await self.feedback.vote(MessageId(question_id), press.user.id, up=vote == "up")
                 return words.thanks
             case ("why", question_id):
-                account = await self.traces.find_trace(MessageId(question_id))
-                return (why_line(account.debug, words) if account else "") or words.why_unknown
+                account = await self.records.find(MessageId(question_id))
+                return (why_line(account.debug or {}, words) if account else "") or words.why_unknown
             case ("share", ticket_id):
                 return await self._share(press, ticket_id, words)
             case _:
@@ -280,16 +280,17 @@ class InteractionHandler:
         return channel if self.admits(channel) else None
 
 
-def format_trace(account: QuestionTrace, votes: Votes | None = None) -> str:
+def format_trace(account: AnswerRecord, votes: Votes | None = None) -> str:
     """Explain the outcome of a question to the team, with the votes on its answer."""
     silence = SILENCES.get(account.reason)
     reason = _format_value(silence.words if silence else account.reason or "it was answered")
     lines = [f"Message {account.question_id}: **{_format_value(account.outcome)}**. {reason[:1].upper()}{reason[1:]}."]
-    if line := why_line(account.debug) if not account.reason else "":
+    debug = account.debug or {}
+    if line := why_line(debug) if not account.reason else "":
         lines.append(f"- {line}")
     if votes and (votes.up or votes.down):
         lines.append(f"- votes: 👍 {votes.up}, 👎 {votes.down}")
-    for name, told in account.debug.items():
+    for name, told in debug.items():
         fields = cast("Mapping[str, object]", told if isinstance(told, Mapping) else {"": told})
         lines.append(f"- {name}: {_format_fields(fields)}")
     return "\n".join(lines)

@@ -27,10 +27,10 @@ from intern.core.text.passages import select_best_passages
 from intern.learning.prompts import team_text
 from intern.sources.library import Library
 from intern.stores.qa_ids import qa_id_time
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.citations import CitationState, CitationStore, OutdatedAnswer, PostedCitation
 from intern.stores.tables.knowledge import KnowledgeStore
 from intern.stores.tables.store import save_record
-from intern.stores.tables.traces import TraceStore
 
 SETTLED = timedelta(minutes=5)
 """The time for which a citation must be outdated before its answer is edited: a document may be half written now."""
@@ -232,7 +232,7 @@ class AnswerRetractor:
     store: CitationStore
     edit: Callable[[MessageId], Awaitable[bool]]
     """Edits an answer to a note; false if that is impossible."""
-    traces: TraceStore
+    records: AnswerStore
     clock: Clock
 
     async def check_and_retract(self, check: Callable[[], Awaitable[None]]) -> None:
@@ -249,7 +249,7 @@ class AnswerRetractor:
             await self.store.save_retraction(question_id, "retracted" if edited else "dropped")
             if edited:
                 end = partial(
-                    self.traces.save_outcome, question_id, outcome="answer retracted", reason="source_changed"
+                    self.records.save_outcome, question_id, outcome="answer retracted", reason="source_changed"
                 )
                 await save_record(end, message_id=question_id)
             _log.info("answer_retracted", message_id=question_id, edited=edited)

@@ -10,10 +10,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from intern.answering.question_records import record_question
 from intern.answering.wordings import Wordings
 from intern.chat.options import ConversationOptions
 from intern.chat.phrases import ENGLISH, detect_reply_language, get_phrases, select_language
@@ -21,8 +21,7 @@ from intern.core.clock import Clock
 from intern.core.flow import AnswerRequest, DeclineReason, QuestionDeclined, Reply
 from intern.core.ids import MessageId, RoleId, UserId
 from intern.core.messages import LOOKUP_FAILURES, AnswerResult, Button
-from intern.stores.tables.store import save_record
-from intern.stores.tables.traces import TraceStore
+from intern.stores.tables.answers import AnswerStore
 
 _VOTES = {"up": "👍", "down": "👎"}
 
@@ -102,18 +101,20 @@ _TOLD_FOR: Final[Mapping[DeclineReason, timedelta]] = MappingProxyType(
 class Decliner:
     """Declines questions. Remembers for a while which member got which reason."""
 
-    def __init__(self, wordings: Wordings, *, traces: TraceStore, clock: Clock) -> None:
+    def __init__(self, wordings: Wordings, *, records: AnswerStore, clock: Clock) -> None:
         self._wordings = wordings
-        self._traces = traces
+        self._records = records
         self._clock = clock
         self._told: dict[DeclineReason, OrderedDict[UserId, datetime]] = {each: OrderedDict() for each in _TOLD_FOR}
 
     async def record_decline(self, declined: QuestionDeclined) -> None:
         """Record the reason for a declined question."""
-        batch = declined.request.batch
-        ids, outcome = [each.id for each in batch.messages], "shed" if declined.reason == "shed" else "passed over"
-        keep = partial(self._traces.save, ids, batch.channel_id, outcome=outcome, reason=declined.reason)
-        await save_record(keep, message_id=batch.last.id)
+        outcome = "shed" if declined.reason == "shed" else "passed over"
+        # What was spoken has no words, so it cannot be a gap.
+        with_words = declined.reason != "voice"
+        await record_question(
+            self._records, declined.request, outcome=outcome, reason=declined.reason, with_words=with_words
+        )
 
     def decide_reply(self, declined: QuestionDeclined) -> Reply | None:
         """Return the reply, and remember it; None if the bot was not called, or gave this reason lately."""

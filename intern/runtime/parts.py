@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from anyio.to_thread import run_sync
 
@@ -30,13 +30,11 @@ from intern.actors.responder import Responder
 from intern.actors.reviewer import Reviewer
 from intern.actors.sequencer import Sequencer
 from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, index_timer, indexer, refresh_pages, run_regularly
-from intern.answering.answer_trace import list_steps
 from intern.answering.answerer import Answerer, AttachmentAwareAnswerer
 from intern.answering.interaction_handler import InteractionHandler
 from intern.answering.model_cache import CachingModel, make_key_function
 from intern.answering.posted_answers import AnswerRetractor, PostedAnswers
 from intern.answering.replies import Decliner, ReplyBuilder
-from intern.answering.triage import is_chatter
 from intern.chat.batching import OpenBatches
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.delivery import OutboxDelivery, RecallableReplies
@@ -44,7 +42,7 @@ from intern.chat.platform import ChatPlatform
 from intern.chat.quota import QuestionQuota
 from intern.chat.routing import BatchRouter, PrivateNotices, Requests
 from intern.core.clock import Clock, Wakeup
-from intern.core.flow import AnswerRequest, Batch
+from intern.core.flow import Batch
 from intern.core.ids import RoleId, parse_position, position_at
 from intern.learning.answered_threads import AnsweredThreadLearner, ThreadReader
 from intern.learning.approvals import ApprovalQueue
@@ -74,8 +72,6 @@ from intern.stores.tables.checkpoints import CheckpointStore, StoredCheckpoints
 from intern.stores.tables.daily_counts import DailyCounts
 from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.members import GreetedMembers
-from intern.stores.tables.questions import NOT_ASKED, QuestionStore
-from intern.stores.tables.traces import TraceStore
 from intern.stores.tables.usage import UsageLog
 
 
@@ -147,7 +143,7 @@ async def open_community_parts(
         here = [parse_position(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
         attended = min(here, default=clock.now())
         gateway = MissedChangesGateway(platform.chat, missed.check, attended=attended, clock=clock)
-        drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.note_deleted, stores.pending.drop)
+        drops = (stores.answers.drop, stores.recorder.drop, stores.pending.drop)
         overheard = gateway_watch.GatewayWatch(gateway, clock=clock, drops=drops)
         checkpoints = Checkpoints(marks, baseline=first)
         room = _CompositionInputs(
@@ -185,9 +181,8 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
     archive, knowledge, ledger = stores.archive, stores.knowledge, stores.posts
     options = settings.conversations
     chat.restore_roles(await stores.roles.read_recent())
-    traces, counts, outgoing = TraceStore(db, clock=clock), DailyCounts(db, clock=clock), RecallableReplies()
+    records, counts, outgoing = stores.answers, DailyCounts(db, clock=clock), RecallableReplies()
     events.count = counts.add
-    events.question = partial(_record_question, stores.questions)
     counted = await counts.read_day(clock.now().date())
     count_question = QuestionQuota(
         settings.discord.max_questions_per_user_per_hour,
@@ -242,7 +237,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
         admits=audience.admits,
         outlet=chat,
         feedback=FeedbackStore(db, clock=clock),
-        traces=traces,
+        records=records,
         options=options,
         guild_ids=chat.guild_ids,
         wordings=wordings,
@@ -257,7 +252,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
         sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
         mask=settings.kb.mask_secrets,
     )
-    retractions = AnswerRetractor(stores.cited, posts.retract, traces, clock)
+    retractions = AnswerRetractor(stores.cited, posts.retract, records, clock)
     calibration = health.CalibrationWatch(db, settings)
     check = partial(retractions.check_and_retract, posted.check) if settings.ai.retract else posted.check
     notes = PrivateNotices(chat, GreetedMembers(db, clock=clock))
@@ -276,7 +271,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
     poster = Poster(
         posts=posts,
         outgoing=outgoing,
-        traces=traces,
+        records=records,
         settle=settling.settle,
         events=events,
         # The asker's last messages have become a question by then, or never will.
@@ -316,7 +311,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
         "batcher": partial(batcher, open_batches=OpenBatches(batch_wait), settle=checkpoints.settle, clock=clock),
         "sequencer": Sequencer(
             dispatch=partial(_route_batch, dispatcher, answered),
-            declines=Decliner(wordings, traces=traces, clock=clock),
+            declines=Decliner(wordings, records=records, clock=clock),
             outgoing=outgoing,
             late=late,
             settle=settling.settle,
@@ -330,7 +325,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
             outgoing=outgoing,
             done_with=ledger.is_done,
             typing=chat.typing,
-            traces=traces,
+            records=records,
             settle=settling.settle,
             events=events,
         ).run,
@@ -399,21 +394,9 @@ async def _store_progress(
     if usage is not None:
         await usage.flush()
     await counts.store()
-    await stores.questions.store()
-    await stores.judgements.store()
+    await stores.answers.store()
     await marks.save(moved)
     await stores.recorder.store()
-
-
-def _record_question(questions: QuestionStore, request: AnswerRequest, reason: str, debug: Mapping[str, Any]) -> None:
-    """Store the words of a question, but not of chatter."""
-    messages, steps, seconds = request.batch.messages, list_steps(debug), debug.get("seconds", 0.0)
-    if reason == NOT_ASKED and (not request.called or is_chatter("\n".join(each.text for each in messages))):
-        return
-    tokens, cost = (sum(step.get(name, 0) for step in steps) for name in ("tokens", "cost"))
-    # The wait of its author, including the pause that shows that the question is complete.
-    seconds = max(seconds, (questions.clock.now() - messages[-1].at).total_seconds())
-    questions.add(messages, reason, request.channel, seconds=seconds, tokens=tokens, cost=cost)
 
 
 def _register_counters(

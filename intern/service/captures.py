@@ -95,7 +95,7 @@ class CaptureService:
         try:
             # The team answered these questions, so the replies to them are not repeated.
             await self._stores.replies.drop(capture.message_ids)
-            await self._stores.questions.close_gaps(capture.message_ids, "answered")
+            await self._stores.answers.close_gaps(capture.message_ids, "answered")
             await self._stores.judgements.judge_corrected(capture.message_ids, tuple(_team_message_ids(capture)))
             await self._stores.counts.store()
         except KnowledgeError as error:
@@ -181,8 +181,7 @@ class CaptureService:
         withdrawn = await withdraw_messages(self._knowledge, self._archive, message_ids, self._clock.now())
         await self._stores.files.clear_edited()
         await self._stores.pending.forget(message_ids)
-        await self._stores.questions.forget(message_ids)
-        await self._stores.cited.drop(message_ids)
+        await self._stores.answers.withdraw(message_ids)
         await self._stores.replies.drop(message_ids)
         await self._stores.recorder.forget(message_ids, topics=withdrawn.topics if withdrawn else ())
         return withdrawn

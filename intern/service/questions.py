@@ -21,12 +21,11 @@ from intern.service.recordings import RecordingDetails, Recordings
 from intern.service.stores import build_message_link
 from intern.settings.settings import Settings
 from intern.stores.database import Database
+from intern.stores.tables.answers import AnswerRecord, AnswerStore, GapState, QuestionChannel, QuestionFilter
 from intern.stores.tables.citations import CitationStore, PostedCitation
 from intern.stores.tables.feedback import FeedbackStore, Votes
 from intern.stores.tables.members import NameStore, RoleStore
 from intern.stores.tables.outbox import Outbox
-from intern.stores.tables.questions import GapState, Question, QuestionChannel, QuestionFilter, QuestionStore
-from intern.stores.tables.traces import QuestionTrace, TraceStore
 
 # For front ends, which use these to select questions.
 __all__ = ["QuestionChannel", "QuestionFilter"]
@@ -41,7 +40,7 @@ _ANSWERED_HERE = "page-"  # no message of Discord has such an id, so no link lea
 class QuestionLine(Struct, frozen=True, kw_only=True):
     """A question in a list."""
 
-    question: Question
+    question: AnswerRecord
     votes: Votes
     sources: tuple[PostedCitation, ...]
     """The sources that its answer cites."""
@@ -59,13 +58,11 @@ class QuestionList(Struct, frozen=True, kw_only=True):
 
 
 class QuestionPage(Struct, frozen=True, kw_only=True):
-    """All stored data of one question. At least one of `question`, `trace` and `recording` is there."""
+    """All stored data of one question. At least one of `record` and `recording` is there."""
 
     question_id: MessageId
-    question: Question | None
-    """None if its words are not stored: for chatter, `/ask`, or a question that is too old."""
-    trace: QuestionTrace | None
-    """The decision of each step."""
+    record: AnswerRecord | None
+    """Its words are not stored for chatter, `/ask`, or a question that is too old."""
     answer: str
     """The reply as posted; empty if none was posted, or its text was forgotten."""
     citations: tuple[PostedCitation, ...]
@@ -78,22 +75,20 @@ class QuestionPage(Struct, frozen=True, kw_only=True):
     @property
     def at(self) -> datetime | None:
         """The time of the latest event about it."""
-        known = self.trace or self.question
-        return None if known is None else known.at
+        return self.record.changed_at if self.record else None
 
     @property
     def reason(self) -> str:
         """The reason for no answer; empty if there is one."""
-        if self.trace is None and self.question is None and self.recording is not None:
+        if self.record is None and self.recording is not None:
             return "" if self.recording.outcome == "answered" else self.recording.outcome
-        known = self.trace or self.question
-        return "" if known is None else known.reason
+        return self.record.reason if self.record else ""
 
 
 class GapList(Struct, frozen=True, kw_only=True):
     """Open questions, grouped by similarity."""
 
-    groups: tuple[tuple[Question, ...], ...]
+    groups: tuple[tuple[AnswerRecord, ...], ...]
     """The most frequent first; each newest first."""
     total: int
     """All groups."""
@@ -123,42 +118,39 @@ class AskedQuestions:
     ) -> None:
         """`have_done` does a job, or waits for the process that holds the folder to do it, and returns the result."""
         self._settings, self._recordings, self._have_done, self._clock = settings, recordings, have_done, clock
-        self._questions = QuestionStore(db, clock=clock)
-        self._traces, self._votes = TraceStore(db, clock=clock), FeedbackStore(db, clock=clock)
+        self._records, self._votes = AnswerStore(db, clock=clock), FeedbackStore(db, clock=clock)
         self._names, self._roles = NameStore(db), RoleStore(db, clock=clock)
         self._cited, self._posts = CitationStore(db, clock=clock), Outbox(db, clock=clock)
         self._grouped: tuple[tuple[str, ...], list[list[int]]] = ((), [])
 
     async def find(self, wanted: QuestionFilter, *, offset: int = 0, limit: int = PAGE) -> QuestionList:
         """Return some questions with votes and sources."""
-        rows, total = await self._questions.find(wanted, limit, offset)
+        rows, total = await self._records.list_questions(wanted, limit, offset)
         ids = [each.question_id for each in rows]
-        votes, cited = await self._questions.read_votes(ids), await self._cited.read_citations(ids)
+        votes, cited = await self._votes.read_votes_each(ids), await self._cited.read_citations(ids)
         lines = (
             QuestionLine(question=q, votes=votes.get(q.question_id, Votes()), sources=cited.get(q.question_id, ()))
             for q in rows
         )
-        reasons, places = await self._questions.count_reasons(), await self._questions.list_channels()
+        reasons, places = await self._records.count_reasons(), await self._records.list_channels()
         return QuestionList(rows=tuple(lines), total=total, offset=offset, reasons=reasons, places=places)
 
     async def read_question(self, message_id: MessageId) -> QuestionPage:
         """Return a question by any of its messages or of the reply's. Raises ConfigError if no data is stored."""
-        trace = await self._traces.find_trace(message_id)
-        question_id = message_id if trace is None else trace.question_id
-        question = await self._questions.read_question(question_id)
+        record = await self._records.find(message_id)
+        question_id = record.question_id if record else message_id
         recorded = await self._recordings.find_for_question(question_id)
-        if trace is None and question is None and recorded is None:
+        if record is None and recorded is None:
             raise ConfigError(f"nothing is kept of a question {message_id[:40]!r}")
         post = await self._posts.get(question_id)
         told = post is not None and post.state == "finished"
         return QuestionPage(
             question_id=question_id,
-            question=question,
-            trace=trace,
+            record=record,
             answer="\n".join(part.text for part in post.parts) if post is not None and told else "",
             citations=(await self._cited.read_citations([question_id])).get(question_id, ()),
             votes=await self._votes.read_votes(question_id),
-            link=self._link(question, trace, question_id),
+            link=self._link(record, question_id),
             recording=recorded,
         )
 
@@ -185,7 +177,7 @@ class AskedQuestions:
         team = {name if same[name] == 1 else f"{name} ({each})": each for each, name in called.items()}
         return dict(sorted(team.items(), key=lambda member: member[0].casefold()))
 
-    async def find_gap(self, question_id: MessageId) -> tuple[Question, ...]:
+    async def find_gap(self, question_id: MessageId) -> tuple[AnswerRecord, ...]:
         """Return the gap with this question. Raises ConfigError if there is none."""
         for group in await self._group_questions():
             if any(each.question_id == question_id for each in group):
@@ -209,12 +201,13 @@ class AskedQuestions:
             raise ConfigError("choose a member of the team who answers")
         group, now = await self.find_gap(question_id), self._clock.now()
         asked = next(each for each in group if each.question_id == question_id)
-        said = [pair for pair in zip(asked.message_ids, asked.texts, strict=True) if pair[1]]
+        said = [pair for pair in zip(asked.message_ids, asked.texts or (), strict=True) if pair[1]]
+        asker = asked.author_id or UserId("")
         capture = Capture(
             conversation_id=reply_conversation(asked.message_ids[0]),
             turns=(*(Turn("User", words) for _, words in said), Turn("Team", self._settings.kb.mask_text(text))),
             message_ids=(*(each for each, _ in said), MessageId(f"{_ANSWERED_HERE}{position_at(now)}")),
-            author_ids=(*[asked.author_id] * len(said), author),
+            author_ids=(*[asker] * len(said), author),
             answered_at=now,
             guild_id=asked.guild_id,
             channel_id=asked.channel_id,
@@ -223,7 +216,7 @@ class AskedQuestions:
             raise ConfigError("nothing was captured, as the question was deleted meanwhile")
         await self._close(group, "answered")
 
-    async def _close(self, gap: Sequence[Question], how: GapState) -> None:
+    async def _close(self, gap: Sequence[AnswerRecord], how: GapState) -> None:
         ids = tuple(each.question_id for each in gap)
         await self._have_done("close_gaps", GapClosing(question_ids=ids, how=how))
 
@@ -237,19 +230,18 @@ class AskedQuestions:
             lines += ["", *(f"- {_one_line(each.text)}" for each in group[1:]), *([""] if group[1:] else [])]
         return "\n".join(lines)
 
-    async def _group_questions(self) -> list[tuple[Question, ...]]:
-        questions = await self._questions.list_open()
+    async def _group_questions(self) -> list[tuple[AnswerRecord, ...]]:
+        questions = await self._records.list_open()
         texts = tuple(each.text for each in questions)
         if texts != self._grouped[0]:  # it takes a while, and mostly finds nothing new
             self._grouped = (texts, await run_sync(group_similar_texts, texts))
         return [tuple(questions[place] for place in places) for places in self._grouped[1]]
 
-    def _link(self, question: Question | None, trace: QuestionTrace | None, question_id: MessageId) -> str:
-        if trace is not None and trace.outcome.endswith("for one member"):
+    def _link(self, record: AnswerRecord | None, question_id: MessageId) -> str:
+        if record is not None and record.outcome.endswith("for one member"):
             return ""  # it has the command's id, which leads nowhere
-        known = question or trace
-        channel_id = known.channel_id if known else None
-        return build_message_link(self._settings, question.guild_id if question else None, channel_id, question_id)
+        server, channel = (record.guild_id, record.channel_id) if record else (None, None)
+        return build_message_link(self._settings, server, channel, question_id)
 
 
 def _one_line(text: str) -> str:

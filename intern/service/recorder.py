@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from structlog.contextvars import get_contextvars
 
-from intern.answering.answer_tape import ANYONE, AnswerTape, attach_tape, iter_texts
+from intern.answering.answer_tape import ANYONE, AnswerTape, attach_tape, iter_texts, name_message
 from intern.answering.answerer import Answerer
 from intern.core.clock import Clock
 from intern.core.errors import LeaseLostError
@@ -35,7 +35,7 @@ from intern.models.templates import PromptTemplates
 from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE
 from intern.stores.database import Database
 from intern.stores.options import RecorderOptions
-from intern.stores.tables.recordings import ROW, NewRecording, RecordingStore, StoredRecording, compress_data
+from intern.stores.tables.recordings import ROW, RecordingStore, StoredRecording, compress_data
 
 _log = get_logger(__name__)
 
@@ -74,9 +74,9 @@ class Recorder:
         self._keeps = RecordingStore(db, clock=clock)
         self._options, self.clock, self._emails, self._open = options, clock, emails, templates
         self._templates: PromptTemplates | None = None
-        self._waiting: deque[Callable[[], NewRecording]] = deque(maxlen=_MOST_WAITING)
-        self._gone: set[MessageId] = set()
-        self._deleted: deque[MessageId] = deque(maxlen=_MOST_DELETED)
+        self._waiting: deque[Callable[[], StoredRecording]] = deque(maxlen=_MOST_WAITING)
+        self._gone: set[str] = set()
+        self._deleted: deque[str] = deque(maxlen=_MOST_DELETED)
         self._known: dict[str, str] = {}
         self._turn = Lock()
         self._failed = False
@@ -91,15 +91,16 @@ class Recorder:
         """Record each call of a model for capture and indexing."""
         return _TapedLearningModel(model, self, name) if self._options.enabled else model
 
-    def record(self, recording: Callable[[], NewRecording], begun: int) -> None:
+    def record(self, recording: Callable[[], StoredRecording], begun: int) -> None:
         """Take a recording, to be made in a thread, unless something was forgotten since it began; never waits."""
         if begun == self.forgets:
             self._waiting.append(recording)
 
     def drop(self, message_ids: Collection[MessageId]) -> None:
         """Delete the recordings that hold any of these messages, with the next `store`; never waits."""
-        self._gone.update(message_ids)
-        self._deleted.extend(message_ids)
+        names = [name_message(each) for each in message_ids]
+        self._gone.update(names)
+        self._deleted.extend(names)
 
     async def make_room(self) -> None:
         """Store the waiting recordings, if there are many."""
@@ -124,7 +125,7 @@ class Recorder:
                     await self._keeps.save(recordings, texts)
                 if gone:
                     self._known.clear()
-                    await self._keeps.forget(gone, ())
+                    await self._keeps.forget(gone)
                     self._gone -= gone
                 self._failed = False
             except LeaseLostError:  # as a kill, it costs a second of recordings
@@ -149,31 +150,29 @@ class Recorder:
 
         Return whether any contained the messages or words of the member. Raises KnowledgeError.
         """
-        found = await self._forget(message_ids, [f"user:{user_id}"] if user_id else [])
-        await self._forget((), [ANYONE, *(f"team:{name}.txt" for name in topics)])
-        return found
-
-    async def _forget(self, message_ids: Collection[MessageId], about: Collection[str]) -> bool:
+        named = [*map(name_message, message_ids), *([f"user:{user_id}"] if user_id else [])]
         self.forgets += 1
         self._waiting.clear()
         async with self._turn:
             self._known.clear()
-            return await self._keeps.forget(message_ids, about)
+            found = await self._keeps.forget(named)
+            await self._keeps.forget([ANYONE, *(f"team:{name}.txt" for name in topics)])
+        return found
 
     # From here on: worker threads.
 
     def _pack_recordings(
-        self, waiting: Sequence[Callable[[], NewRecording]]
-    ) -> tuple[list[NewRecording], dict[str, bytes]]:
+        self, waiting: Sequence[Callable[[], StoredRecording]]
+    ) -> tuple[list[StoredRecording], dict[str, bytes]]:
         self._templates = self._templates or self._open()
         self._fresh: dict[str, bytes] = {}
         deleted = set(self._deleted)
-        recordings = [each for each in (make() for make in waiting) if deleted.isdisjoint(each.heard)]
+        recordings = [each for each in (make() for make in waiting) if deleted.isdisjoint(each.about)]
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         return recordings, self._fresh
 
-    def build_answer_recording(self, tape: AnswerTape) -> NewRecording:
+    def build_answer_recording(self, tape: AnswerTape) -> StoredRecording:
         """Make the recording of an answer."""
         shelf = SharedTexts(self)
         answered = tape.make_recording(self.templates, shelf, context=self._options.context)
@@ -185,10 +184,9 @@ class Recorder:
             unfit=tape.unfit_reason,
             about=tuple(sorted(answered.origins)),
         )
-        filled = self._fill_row(row, answered, iter_texts(answered), shelf)
-        return NewRecording(row=filled, asked=answered.question_ids, heard=answered.message_ids)
+        return self._fill_row(row, answered, iter_texts(answered), shelf)
 
-    def build_call_recording(self, made: FinishedCall, subject: str, at: datetime) -> NewRecording:
+    def build_call_recording(self, made: FinishedCall, subject: str, at: datetime) -> StoredRecording:
         """Make the recording of a call for a capture or a description."""
         shelf = SharedTexts(self)
         noted = StandaloneCall(
@@ -203,7 +201,7 @@ class Recorder:
             # A prompt about a capture also shows descriptions of other topics.
             about=() if made.prompt in _OF_DOCUMENTS else (ANYONE,),
         )
-        return NewRecording(row=self._fill_row(row, noted, (noted.call.user, noted.call.reply), shelf))
+        return self._fill_row(row, noted, (noted.call.user, noted.call.reply), shelf)
 
     def _fill_row(
         self, row: StoredRecording, value: Struct, said: Iterable[str], shelf: SharedTexts

@@ -43,10 +43,10 @@ from intern.service.source_status import SourceStatus, read_source_statuses
 from intern.service.status import SHED
 from intern.service.stores import build_message_link
 from intern.service.writer import read_job_result
+from intern.stores.tables.answers import AnswerRecord
 from intern.stores.tables.attempts import find_retry
 from intern.stores.tables.citations import OutdatedAnswer
 from intern.stores.tables.daily_counts import DailyCounts
-from intern.stores.tables.questions import Question
 
 DAYS = 14  # days in the table of costs
 _FEW = 5  # on the front page
@@ -62,7 +62,7 @@ class HomePage(Struct, frozen=True, kw_only=True):
     needs: tuple[AttentionItem, ...]
     """The most urgent first."""
     figures: PeriodFigures
-    gaps: tuple[tuple[Question, ...], ...]
+    gaps: tuple[tuple[AnswerRecord, ...], ...]
     """The largest groups of questions without an answer."""
 
 

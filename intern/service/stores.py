@@ -31,6 +31,7 @@ from intern.stores.database import Database
 from intern.stores.files import FileLayer
 from intern.stores.qa_ids import qa_id_time
 from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.attempts import AttemptStore
 from intern.stores.tables.citations import CitationStore
 from intern.stores.tables.daily_counts import DailyCounts
@@ -42,7 +43,6 @@ from intern.stores.tables.outbox import Outbox
 from intern.stores.tables.pending_captures import PendingCaptures
 from intern.stores.tables.personal_data import PersonalDataStore
 from intern.stores.tables.positions import read_position, save_position
-from intern.stores.tables.questions import QuestionStore
 from intern.stores.tables.reply_cache import ReplyStore
 from intern.stores.tables.skipped_sources import SkippedSourceStore
 
@@ -138,7 +138,7 @@ class Stores:
         self.left_out = SkippedSourceStore(db, clock=clock)
         self.names = NameStore(db)
         self.roles = RoleStore(db, clock=clock)
-        self.questions = QuestionStore(db, clock=clock, emails=settings.kb.mask_emails)
+        self.answers = AnswerStore(db, clock=clock, emails=settings.kb.mask_emails)
         self.search = open_search(settings, db, room)
         opened = partial(templates, settings)
         self.recorder = Recorder(db, settings.recorder, opened, clock=clock, emails=settings.kb.mask_emails)

@@ -92,8 +92,8 @@ class Writer:
         self.learning = CaptureService(stores, model, self.indexing)
         self.extraction = ExtractionService(stores, model)
         self._derived: tuple[ForgetMessages, ...] = (
-            *(stores.pending.forget, stores.remains.forget, stores.questions.forget, stores.cited.forget),
-            *(stores.replies.forget, self.extraction.forget, VectorMemory(db, clock=clock).forget),
+            *(stores.pending.forget, stores.remains.forget, stores.answers.forget, stores.replies.forget),
+            *(self.extraction.forget, VectorMemory(db, clock=clock).forget),
         )
         self._discovery = build_discovery(settings, stores.search, model, clock)
         self._discovering = Lock()
@@ -188,12 +188,8 @@ class Writer:
 
     async def _find_messages_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Find a member's messages that are in no archive."""
-        kept = await self.stores.remains.find_messages_by(user_id) | await self.stores.questions.find_messages_by(
-            user_id
-        )
-        return (
-            kept | await self.extraction.find_messages_by(user_id) | await self.stores.cited.find_messages_by(user_id)
-        )
+        kept = await self.stores.remains.find_messages_by(user_id) | await self.stores.answers.find_messages_by(user_id)
+        return kept | await self.extraction.find_messages_by(user_id)
 
     async def _erase(self, found: ForgetScope) -> ArchiveErasure:
         async with self.learning.archivist.writing:
@@ -228,7 +224,7 @@ class Writer:
             return await self.indexing.refresh(describe=self._settings.kb_model.kind == "offline")
 
     async def _close_gaps(self, settling: GapClosing) -> None:
-        await self.stores.questions.close_gaps(settling.question_ids, settling.how)
+        await self.stores.answers.close_gaps(settling.question_ids, settling.how)
 
     async def _capture(self, capture: Capture) -> CapturedPair | None:
         pair = await self.learning.keep(capture)

@@ -92,7 +92,7 @@ create table projected_files (
     primary key (community, file)
 ) strict, without rowid;
 
--- Replies: what is to be posted, which messages it is for, and what posted answers cite.
+-- Replies: what is to be posted, and which messages it is for.
 create table posts (
     rid integer primary key,
     community text not null,
@@ -131,21 +131,48 @@ create table post_messages (
     foreign key (community, question_id) references posts (community, question_id) on delete cascade
 ) strict, without rowid;
 create index messages_of_post on post_messages (community, question_id);
-create table posted_answers (
+
+-- The record of each question, with a row for each of its messages and for each citation of its posted answer. Parts
+-- are kept for different times, and then null: the trace in `debug`, the words in `texts`, and whether the answer is
+-- watched in `retracted`. `place_id` is the channel, or the one that a thread hangs in.
+create table answers (
     rid integer primary key,
     community text not null,
     question_id text not null,
-    guild_id text,
-    author_id text not null,
-    asked text not null,
+    channel_id text not null,
     at text not null,
-    retracted text not null check (retracted in ('', 'open', 'retracted', 'dropped')),
-    unique (community, rid),
-    unique (community, question_id),
-    foreign key (community, question_id) references posts (community, question_id) on delete cascade
+    changed_at text not null,
+    outcome text not null,
+    reason text not null,
+    debug text,
+    author_id text,
+    guild_id text,
+    place_id text not null,
+    place text not null,
+    message_ids text not null,
+    texts text,
+    seconds real not null,
+    tokens integer not null,
+    cost real not null,
+    gap text not null check (gap in ('', 'open', 'answered', 'dismissed')),
+    retracted text check (retracted in ('', 'open', 'retracted', 'dropped')),
+    unique (community, question_id)
 ) strict;
-create index answers_of_author on posted_answers (community, author_id);
-create table posted_citations (
+create index answers_of_channel on answers (community, channel_id, changed_at);
+create index answers_of_author on answers (community, author_id) where author_id is not null;
+create index answers_with_trace on answers (community, at, rid) where debug is not null;
+create index answers_with_words on answers (community, at, rid) where texts is not null;
+create index answers_watched on answers (community, at, rid) where retracted is not null;
+create table answer_messages (
+    community text not null,
+    message_id text not null,
+    question_id text not null,
+    primary key (community, message_id),
+    foreign key (community, question_id) references answers (community, question_id)
+        on delete cascade on update cascade
+) strict, without rowid;
+create index messages_of_answer on answer_messages (community, question_id);
+create table answer_citations (
     community text not null,
     question_id text not null,
     n integer not null,
@@ -156,33 +183,12 @@ create table posted_citations (
     state text not null check (state in ('', 'changed', 'extended', 'gone')),
     since text,
     primary key (community, question_id, n),
-    foreign key (community, question_id) references posted_answers (community, question_id) on delete cascade
+    foreign key (community, question_id) references answers (community, question_id)
+        on delete cascade on update cascade
 ) strict, without rowid;
-create index citations_of_source on posted_citations (community, source_id);
+create index citations_of_source on answer_citations (community, source_id);
 
--- Accounts of questions, with a row for each message that an account covers; votes; judged answers, each with its
--- score, and the score that answers must reach; counts by day.
-create table traces (
-    rid integer primary key,
-    community text not null,
-    question_id text not null,
-    channel_id text not null,
-    at text not null,
-    outcome text not null,
-    reason text not null,
-    debug text not null,
-    unique (community, rid),
-    unique (community, question_id)
-) strict;
-create index traces_of_channel on traces (community, channel_id, at);
-create table trace_messages (
-    community text not null,
-    message_id text not null,
-    trace integer not null,
-    primary key (community, message_id),
-    foreign key (community, trace) references traces (community, rid) on delete cascade
-) strict, without rowid;
-create index messages_of_trace on trace_messages (community, trace);
+-- Votes; judged answers, each with its score, and the score that answers must reach; counts by day.
 create table feedback (
     community text not null,
     question_id text not null,
@@ -220,30 +226,6 @@ create table daily_counts (
     number integer not null,
     primary key (community, day, name)
 ) strict, without rowid;
-
--- Questions in their own words, for the operator. `place_id` is the channel, or the one that a thread hangs in.
-create table questions (
-    rid integer primary key,
-    community text not null,
-    question_id text not null,
-    message_ids text not null,
-    author_id text not null,
-    guild_id text,
-    channel_id text not null,
-    place_id text not null,
-    place text not null,
-    at text not null,
-    reason text not null,
-    texts text not null,
-    seconds real not null,
-    tokens integer not null,
-    cost real not null,
-    settled text not null check (settled in ('', 'answered', 'dismissed')),
-    unique (community, rid),
-    unique (community, question_id)
-) strict;
-create index questions_of_author on questions (community, author_id);
-create index questions_by_age on questions (community, at);
 
 -- Replies of the model to whole requests, and the questions that they were used for.
 create table model_replies (
@@ -284,13 +266,6 @@ create table recordings (
     recording blob not null
 ) strict;
 create index recordings_by_age on recordings (community, at);
-create table recording_messages (
-    community text not null,
-    message_id text not null,
-    recording integer not null,
-    asked integer not null,
-    primary key (community, message_id, recording)
-) strict, without rowid;
 create table recorded_texts (
     community text not null,
     digest text not null,

@@ -23,8 +23,8 @@ from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnkno
 from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId
 from intern.frontends.http.metrics import Metrics
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.outbox import Post
-from intern.stores.tables.traces import TraceStore
 from tests.worlds.samples import answer_request, message
 
 NO_PAUSES = partial(repeat, 0.0)
@@ -70,7 +70,7 @@ class Posts:
         return len(self.half_posted)
 
 
-class Traces(TraceStore):
+class Records(AnswerStore):
     """Remembers the outcomes of questions."""
 
     def __init__(self, ends: dict[str, tuple[str, str]]) -> None:
@@ -92,7 +92,7 @@ class Desk:
         self.outgoing = RecallableReplies()
         self.settled: list[str] = []
         self.ends: dict[str, tuple[str, str]] = {}
-        self.traces = Traces(self.ends)
+        self.records = Records(self.ends)
         self.metrics = Metrics(prompts=(), version="1")
         events = ActivityReporter()
         events.tally = self.metrics
@@ -100,7 +100,7 @@ class Desk:
         self.collaborators = Poster(
             posts=posts,
             outgoing=self.outgoing,
-            traces=self.traces,
+            records=self.records,
             settle=self.settle,
             events=events,
             hold_seconds=PATIENCE,
@@ -300,7 +300,7 @@ class TestPoster:
         collaborators = Poster(
             posts=desk.posts,
             outgoing=desk.outgoing,
-            traces=Traces(desk.ends),
+            records=Records(desk.ends),
             settle=desk.settle,
             events=ActivityReporter(),
             hold_seconds=PATIENCE,
@@ -387,7 +387,7 @@ async def test_a_posted_reply_whose_end_is_not_saved_is_saved_again_or_logged_an
     failures: int,
 ) -> None:
     desk = Desk(Posts())
-    desk.traces.failures = failures
+    desk.records.failures = failures
     desk.post(asked := reply("a", 1))
     desk.replies.close()
     with fail_after(5), capture_logs() as logs:

@@ -27,8 +27,8 @@ from intern.core.flow import AnswerRequest, Batch, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import AnswerResult, ChatMessage, Conversation, RequestContext, SilenceReason
 from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.outbox import Outbox, Post
-from intern.stores.tables.traces import TraceStore
 from tests.worlds.chat import PostDetails, Sandbox, make_delivery
 from tests.worlds.clock import HandClock
 
@@ -71,7 +71,7 @@ class Bot:
     def __init__(self, db: SqliteDatabase, clock: HandClock, discord: Sandbox | None = None) -> None:
         self.clock = clock
         self.discord = discord or Sandbox(clock, team={"mira"})
-        self.traces = TraceStore(db, clock=clock)
+        self.records = AnswerStore(db, clock=clock)
         self.ledger = FullDisk(db, clock=clock)
         self.settled: set[MessageId] = set()
         self.gate = Event()
@@ -85,14 +85,14 @@ class Bot:
             outgoing=outgoing,
             done_with=self.ledger.is_done,
             typing=self.discord.typing,
-            traces=self.traces,
+            records=self.records,
             settle=self.settle,
             events=events,
         )
         self._for_poster = Poster(
             posts=make_delivery(self.discord, self.ledger, self.discord, outgoing=outgoing, clock=clock),
             outgoing=outgoing,
-            traces=self.traces,
+            records=self.records,
             settle=self.settle,
             events=events,
             hold_seconds=60,
@@ -150,9 +150,9 @@ async def test_a_question_is_answered_in_its_thread_with_buttons_and_what_became
         assert (reply.channel_id, reply.text) == (ChannelId(question.id), "How do I start?")
         assert bot.discord.sent[reply.id] == PostDetails(buttons=answer_buttons(question.id))
         assert bot.discord.typed_in == [bot.discord.general]
-        trace = await bot.traces.find_trace(reply.id)
+        trace = await bot.records.find(reply.id)
         while trace is None or trace.outcome != "answer posted":
-            trace = await bot.traces.find_trace(reply.id)
+            trace = await bot.records.find(reply.id)
         assert trace.question_id == question.id
 
 
@@ -212,7 +212,7 @@ async def test_a_reply_that_the_ledger_had_no_room_for_is_posted_once_by_the_nex
         await bot.ask(question)
         trace = None
         while trace is None or trace.outcome != "answer failed":
-            trace = await bot.traces.find_trace(question.id)
+            trace = await bot.records.find(question.id)
         assert bot.settled == set(), "Discord's history brings it back"
     bot.clock.turn(hours=1)  # no nonce protects any more
     async with at_work(tmp_path, bot) as again:

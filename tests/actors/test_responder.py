@@ -24,7 +24,8 @@ from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import AnswerResult, Channel, Conversation, RequestContext
-from intern.stores.tables.traces import TraceStore
+from intern.stores.tables.answers import AnswerStore, QuestionWords
+from tests.worlds.clock import HandClock
 from tests.worlds.samples import CHANNEL, GUILD, answer_request, author, message
 
 WORDING = Wording(
@@ -81,7 +82,7 @@ class Desk:
         self.kept: dict[str, tuple[str, str]] = {}
         self.typed: list[ChannelId] = []
         self.typing_fails: ChatError | None = None
-        self.traces_fail = 0
+        self.records_fail = 0
         self.done: set[MessageId] = set()
         streams = create_memory_object_stream[AnswerRequest | MessageRevisions](questions)
         self.requests: MemoryObjectSendStream[AnswerRequest | MessageRevisions] = streams[0]
@@ -93,7 +94,7 @@ class Desk:
             outgoing=self.outgoing,
             done_with=self.done_with,
             typing=self.typing,
-            traces=Traces(self),
+            records=Records(self),
             settle=self.settle,
             events=ActivityReporter(),
         )
@@ -135,11 +136,11 @@ class Desk:
         return texts
 
 
-class Traces(TraceStore):
+class Records(AnswerStore):
     """Remembers the outcomes of questions."""
 
     def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+        self._desk, self.clock = desk, HandClock()
 
     async def save(
         self,
@@ -149,10 +150,11 @@ class Traces(TraceStore):
         outcome: str,
         reason: str = "",
         debug: Mapping[str, Any] | None = None,
+        words: QuestionWords | None = None,
         beside: bool = False,
     ) -> None:
-        if self._desk.traces_fail:
-            self._desk.traces_fail -= 1
+        if self._desk.records_fail:
+            self._desk.records_fail -= 1
             raise KnowledgeError("full")
         self._desk.kept[message_ids[-1]] = outcome, reason
 
@@ -266,7 +268,7 @@ class TestResponder:
         self, failures: int
     ) -> None:
         desk, asked = Desk(), request("how")
-        desk.traces_fail = failures
+        desk.records_fail = failures
         with capture_logs() as logs:
             async with desk.at_work():
                 await desk.ask(asked)

@@ -285,9 +285,7 @@ async def test_a_recording_names_all_whose_words_it_holds() -> None:
     said = Message(role="user", text="the keys?", author_id=UserId("7"), id=MessageId("70"))
     conversation = Conversation((said, *asked(QUESTION, id=MessageId("9")).messages))
     answered, _ = await Recorder(known, fused()).recorded(conversation)
-    assert answered.origins == {"user:5", "user:7", "team:keys.txt"}
-    assert answered.question_ids == {MessageId("9")}
-    assert answered.message_ids == {MessageId("9"), MessageId("70")}
+    assert answered.origins == {"message:9", "message:70", "user:5", "user:7", "team:keys.txt"}
     bot = Message(role="assistant", text="They rotate.", author_id=UserId("1"))
     answered, _ = await Recorder(known, fused()).recorded(Conversation((bot, *asked(QUESTION).messages)))
     assert "anyone" in answered.origins

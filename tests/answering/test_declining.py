@@ -13,7 +13,7 @@ from intern.answering.wordings import load_wordings
 from intern.core.errors import KnowledgeError
 from intern.core.flow import DeclineReason, QuestionDeclined
 from intern.core.ids import ChannelId, MessageId
-from intern.stores.tables.traces import TraceStore
+from intern.stores.tables.answers import AnswerStore, QuestionWords
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import answer_request, author, message
 
@@ -22,10 +22,11 @@ pytestmark = pytest.mark.anyio
 REASONS: tuple[DeclineReason, ...] = get_args(DeclineReason)
 
 
-class Accounts(TraceStore):
+class Accounts(AnswerStore):
     """The recorded outcomes of questions."""
 
     def __init__(self) -> None:
+        self.clock = HandClock()
         self.kept: list[tuple[tuple[MessageId, ...], str, str]] = []
         self.broken = False
 
@@ -37,6 +38,7 @@ class Accounts(TraceStore):
         outcome: str,
         reason: str = "",
         debug: Mapping[str, Any] | None = None,
+        words: QuestionWords | None = None,
         beside: bool = False,
     ) -> None:
         if self.broken:
@@ -47,7 +49,7 @@ class Accounts(TraceStore):
 class Desk:
     def __init__(self) -> None:
         self.clock, self.accounts = HandClock(), Accounts()
-        self.declining = Decliner(load_wordings(), traces=self.accounts, clock=self.clock)
+        self.declining = Decliner(load_wordings(), records=self.accounts, clock=self.clock)
 
     def word(self, reason: DeclineReason, *, by: str = "alice", called: bool = True) -> str | None:
         reply = self.declining.decide_reply(declined(reason, by=by, called=called))

@@ -40,8 +40,8 @@ from intern.core.messages import (
     SilenceReason,
 )
 from intern.core.text.secret_values import Secret
+from intern.stores.tables.answers import AnswerRecord, AnswerStore, QuestionWords
 from intern.stores.tables.feedback import FeedbackStore, Votes
-from intern.stores.tables.traces import QuestionTrace, TraceStore
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import START
@@ -98,27 +98,28 @@ class Feedback(FeedbackStore):
 
 def kept(
     question_id: str, outcome: str = "posted", reason: str = "", debug: Mapping[str, Any] | None = None
-) -> QuestionTrace:
-    return QuestionTrace(
+) -> AnswerRecord:
+    return AnswerRecord(
         question_id=MessageId(question_id),
         channel_id=ChannelId("1"),
         at=START,
+        changed_at=START,
         outcome=outcome,
         reason=reason,
         debug=dict(debug or {}),
     )
 
 
-class Traces(TraceStore):
+class Records(AnswerStore):
     def __init__(self) -> None:
-        self.accounts: dict[str, QuestionTrace] = {}
+        self.accounts: dict[str, AnswerRecord] = {}
         self.kept: list[tuple[tuple[MessageId, ...], ChannelId, str, str]] = []
         self.broken = False
 
-    async def find_trace(self, message_id: MessageId) -> QuestionTrace | None:
+    async def find(self, message_id: MessageId) -> AnswerRecord | None:
         return self.accounts.get(message_id)
 
-    async def find_newest_in(self, channel_id: ChannelId) -> QuestionTrace | None:
+    async def find_newest_in(self, channel_id: ChannelId) -> AnswerRecord | None:
         return self.accounts.get(channel_id)
 
     async def save(
@@ -129,6 +130,7 @@ class Traces(TraceStore):
         outcome: str,
         reason: str = "",
         debug: Mapping[str, Any] | None = None,
+        words: QuestionWords | None = None,
         beside: bool = False,
     ) -> None:
         assert beside, "what became of the message by itself stays known"
@@ -143,7 +145,7 @@ class World:
     def __init__(self, *, answers_kept: int = 5, limit: int = 1000, mode: ChannelMode = "answer") -> None:
         self.clock = HandClock()
         self.discord = Sandbox(self.clock, team=["maya"])
-        self.answers, self.feedback, self.traces = Answers(), Feedback(), Traces()
+        self.answers, self.feedback, self.records = Answers(), Feedback(), Records()
         self.allowed: list[UserId] = []
         self.counted: list[AnswerResult] = []
         self.over_limit = 0
@@ -154,7 +156,7 @@ class World:
             admits=self.discord.admits,
             outlet=self.discord,
             feedback=self.feedback,
-            traces=self.traces,
+            records=self.records,
             options=ConversationOptions(default_mode=mode),
             guild_ids=(self.discord.guild_id,),
             wordings={"en": WORDING, "de": structs.replace(WORDING, greeting="Ich bin da", limit="genug")},
@@ -326,7 +328,7 @@ async def test_what_became_of_it_is_kept_under_an_id_of_its_own() -> None:
     await world.ask_on(question)
     world.answers.result = AnswerResult(should_reply=False, reason="no_sources")
     await world.ask()
-    (on, first, _, _), (alone, _, outcome, reason) = [(ids, ids[-1], o, r) for ids, _, o, r in world.traces.kept]
+    (on, first, _, _), (alone, _, outcome, reason) = [(ids, ids[-1], o, r) for ids, _, o, r in world.records.kept]
     assert on == (question.id, first)
     assert first != question.id
     assert len(alone) == 1
@@ -335,13 +337,13 @@ async def test_what_became_of_it_is_kept_under_an_id_of_its_own() -> None:
 
 async def test_an_answer_is_not_withheld_because_its_account_cannot_be_kept() -> None:
     world = World()
-    world.traces.broken = True
+    world.records.broken = True
     assert (await world.ask()).parts == ("Like this.",)
 
 
 async def test_what_was_thought_over_is_counted_be_its_account_kept_or_not_and_what_was_refused_is_not() -> None:
     world = World(limit=2)
-    world.traces.broken = True
+    world.records.broken = True
     answer = world.answers.result
     await world.ask()
     world.answers.result = silence = AnswerResult(should_reply=False, reason="no_sources")
@@ -438,7 +440,7 @@ async def test_anybody_is_told_in_one_line_why_an_answer_was_given() -> None:
     assert await world.press(why) == make_text_reply(WORDS.why_unknown)
     question_id = MessageId(why.rpartition(":")[2])
     told: dict[str, Any] = {"generation": {"citations": ["kb:https://docs.example.com/a"], "strange_urls_count": 0}}
-    world.traces.accounts[question_id] = kept(question_id, debug=told)
+    world.records.accounts[question_id] = kept(question_id, debug=told)
     line = "From the page `docs.example.com/a`; links checked."
     assert (await world.press(why, by="bob")).parts == (line,)
     assert f"- {line}" in (await world.why(question_id)).parts[0]
@@ -546,7 +548,7 @@ async def test_where_there_is_nothing_to_learn_the_teacher_is_told_so() -> None:
 )
 async def test_why_takes_an_id_or_a_link(about: str) -> None:
     world = World()
-    world.traces.accounts["1234567890123456789"] = kept("1234567890123456789", outcome="posted")
+    world.records.accounts["1234567890123456789"] = kept("1234567890123456789", outcome="posted")
     assert "**posted**" in (await world.why(about)).parts[0]
 
 
@@ -570,7 +572,7 @@ async def test_a_server_is_managed_by_members_who_may_and_only_where_the_operato
 
 async def test_why_tells_what_people_thought_of_the_answer_and_what_it_cites() -> None:
     world = World()
-    world.traces.accounts["1234567890123456789"] = kept(
+    world.records.accounts["1234567890123456789"] = kept(
         "1234567890123456789", debug={"generation": {"citations": ["kb:a.md", "kb:b.md"]}}
     )
     assert "votes" not in (await world.why("1234567890123456789")).parts[0]
@@ -583,7 +585,7 @@ async def test_why_tells_what_people_thought_of_the_answer_and_what_it_cites() -
 @pytest.mark.parametrize("reason", sorted({*get_args(DeclineReason), "team_answered", "not_public"}))
 async def test_why_tells_in_words_why_a_question_was_declined_or_its_reply_withheld(reason: str) -> None:
     world = World()
-    world.traces.accounts[world.discord.general] = kept("7", outcome="shed", reason=reason)
+    world.records.accounts[world.discord.general] = kept("7", outcome="shed", reason=reason)
     (text,) = (await world.why()).parts
     assert text.startswith("Message 7: **shed**. ")
     assert text.endswith(".")
@@ -593,7 +595,7 @@ async def test_why_tells_in_words_why_a_question_was_declined_or_its_reply_withh
 async def test_why_without_a_message_is_about_the_newest_question_of_the_channel() -> None:
     world = World()
     assert await world.why() == make_text_reply(commands.NO_ACCOUNT)
-    world.traces.accounts[world.discord.general] = kept("7", outcome="silent", reason="rejected")
+    world.records.accounts[world.discord.general] = kept("7", outcome="silent", reason="rejected")
     assert "Message 7: **silent**" in (await world.why()).parts[0]
     assert await world.why("the one above") == make_text_reply(commands.NO_MESSAGE)
     assert await world.why("1234567890123456789") == make_text_reply(commands.NO_ACCOUNT)
@@ -624,7 +626,7 @@ def test_an_account_tells_each_step_and_its_sources() -> None:
 
 async def test_an_account_shows_no_link_of_strangers() -> None:
     world = World()
-    world.traces.accounts[world.discord.general] = kept(
+    world.records.accounts[world.discord.general] = kept(
         "7",
         reason="see https://evil.example [x](https://evil.example)",
         debug={"gate": "x" * 900},

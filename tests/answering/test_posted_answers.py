@@ -28,7 +28,6 @@ from intern.service.writer import Writer
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
 from intern.stores.engines.sqlite.database import SqliteDatabase
-from intern.stores.tables.traces import TraceStore
 from tests.worlds import samples
 from tests.worlds.bot import settings_in
 from tests.worlds.chat import Sandbox, make_delivery
@@ -90,8 +89,8 @@ class World:
                     retracted={"en": NOTE, "de": GERMAN_NOTE},
                 )
                 self.posted = PostedAnswers(work.stores.cited, library, self.knowledge)
-                traces = TraceStore(self.db, clock=self.clock)
-                self.retractions = AnswerRetractor(work.stores.cited, self.posting.retract, traces, clock=self.clock)
+                records = work.stores.answers
+                self.retractions = AnswerRetractor(work.stores.cited, self.posting.retract, records, clock=self.clock)
                 yield self
 
     async def answered(
@@ -202,7 +201,7 @@ async def test_a_secret_in_a_document_is_not_kept_and_no_change(world: World) ->
     await world.check()
     await world.answered(quote=f"The token is {secret} here.", asked=f"Is {secret} right?")
     assert await world.outdated() == []
-    rows = await world.db.read(lambda db: db.rows("select asked, quote from posted_answers, posted_citations"))
+    rows = await world.db.read(lambda db: db.rows("select texts, quote from answers, answer_citations"))
     assert secret not in str(rows)
     assert "[masked" in str(rows)
 
@@ -348,27 +347,31 @@ async def test_forgetting_takes_questions_and_quotes_of_people_out_and_leaves_th
     await world.answered(asked="Which port?")
     alice = world.discord.author("alice")
     await world.work.forget(ForgetRequest(message_ids=(pair.message_ids[0],)))
-    assert await world.db.read(lambda db: db.rows("select quote from posted_citations order by quote")) == [
+    assert await world.db.read(lambda db: db.rows("select quote from answer_citations order by quote")) == [
         ("",),
         (QUOTE,),
     ]
     await world.check()
     assert await world.outdated() == [("gone", "", "")]
     await world.work.forget(ForgetRequest(user_id=alice.id))
-    assert await world.db.read(lambda db: db.rows("select 1 from posted_answers, posted_citations")) == []
+    assert await world.db.read(lambda db: db.rows("select 1 from answers, answer_citations")) == []
 
 
 async def test_a_question_that_is_deleted_is_not_kept(world: World) -> None:
     question = await world.answered()
     await world.work.learning.withdraw([question.id])
-    assert await world.db.read(lambda db: db.rows("select asked from posted_answers")) == []
+    assert await world.db.read(lambda db: db.rows("select texts, retracted from answers")) == []
+    assert await world.db.read(lambda db: db.rows("select quote from answer_citations")) == []
 
 
 async def test_answers_are_watched_for_90_days(world: World) -> None:
     await world.answered()
     world.clock.turn(days=91)
     await world.answered(asked="Again?")
-    assert await world.db.read(lambda db: db.rows("select asked from posted_answers")) == [("Again?",)]
+    assert await world.db.read(lambda db: db.rows("select texts from answers where retracted = ''")) == [
+        ('["Again?"]',)
+    ]
+    assert await world.db.number("select count(*) from answer_citations where community = :community") == 1
 
 
 async def test_status_and_doctor_count_them(world: World) -> None:

@@ -11,17 +11,24 @@ from intern.answering.wordings import Wording
 from intern.core.flow import DeclineReason
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import LOOKUP_FAILURES, SILENCES, SilenceReason
-from intern.stores.tables.traces import QuestionTrace
+from intern.stores.tables.answers import AnswerRecord
 from tests.worlds.samples import START
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-it-decides.md"
 REASONS = tuple(reason for reason in get_args(SilenceReason) if reason)
 
 
-def account(reason: str) -> QuestionTrace:
+def account(reason: str) -> AnswerRecord:
     """Return the record of a question without an answer."""
-    return QuestionTrace(
-        question_id=MessageId("1"), channel_id=ChannelId("2"), at=START, outcome="silent", reason=reason, debug={}
+    where = ChannelId("2")
+    return AnswerRecord(
+        question_id=MessageId("1"),
+        channel_id=where,
+        at=START,
+        changed_at=START,
+        outcome="silent",
+        reason=reason,
+        debug={},
     )
 
 

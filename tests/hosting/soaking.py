@@ -466,7 +466,7 @@ class Soak:
     def _left(self) -> dict[str, int]:
         """What is not done yet, as one look at the whole database tells."""
         run = self._rows
-        traced = {(name, message) for name, message in run("select community, message_id from trace_messages")}
+        traced = {(name, message) for name, message in run("select community, message_id from answer_messages")}
         traced |= {(name, message) for name, message in run("select community, message_id from post_messages")}
         traced |= {(name, message) for name, message in run("select community, question_id from posts")}
         asked = [(place.name, each.id) for place in self.places for each in questions(place.said, WINDOW, {})]

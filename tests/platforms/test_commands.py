@@ -41,8 +41,8 @@ from intern.platforms.discord.gateway_cache import GatewayCache
 from intern.platforms.discord.messages import Team
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import HikariRest
+from intern.stores.tables.answers import AnswerStore, QuestionWords
 from intern.stores.tables.feedback import FeedbackStore, Votes
-from intern.stores.tables.traces import TraceStore
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.world import Interaction as Used
@@ -513,7 +513,7 @@ def test_what_discord_adds_is_no_difference_and_every_change_of_ours_is_one() ->
 # The whole way
 
 
-class Slow(TraceStore):
+class Slow(AnswerStore):
     """A model that takes its time, and an account that keeps nothing."""
 
     def __init__(self) -> None:
@@ -527,7 +527,7 @@ class Slow(TraceStore):
             should_reply=True, reply_text=f"@everyone: {conversation.messages[-1].text} https://evil.example"
         )
 
-    async def find_trace(self, message_id: MessageId) -> None:
+    async def find(self, message_id: MessageId) -> None:
         return None
 
     async def find_newest_in(self, channel_id: ChannelId) -> None:
@@ -541,6 +541,7 @@ class Slow(TraceStore):
         outcome: str,
         reason: str = "",
         debug: Mapping[str, Any] | None = None,
+        words: QuestionWords | None = None,
         beside: bool = False,
     ) -> None:
         pass
@@ -580,7 +581,7 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
                 admits=connection.admits,
                 outlet=connection,
                 feedback=ballot,
-                traces=slow,
+                records=slow,
                 options=ConversationOptions(),
                 guild_ids=guilds,
                 wordings=load_wordings(),

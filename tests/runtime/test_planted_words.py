@@ -55,7 +55,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyn
 
 PLANTED = ("zanzibork", "quuxolotl", "vermilith")
 """In a document, in a question, and in the team's answer to it."""
-TABLES = ("documents", "blocks", "decisions", "sources", "questions", "facts", "nuggets", "recordings", "traces")
+TABLES = ("documents", "blocks", "decisions", "sources", "answers", "facts", "nuggets", "recordings")
 
 
 class Listening:
@@ -228,7 +228,6 @@ async def lived(two: Two) -> tuple[str, str]:
             while not (await two.pages["one"].browsing.facts()).rows:  # noqa: ASYNC110 the extractor sets no events
                 await anyio.sleep(0.01)
             for page in two.pages.values():  # else they are stored within a second
-                await page.stores.questions.store()
                 await page.stores.recorder.store()
             return await two.shown("one"), await two.shown("other")
 

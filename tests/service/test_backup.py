@@ -13,14 +13,13 @@ from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
 
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.ids import MessageId
 from intern.service.backups import back_up
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.engines.sqlite.copies import find_broken_indexes, find_problems
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.documents import DocumentStore
-from intern.stores.tables.recordings import NewRecording, RecordingStore, StoredRecording
+from intern.stores.tables.recordings import RecordingStore, StoredRecording
 from tests.search.documents import document
 
 pytestmark = pytest.mark.anyio
@@ -60,8 +59,7 @@ async def test_a_backup_holds_no_recording(tmp_path: Path) -> None:
     with fail_after(20):
         await filled(settings)
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            asked = [MessageId("1")]
-            await RecordingStore(db).save([NewRecording(row=row, asked=asked, heard=asked)], {"a": b"zebrafish, too"})
+            await RecordingStore(db).save([row], {"a": b"zebrafish, too"})
         await run_sync(back_up, settings, to)
         assert find_problems(to, 3) == ()
         assert b"zebrafish" not in to.read_bytes()

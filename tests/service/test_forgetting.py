@@ -38,7 +38,6 @@ from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.jobs import Job, JobQueue
 from intern.stores.tables.knowledge import KnowledgeDraft
 from intern.stores.tables.outbox import Outbox
-from intern.stores.tables.traces import TraceStore
 from tests.engines import Schemas
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
@@ -162,8 +161,7 @@ async def everything(shop: Shop) -> None:
         )
         if ending == "finished":
             await ledger.mark_finished(message(question[0]))
-    traces = TraceStore(shop.db, clock=shop.clock)
-    await traces.save([message(1)], ChannelId("7"), outcome="silent", reason=QUESTION[2])
+    records = shop.work.stores.answers
     said = {
         "answer": QUESTION[2],
         "quotes": [QUESTION[2]],
@@ -172,13 +170,12 @@ async def everything(shop: Shop) -> None:
         "error": QUESTION[2],
     }
     debug = {"gate": {"reason": QUESTION[2]}, "generation": {**said, "quotes_count": 1}, "error": QUESTION[2]}
-    await traces.save([message(11)], ChannelId("7"), outcome="answered", debug=debug)
+    await records.save([message(11)], ChannelId("7"), outcome="answered", debug=debug)
     await FeedbackStore(shop.db, clock=shop.clock).vote(message(11), MIA, up=True)
     hers = replace(samples.message(QUESTION[2]), id=message(1), author=samples.author("mia"))
     hers = replace(hers, author=replace(hers.author, id=MIA))
-    shop.work.stores.questions.add([hers], "")
-    await shop.work.stores.questions.store()
-    shop.work.stores.questions.add([replace(hers, id=message(4))], "no_answer")
+    await samples.save_question(records, [hers], QUESTION[2], outcome="silent")
+    await samples.save_question(records, [replace(hers, id=message(4))], "no_answer")
 
 
 async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -> None:
@@ -199,9 +196,9 @@ async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -
         assert finished is not None
         assert (dropped.state, finished.state) == ("dropped", "finished")
         assert [part.text for post in (dropped, finished) for part in post.parts] == ["", ""]
-        traces = TraceStore(shop.db, clock=shop.clock)
-        assert await traces.find_trace(message(1)) is None
-        assert await traces.find_trace(message(11)) is not None
+        records = shop.work.stores.answers
+        assert await records.find(message(1)) is None
+        assert await records.find(message(11)) is not None
         assert await shop.db.read(lambda db: db.rows("select * from feedback")) == []
         assert [each.user_id for each in await work.stores.roles.read_recent()] == [TOM]
         jobs = JobQueue(shop.db)
@@ -246,7 +243,7 @@ async def test_a_whole_dump_holds_no_word_of_what_is_forgotten(
         shop = Shop(tmp_path / "data", server.url(schema) if server else "")
         async with shop.open() as work:
             await everything(shop)
-            assert "traces" in {table async for table, _ in dump_of(shop)}
+            assert "answers" in {table async for table, _ in dump_of(shop)}
             assert [each async for each in dump_of(shop) if "quokka" in each[1]]
             await work.forget(asked)
             assert [each async for each in dump_of(shop) if "quokka" in each[1]] == []
@@ -558,9 +555,8 @@ async def test_questions_that_nobody_could_answer_are_forgotten_with_their_membe
     shop = Shop(tmp_path)
     async with shop.open() as work:
         for each in asked:
-            work.stores.questions.add([each], "no_sources")
-        await work.stores.questions.store()
+            await samples.save_question(work.stores.answers, [each], "no_sources")
         assert (await work.forget(ForgetRequest(user_id=MIA))).messages == 2
-        assert [each.text for each in await work.stores.questions.list_open()] == [f"Who is {TOM}?"]
+        assert [each.text for each in await work.stores.answers.list_open()] == [f"Who is {TOM}?"]
         await work.learning.withdraw([message(2)])
-        assert await work.stores.questions.list_open() == ()
+        assert await work.stores.answers.list_open() == ()

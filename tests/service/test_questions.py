@@ -16,8 +16,8 @@ from intern.service.databases import open_database
 from intern.service.opening import open_intern
 from intern.service.questions import QuestionFilter
 from intern.settings.settings import Settings
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.members import NameStore, RoleStore
-from intern.stores.tables.questions import QuestionStore
 from tests.worlds import samples
 from tests.worlds.bot import Watching, at_work, settings_in
 from tests.worlds.chat import Sandbox
@@ -37,12 +37,11 @@ async def asked(settings: Settings, *texts: str, reason: str = "no_sources") -> 
     """Note questions as the bot does; the first message of each is a greeting of its own."""
     ids = list[MessageId]()
     async with await open_database(settings) as db:
-        questions = QuestionStore(db, clock=CLOCK)
+        records = AnswerStore(db, clock=CLOCK)
         for n, text in enumerate(texts):
             both = samples.message("Hello numbats.", n=2 * n), samples.message(text, n=2 * n + 1)
-            questions.add(both, reason)
+            await samples.save_question(records, both, reason)
             ids.append(both[1].id)
-        await questions.store()
     return ids
 
 

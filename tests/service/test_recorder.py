@@ -286,7 +286,7 @@ def words_of(settings: Settings) -> str:
     db: Any = apsw.Connection(str(settings.paths.database))
     try:
         packed = db.execute("select recording from recordings union all select text from recorded_texts").fetchall()
-        plain = db.execute("select message_id from recording_messages").fetchall()
+        plain = db.execute("select about from recordings").fetchall()
     finally:
         db.close()
     return "\n".join([*(zlib.decompress(data).decode() for (data,) in packed), str(plain)])

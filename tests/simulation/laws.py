@@ -60,7 +60,7 @@ async def books_of(run: People) -> Books:
         )
         covered = await db.read(lambda books: books.rows("select message_id, question_id from post_messages"))
         votes = await db.read(lambda books: books.rows("select question_id, user_id from feedback"))
-        accounts = await db.read(lambda books: books.rows("select message_id from trace_messages"))
+        accounts = await db.read(lambda books: books.rows("select message_id from answer_messages"))
         shed = await db.read(
             lambda books: books.row("select sum(number) from daily_counts where name = 'questions_shed'")
         )

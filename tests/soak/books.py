@@ -109,7 +109,8 @@ def accounts_in(settings: Settings) -> dict[str, Account]:
 
 def accounts_of(db: Database) -> dict[str, Account]:
     """Return the same as `accounts_in`, from a community's database. Blocks."""
-    asked = "select message_id, question_id, outcome, reason from trace_messages join traces on rid = trace"
+    records = "answer_messages join answers using (community, question_id)"
+    asked = f"select message_id, question_id, outcome, reason from {records}"
     return {str(message): Account(*map(str, row)) for message, *row in db.read_blocking(lambda tx: tx.rows(asked))}
 
 
@@ -151,7 +152,7 @@ _HOLDING = """
     select message_id, question_id from post_messages
     union select question_id, question_id from posts where state <> 'dropped'
     union select message_id, question_id
-    from trace_messages join traces on traces.rid = trace join posts using (question_id)
+    from answer_messages join posts using (community, question_id)
     where state = 'finished' and message_id not in (
         select message_id from post_messages join posts using (question_id) where state = 'dropped'
     )

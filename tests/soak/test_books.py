@@ -13,8 +13,8 @@ from intern.core.captures import CapturedPair, TopicBlock, Turn
 from intern.core.decisions import PairFiled, PairSkipped
 from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, TopicName
 from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.outbox import Outbox
-from intern.stores.tables.traces import TraceStore
 from tests.soak.books import (
     Account,
     Books,
@@ -236,7 +236,7 @@ async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_
         assert dict(books_in(settings).covered) == {"1": 1}
         # The ledger leaves the first with its own reply, but what was asked and answered held both.
         await ledger.begin(samples.reply(two, here, "in_place", covers=[one, two]), ["Thus, once more."])
-        await TraceStore(db, clock=clock).save([one, two], here, outcome="answer posted")
+        await AnswerStore(db, clock=clock).save([one, two], here, outcome="answer posted")
         assert dict(books_in(settings).covered) == {"1": 1, "2": 1}
         await ledger.mark_finished(two)
         assert dict(books_in(settings).covered) == {"1": 2, "2": 1}
@@ -254,7 +254,7 @@ async def test_a_message_whose_reply_was_dropped_may_be_answered_with_a_later_on
         await ledger.begin(samples.reply(two, here, "in_place", covers=[one, two]), ["Thus."])
         await ledger.mark_dropped(two, "team_answered")
         await ledger.begin(samples.reply(three, here, "in_place", covers=[three]), ["Thus, once more."])
-        await TraceStore(db, clock=clock).save([one, three], here, outcome="answer posted")
+        await AnswerStore(db, clock=clock).save([one, three], here, outcome="answer posted")
         await ledger.mark_finished(three)
         assert dict(books_in(settings).covered) == {"1": 1, "2": 1, "3": 1}
 
@@ -278,7 +278,7 @@ async def test_a_thread_is_answered_from_when_an_answer_that_is_no_notice_stood_
 async def test_each_message_of_a_question_has_its_account(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     async with await SqliteDatabase.open(settings.paths.database) as db:
-        await TraceStore(db, clock=HandClock()).save(
+        await AnswerStore(db, clock=HandClock()).save(
             [MessageId("1"), MessageId("2")], ChannelId("10"), outcome="silent", reason="no_question"
         )
         account = Account("2", "silent", "no_question")

@@ -26,16 +26,15 @@ from intern.stores.database import Row, Value
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables import (
     answered_threads,
+    answers,
     checkpoints,
     citations,
     daily_counts,
     feedback,
     members,
     outbox,
-    questions,
     reply_cache,
     request_forms,
-    traces,
     usage,
     vector_cache,
 )
@@ -45,8 +44,8 @@ from tests.worlds import samples
 from tests.worlds.clock import HandClock
 
 MODULES = (
-    *(answered_threads, checkpoints, citations, daily_counts, feedback, members, outbox, questions, reply_cache),
-    *(request_forms, traces, usage, vector_cache),
+    *(answered_threads, answers, checkpoints, citations, daily_counts, feedback, members, outbox, reply_cache),
+    *(request_forms, usage, vector_cache),
 )
 STORES = Path(intern.stores.__file__).parent
 SCHEMA = (STORES / "schema.sql").read_text(encoding="utf-8")
@@ -218,6 +217,7 @@ Read = Callable[[SqliteDatabase], Awaitable[object]]
 
 CLOCK = HandClock()
 TODAY = CLOCK.now().date()
+EVERY = answers.QuestionFilter()
 CHANNEL, THREAD, GUILD = ChannelId("101"), ChannelId("102"), GuildId("9")
 ASKED, MEMBER, SOURCE = samples.message("Where?", n=1), samples.author().id, SourceId("team:q1")
 POSTED = MessageId("777")
@@ -246,7 +246,6 @@ READS: dict[str, Read] = {
     "CitationStore.count_outdated": lambda db: citations.CitationStore(db).count_outdated(),
     "CitationStore.list_outdated": lambda db: citations.CitationStore(db).list_outdated(9),
     "CitationStore.list_to_retract": lambda db: citations.CitationStore(db).list_to_retract(CLOCK.now()),
-    "CitationStore.find_messages_by": lambda db: citations.CitationStore(db).find_messages_by(MEMBER),
     "Outbox.get": lambda db: outbox.Outbox(db, clock=CLOCK).get(ASKED.id),
     "Outbox.holds": lambda db: outbox.Outbox(db, clock=CLOCK).holds(POSTED),
     "Outbox.is_done": lambda db: outbox.Outbox(db, clock=CLOCK).is_done(ASKED.id),
@@ -254,17 +253,16 @@ READS: dict[str, Read] = {
     "Outbox.list_finished_after": lambda db: outbox.Outbox(db, clock=CLOCK).list_finished_after(None, 9),
     "Outbox.find_questions_in": lambda db: outbox.Outbox(db, clock=CLOCK).find_questions_in(THREAD),
     "Outbox.has_answer_in": lambda db: outbox.Outbox(db, clock=CLOCK).has_answer_in(THREAD),
-    "TraceStore.find_trace": lambda db: traces.TraceStore(db, clock=CLOCK).find_trace(ASKED.id),
-    "TraceStore.find_newest_in": lambda db: traces.TraceStore(db, clock=CLOCK).find_newest_in(CHANNEL),
+    "AnswerStore.find": lambda db: answers.AnswerStore(db).find(ASKED.id),
+    "AnswerStore.find_newest_in": lambda db: answers.AnswerStore(db).find_newest_in(ASKED.channel_id),
+    "AnswerStore.list_open": lambda db: answers.AnswerStore(db, clock=CLOCK).list_open(),
+    "AnswerStore.list_questions": lambda db: answers.AnswerStore(db, clock=CLOCK).list_questions(EVERY, 9),
+    "AnswerStore.count_reasons": lambda db: answers.AnswerStore(db).count_reasons(),
+    "AnswerStore.list_channels": lambda db: answers.AnswerStore(db).list_channels(),
+    "AnswerStore.find_messages_by": lambda db: answers.AnswerStore(db).find_messages_by(MEMBER),
     "DailyCounts.read_day": lambda db: daily_counts.DailyCounts(db, clock=CLOCK).read_day(TODAY),
     "DailyCounts.read_since": lambda db: daily_counts.DailyCounts(db, clock=CLOCK).read_since(date.min),
-    "QuestionStore.list_open": lambda db: questions.QuestionStore(db, clock=CLOCK).list_open(),
-    "QuestionStore.find": lambda db: questions.QuestionStore(db, clock=CLOCK).find(questions.QuestionFilter(), 9),
-    "QuestionStore.count_reasons": lambda db: questions.QuestionStore(db, clock=CLOCK).count_reasons(),
-    "QuestionStore.list_channels": lambda db: questions.QuestionStore(db, clock=CLOCK).list_channels(),
-    "QuestionStore.read_question": lambda db: questions.QuestionStore(db, clock=CLOCK).read_question(ASKED.id),
-    "QuestionStore.read_votes": lambda db: questions.QuestionStore(db, clock=CLOCK).read_votes([ASKED.id]),
-    "QuestionStore.find_messages_by": lambda db: questions.QuestionStore(db, clock=CLOCK).find_messages_by(MEMBER),
+    "FeedbackStore.read_votes_each": lambda db: feedback.FeedbackStore(db).read_votes_each([ASKED.id]),
     "FeedbackStore.read_votes": lambda db: feedback.FeedbackStore(db, clock=CLOCK).read_votes(),
     "UsageLog.read_spent": lambda db: usage.UsageLog(db).read_spent(TODAY),
     "UsageLog.read_day": lambda db: usage.UsageLog(db).read_day(TODAY),
@@ -275,7 +273,7 @@ CHANGES = {
     *("CheckpointStore.save", "GreetedMembers.add", "GreetedMembers.drop", "RoleStore.save", "RoleStore.forget_author"),
     *("AnsweredThreads.store", "AnsweredThreads.add", "AnsweredThreads.reschedule", "AnsweredThreads.replace_messages"),
     *("AnsweredThreads.mark_unread", "AnsweredThreads.forget", "NameStore.add", "NameStore.forget_author"),
-    *("CitationStore.save_comparisons", "CitationStore.save_retraction", "CitationStore.drop", "CitationStore.forget"),
+    *("CitationStore.save_comparisons", "CitationStore.save_retraction"),
     *(
         "Outbox.begin",
         "Outbox.replace_with_notice",
@@ -283,11 +281,18 @@ CHANGES = {
         "Outbox.save_sent_part",
         "Outbox.mark_finished",
     ),
-    *("Outbox.mark_dropped", "Outbox.delete_unsent", "TraceStore.save", "TraceStore.save_outcome", "DailyCounts.store"),
     *(
-        "QuestionStore.store",
-        "QuestionStore.close_gaps",
-        "QuestionStore.forget",
+        "Outbox.mark_dropped",
+        "Outbox.delete_unsent",
+        "AnswerStore.save",
+        "AnswerStore.save_outcome",
+        "DailyCounts.store",
+    ),
+    *(
+        "AnswerStore.store",
+        "AnswerStore.close_gaps",
+        "AnswerStore.withdraw",
+        "AnswerStore.forget",
         "FeedbackStore.vote",
         "UsageLog.add",
         "VectorMemory.forget",
@@ -309,13 +314,11 @@ async def plant(db: SqliteDatabase, word: str) -> None:
     await members.RoleStore(db, clock=CLOCK).save([MemberRoles(GUILD, MEMBER, (RoleId(word),))])
     await members.NameStore(db).add([(MEMBER, ["Alice", f"{word} Liddell", "Liddell"])], team=[MEMBER])
     await plant_posts(db, word)
-    await traces.TraceStore(db, clock=CLOCK).save([ASKED.id], CHANNEL, outcome="answer", reason=word)
+    asked = [samples.message(word, n=1)]
+    await samples.save_question(answers.AnswerStore(db, clock=CLOCK), asked, word, outcome="answer")
     counts = daily_counts.DailyCounts(db, clock=CLOCK)
     counts.add(word)
     await counts.store()
-    asked = questions.QuestionStore(db, clock=CLOCK)
-    asked.add([samples.message(word, n=1)], "no_sources")
-    await asked.store()
     await feedback.FeedbackStore(db, clock=CLOCK).vote(ASKED.id, MEMBER, up=True)
     await usage.UsageLog(db).add(TODAY, word, UsageMeter(calls=1, prompt_tokens=2))
     await vector_cache.VectorMemory(db, clock=CLOCK).remember({"text": word.encode()})
@@ -345,11 +348,11 @@ async def wipe(db: SqliteDatabase) -> None:
     await members.GreetedMembers(db).drop(MEMBER)
     await members.RoleStore(db).forget_author(MEMBER)
     await members.NameStore(db).forget_author(MEMBER)
-    await citations.CitationStore(db).forget([ASKED.id])
+    await answers.AnswerStore(db).withdraw([ASKED.id])
     for each in (ASKED.id, MessageId("12")):
         await outbox.Outbox(db, clock=CLOCK).delete_unsent(each)
-    await traces.TraceStore(db).save([ASKED.id], ChannelId("0"), outcome="silent")
-    await questions.QuestionStore(db, clock=CLOCK).forget([ASKED.id])
+    await answers.AnswerStore(db).save([ASKED.id], ChannelId("0"), outcome="silent")
+    await answers.AnswerStore(db).forget([ASKED.id])
     await feedback.FeedbackStore(db).vote(ASKED.id, MEMBER, up=False)
     await vector_cache.VectorMemory(db).forget([ASKED.id])
     await reply_cache.ReplyStore(db, clock=CLOCK).forget([ASKED.id])

@@ -9,10 +9,10 @@ import pytest
 
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.judgements import Judgement, JudgementStore, read_judgements
 from intern.stores.tables.outbox import Outbox
-from intern.stores.tables.traces import TraceStore
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import reply
 
@@ -25,7 +25,7 @@ SCORED = {"confidence": {"score": 0.7, "setup": "here", "likeness": 0.5}}
 @pytest.fixture
 async def db(tmp_path: Path) -> AsyncGenerator[SqliteDatabase]:
     async with await SqliteDatabase.open(tmp_path / "intern.db") as opened:
-        traces = TraceStore(opened, clock=HandClock())
+        traces = AnswerStore(opened, clock=HandClock())
         await traces.save([ANSWER], ChannelId("1"), outcome="answer", debug=SCORED)
         await traces.save([SILENCE], ChannelId("1"), outcome="silent", reason="unsure", debug=SCORED)
         yield opened
@@ -57,13 +57,13 @@ async def posted(db: SqliteDatabase, question: MessageId, part: str, *, notice: 
 async def test_an_answer_is_judged_wrong_by_its_deletion_and_no_notice_is(db: SqliteDatabase) -> None:
     await posted(db, ANSWER, "11")
     unposted = MessageId("30")  # there was an answer, but no thread to give it in
-    await TraceStore(db, clock=HandClock()).save([unposted], ChannelId("1"), outcome="answer", debug=SCORED)
+    await AnswerStore(db, clock=HandClock()).save([unposted], ChannelId("1"), outcome="answer", debug=SCORED)
     await posted(db, unposted, "31", notice=True)
-    store = JudgementStore(db, clock=HandClock())
-    store.note_deleted([MessageId("31"), ANSWER])
+    store = AnswerStore(db, clock=HandClock())
+    store.drop([MessageId("31"), ANSWER])
     await store.store()
     assert await judged(db) == ()
-    store.note_deleted([MessageId("11")])
+    store.drop([MessageId("11")])
     await store.store()
     [found] = await judged(db)
     assert (found.question_id, found.judge, found.score, found.wrong) == (ANSWER, "deletion", 0.7, True)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from intern.core.errors import KnowledgeError
-from intern.core.ids import MessageId
 from intern.stores.database import Database
-from intern.stores.tables.recordings import NewRecording, RecordingStore, StoredRecording, compress_data
+from intern.stores.tables.recordings import RecordingStore, StoredRecording, compress_data
 from tests.engines import open_database
 from tests.worlds.clock import HandClock
 
@@ -27,25 +26,23 @@ async def db(tmp_path: Path) -> AsyncGenerator[Database]:
 
 def recording(
     n: int, *, heard: Collection[str] = (), about: Collection[str] = (), texts: Collection[str] = (), size: int = 100
-) -> NewRecording:
-    row = StoredRecording(
+) -> StoredRecording:
+    return StoredRecording(
         kind="answer",
         subject=str(n),
         at=DAY.format(n),
         outcome="answered",
         unfit="",
-        about=tuple(about),
+        about=(*(f"message:{each}" for each in (n, *heard)), *about),
         texts=tuple(texts),
         size=size,
         recording=compress_data(b'{"digest":"%d"}' % n),
     )
-    asked = MessageId(str(n))
-    return NewRecording(row=row, asked=[asked], heard=[asked, *map(MessageId, heard)])
 
 
-async def kept(db: Database, *recordings: NewRecording) -> RecordingStore:
+async def kept(db: Database, *recordings: StoredRecording) -> RecordingStore:
     store = RecordingStore(db, clock=HandClock())
-    texts = {digest: compress_data(f"text {digest}".encode()) for each in recordings for digest in each.row.texts}
+    texts = {digest: compress_data(f"text {digest}".encode()) for each in recordings for digest in each.texts}
     await store.save(recordings, texts)
     return store
 
@@ -57,7 +54,7 @@ async def left(store: RecordingStore) -> list[str]:
 async def test_a_recording_is_found_by_the_messages_that_it_is_about_alone(db: Database) -> None:
     store = await kept(db, recording(1, heard=["7"]), recording(2, heard=["1"]))
     (found,) = await store.find_recordings("1")
-    assert (found.subject, found.unfit, found.about) == ("1", "", ())
+    assert (found.subject, found.unfit, found.about) == ("1", "", ("message:1", "message:7"))
     assert await store.find_recordings("7") == ()
     assert [each.subject for each in await store.list_since(DAY.format(2), "answer")] == ["2"]
     assert await store.list_since(DAY.format(1), "classify") == ()
@@ -84,19 +81,18 @@ async def test_forgetting_takes_what_holds_a_message_or_names_a_person_or_a_topi
         recording(3, about=["team:cpu.txt"]),
         recording(4, about=["user:55"]),
     )
-    assert await store.forget([MessageId("msg_7")], [])
+    assert await store.forget(["message:7"])
     assert await left(store) == ["2", "3", "4"]
-    assert await store.forget([], ["user:5", "team:c"])
+    assert await store.forget(["user:5", "team:c"])
     assert await left(store) == ["3", "4"]
-    assert not await store.forget([MessageId("2")], ["user:5"])
-    assert await db.texts("select message_id from recording_messages where community = :community") == ["3", "4"]
+    assert not await store.forget(["message:2", "user:5"])
 
 
 async def test_a_shared_text_goes_with_the_last_recording_that_names_it(db: Database) -> None:
     store = await kept(db, recording(1, texts=["a", "b"]), recording(2, texts=["b"]))
-    both = recording(1, texts=["a", "c", "b"]).row
+    both = recording(1, texts=["a", "c", "b"])
     assert await store.read_texts(both) == {"0": "text a", "2": "text b"}
-    await store.forget([MessageId("1")], [])
+    await store.forget(["message:1"])
     assert await store.read_texts(both) == {"2": "text b"}
 
 
@@ -107,7 +103,7 @@ async def test_the_oldest_recordings_go_for_their_age_and_for_room(db: Database)
     shared = 4 * 400
     await store.trim(DAY.format(1), 2_500 + shared)
     assert await left(store) == ["4", "5"]
-    assert list(await store.read_texts(recording(1, texts="12345").row)) == ["3", "4"]
+    assert list(await store.read_texts(recording(1, texts="12345"))) == ["3", "4"]
 
 
 async def test_another_community_sees_and_loses_nothing(db: Database) -> None:
@@ -117,7 +113,7 @@ async def test_another_community_sees_and_loses_nothing(db: Database) -> None:
     (found,) = await store.find_recordings("1")
     assert await other.read_texts(found) == {}
     await other.trim(DAY.format(9), 0)
-    await other.forget([MessageId("1")], ["anyone"])
+    await other.forget(["message:1", "anyone"])
     assert await left(store) == ["1"]
     assert await store.read_texts(found) == {"0": "text a"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from intern.core.messages import (
     Message,
     RequestContext,
 )
+from intern.stores.tables.answers import AnswerStore, QuestionWords
 
 START = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)
 GUILD = GuildId("100")
@@ -113,3 +114,19 @@ def pair(question: str = "How?", answer: str = "Like this.", *, n: int = 1, conv
         qa_id=QAId(f"qa_{made.answered_at:%Y%m%d_%H%M%S}"),
         timestamp=made.answered_at,
     )
+
+
+async def save_question(
+    records: AnswerStore,
+    messages: Sequence[ChatMessage],
+    reason: str = "",
+    channel: Channel | None = None,
+    *,
+    outcome: str = "answer",
+    debug: Mapping[str, Any] | None = None,
+    **figures: Any,
+) -> None:
+    """Save the record of a question with its words."""
+    words = QuestionWords(messages=tuple(messages), channel=channel, **figures)
+    ids, place = [each.id for each in messages], messages[-1].channel_id
+    await records.save(ids, place, outcome=outcome, reason=reason, debug=debug, words=words)

@@ -89,7 +89,7 @@ class _QuestionPages:
     async def show_question(self, request: web.Request, **more: Any) -> web.Response:
         currency = self._running.settings.llm.currency
         view = await self._running.asked.read_question(MessageId(request.match_info["question_id"]))
-        title = first_words(view.question.text, _TITLE) if view.question else ""
+        title = first_words(view.record.text, _TITLE) if view.record else ""
         shown: dict[str, Any] = {"view": view, "again": None, "currency": currency} | more
         return self._shell.page(request, "question", title or "Question", **shown)
 

@@ -12,18 +12,14 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId
+from intern.core.flow import Reply
+from intern.core.ids import ChannelId, GuildId, MessageId, SourceId
+from intern.core.text.masking import mask_secrets
 from intern.stores.database import Transaction, Value
-from intern.stores.tables.store import (
-    IN,
-    OURS,
-    Store,
-    Table,
-    bare_id_array,
-    reads,
-    text_array,
-    writes,
-)
+from intern.stores.tables.answers import KEPT_CITED, MAX_AGE, ensure_record, expire_part
+from intern.stores.tables.store import GIVEN, IN, OURS, Store, Table, reads, text_array, writes
+
+_MAX_TEXT = 400  # characters; a quote is a sentence
 
 CitationState = Literal["", "changed", "extended", "gone"]
 """`changed`: the source does not say it any more. `extended`: the source still says it, but its conversation went on.
@@ -59,20 +55,21 @@ class OutdatedAnswer(Struct, frozen=True, kw_only=True):
     message_id: MessageId
     """The first message of the answer."""
     asked: str
+    """Empty once the question is deleted."""
     at: datetime
-    """When it was posted (UTC)."""
+    """When it was given (UTC)."""
     retracted: RetractionState
     citations: tuple[PostedCitation, ...]
     """The outdated ones."""
 
 
 class CitationStore(Store):
-    """The citations of the newest KEPT answers, for MAX_AGE."""
+    """The citations of the newest KEPT_CITED answers, for MAX_AGE."""
 
     async def list_sources(self) -> tuple[tuple[SourceId, bool], ...]:
         """Return every source that a posted answer cites, and whether some citation of it was never compared."""
         statement = (
-            "select source_id, max(case when digest = '' then 1 else 0 end) from posted_citations"
+            "select source_id, max(case when digest = '' then 1 else 0 end) from answer_citations"
             f" where {_POSTED} group by source_id"
         )
         return msgspec.convert(await self.db.rows(statement), tuple[tuple[SourceId, bool], ...], strict=False)
@@ -98,7 +95,7 @@ class CitationStore(Store):
     def save_comparisons(self, db: Transaction, results: Iterable[PostedCitation]) -> None:
         """Keep source, digest and state of citations that were compared with their source, and since when."""
         db.run_each(
-            "update posted_citations set source_id = ?, digest = ?, state = ?,"
+            "update answer_citations set source_id = ?, digest = ?, state = ?,"
             " since = case when ? = '' then null when state = ? then since else ? end"
             f" {OURS} and question_id = ? and n = ?",
             [
@@ -122,66 +119,61 @@ class CitationStore(Store):
         A conversation that merely went on is no reason.
         """
         statement = (
-            "select question_id from posted_answers join posts using (community, question_id)"
-            f" {OURS} and state = 'finished' and (retracted = 'open' or (retracted = '' and exists"
-            f" (select 1 from posted_citations {OURS} and posted_citations.question_id = posted_answers.question_id"
-            " and posted_citations.state in ('changed', 'gone') and since <= ?))) order by at"
+            "select question_id from answers join posts using (community, question_id)"
+            f" {OURS} and {GIVEN} and (retracted = 'open' or (retracted = '' and exists"
+            f" (select 1 from answer_citations {OURS} and answer_citations.question_id = answers.question_id"
+            " and answer_citations.state in ('changed', 'gone') and since <= ?))) order by at"
         )
         return tuple(map(MessageId, await self.db.texts(statement, (before.isoformat(),))))
 
     async def save_retraction(self, question_id: MessageId, how: RetractionState) -> None:
         """Save the state of an answer's retraction."""
-        await self.db.run(f"update posted_answers set retracted = ? {OURS} and question_id = ?", (how, question_id))
+        await self.db.run(f"update answers set retracted = ? {OURS} and question_id = ?", (how, question_id))
 
-    async def find_messages_by(self, user_id: UserId) -> frozenset[MessageId]:
-        """Return a member's messages that were answered."""
-        statement = (
-            f"select message_id from post_messages {OURS} and question_id in"
-            f" (select question_id from posted_answers {OURS} and author_id = ?)"
+
+def save_citations(db: Transaction, reply: Reply, *, now: datetime, emails: bool) -> None:
+    """Save the citations of an answer, in the transaction of its post; the oldest answers are watched no more."""
+    question_id = reply.question.id
+    ensure_record(db, reply, at=now.isoformat(), emails=emails)
+    db.run(f"delete from answer_citations {OURS} and question_id = ?", (question_id,))
+    for n, cited in enumerate(reply.citations):
+        texts = (_redact_quote(each or "", emails=emails) for each in (cited.title, cited.quote))
+        db.run(
+            "insert into answer_citations (community, question_id, n, source_id, title, quote, digest, state)"
+            " values (:community, ?, ?, ?, ?, ?, '', '')",
+            (question_id, n, cited.source_id, *texts),
         )
-        return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
-
-    async def drop(self, message_ids: Collection[MessageId]) -> None:
-        """Delete the answers to these messages."""
-        await self.db.run(_DROP, [bare_id_array(message_ids)] * 2)
-
-    @writes
-    def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
-        """Delete the answers to these messages, and all quotes: any may be from one of them."""
-        db.run(_DROP, [bare_id_array(message_ids)] * 2)
-        db.run(_UNQUOTE)
+    db.run(f"update answers set retracted = '' {OURS} and question_id = ?", (question_id,))
+    expire_part(db, "retracted", KEPT_CITED, (now - MAX_AGE).isoformat())
 
 
-_POSTED = f"community = :community and question_id in (select question_id from posts {OURS} and state = 'finished')"
+def _redact_quote(text: str, *, emails: bool) -> str:
+    # Cut without a sign of it, so that it still reads as a part of its source.
+    return mask_secrets(text[:_MAX_TEXT].encode("utf-8", "replace").decode(), emails=emails).text
+
+
+_POSTED = f"community = :community and question_id in (select question_id from posts {OURS} and {GIVEN})"
 
 _OUTDATED = (
-    "community = :community and posts.state = 'finished' and exists (select 1 from posted_citations"
-    f" {OURS} and posted_citations.question_id = posted_answers.question_id and posted_citations.state <> '')"
+    f"from answers join posts using (community, question_id) {OURS} and retracted is not null and {GIVEN}"
+    f" and exists (select 1 from answer_citations {OURS}"
+    " and answer_citations.question_id = answers.question_id and answer_citations.state <> '')"
 )
 
-COUNT_OUTDATED = f"select count(*) from posted_answers join posts using (community, question_id) where {_OUTDATED}"
+COUNT_OUTDATED = f"select count(*) {_OUTDATED}"
 """A retracted answer counts as long as it is watched."""
 
 _OUTDATED_ANSWERS = (
-    "select question_id, guild_id, coalesce(thread_id, channel_id), coalesce((select message_id from post_parts"
+    "select question_id, guild_id, coalesce(thread_id, posts.channel_id), coalesce((select message_id from post_parts"
     f" {OURS} and post_parts.question_id = posts.question_id and message_id is not null order by n limit 1),"
-    " question_id), asked, at, retracted from posted_answers join posts using (community, question_id)"
-    f" where {_OUTDATED} order by at desc, question_id desc limit ?"
+    f" question_id), texts, at, retracted {_OUTDATED} order by at desc, question_id desc limit ?"
 )
 
-_UNQUOTE = (
-    f"update posted_citations set quote = '', title = '' {OURS}"
-    " and (substr(source_id, 1, 5) in ('team:', 'fact:') or substr(source_id, 1, 7) = 'nugget:')"
-)
-
-_CITED = Table("posted_citations", PostedCitation)
-
-_DROP = (
-    f"delete from posted_answers {OURS} and (question_id {IN}"
-    f" or question_id in (select question_id from post_messages {OURS} and message_id {IN}))"
-)
+_CITED = Table("answer_citations", PostedCitation)
 
 
 def _build_outdated(db: Transaction, row: Sequence[Value]) -> OutdatedAnswer:
+    fields = dict(zip(OutdatedAnswer.__struct_fields__, row, strict=False))
+    texts = msgspec.json.decode(str(fields["asked"] or "[]"), type=list[str])
     cited = _CITED.all(db, f"{OURS} and question_id = ? and state <> '' order by n", (row[0],))
-    return msgspec.convert(dict(zip(OutdatedAnswer.__struct_fields__, (*row, cited), strict=True)), OutdatedAnswer)
+    return msgspec.convert({**fields, "asked": "\n".join(filter(None, texts)), "citations": cited}, OutdatedAnswer)

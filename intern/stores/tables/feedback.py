@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import cast
 
 import msgspec
@@ -11,7 +12,7 @@ from intern.core.ids import MessageId, UserId
 from intern.stores.database import Transaction
 from intern.stores.tables.judgements import judge_answer
 from intern.stores.tables.reply_cache import drop_replies
-from intern.stores.tables.store import OURS, Store, join_conditions, writes
+from intern.stores.tables.store import IN, OURS, Store, join_conditions, text_array, writes
 
 
 class Votes(Struct, frozen=True, kw_only=True):
@@ -47,6 +48,14 @@ class FeedbackStore(Store):
             (question_id,),
         ) or (0, 0)
         judge_answer(db, question_id, "vote", wrong=2 * cast("int", down) >= cast("int", votes), at=self.clock.now())
+
+    async def read_votes_each(self, question_ids: Collection[MessageId]) -> dict[MessageId, Votes]:
+        """Return the votes on the answers to these questions; those without any are missing."""
+        statement = f"select question_id, {VOTES} from feedback {OURS} and question_id {IN} group by question_id"
+        rows = msgspec.convert(
+            await self.db.rows(statement, (text_array(question_ids),)), list[tuple[MessageId, int, int]]
+        )
+        return {question_id: Votes(up=up, down=down) for question_id, up, down in rows}
 
     async def read_votes(self, question_id: MessageId | None = None) -> Votes:
         """Return the votes on all answers, or on the answer to one question."""

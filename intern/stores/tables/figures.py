@@ -9,7 +9,7 @@ import msgspec
 from intern.core.ids import SourceId
 from intern.stores.database import Transaction
 from intern.stores.tables.feedback import VOTES, Votes
-from intern.stores.tables.store import OURS, Store, Table, reads
+from intern.stores.tables.store import GIVEN, OURS, Store, Table, reads
 from intern.stores.tables.usage import PromptUsage
 
 _USAGE = Table("usage", PromptUsage)
@@ -35,7 +35,9 @@ class FigureStore(Store):
 
     async def read_answer_seconds(self, since: date) -> dict[date, list[float]]:
         """Return how long members waited for each answer, by day. Questions whose words are not kept are missing."""
-        statement = f"select substr(at, 1, 10), seconds from questions {OURS} and at >= ? and reason = ''"
+        statement = (
+            f"select substr(at, 1, 10), seconds from answers {OURS} and at >= ? and texts is not null and reason = ''"
+        )
         days: dict[date, list[float]] = {}
         for day, seconds in msgspec.convert(
             await self.db.rows(statement, (since.isoformat(),)), list[tuple[date, float]]
@@ -49,8 +51,9 @@ class FigureStore(Store):
         # A topic's answers and a document's sections are cited as "source#part".
         whole = "substr(source_id || '#', 1, instr(source_id || '#', '#') - 1)"
         rows = db.rows(
-            f"select {whole}, count(distinct question_id) from posted_citations"
-            f" join posted_answers using (community, question_id) {OURS} and at >= ?"
+            f"select {whole}, count(distinct question_id) from answer_citations"
+            " join answers using (community, question_id) join posts using (community, question_id)"
+            f" {OURS} and at >= ? and {GIVEN}"
             f" group by {whole} order by 2 desc, 1",
             (since.isoformat(),),
         )

@@ -76,10 +76,7 @@ def read_figures(database: Database) -> DatabaseFigures:
 
 _LOOKED_AT = 500  # texts, and characters of each
 _TEXTS = f"select substr(text, 1, {_LOOKED_AT}) from documents {OURS} order by rid desc limit ?"
-_QUESTIONS = (
-    f"select text from (select texts as text, at from questions {OURS} union all"
-    f" select asked as text, at from posted_answers {OURS}) as asked_for order by at desc limit ?"
-)
+_QUESTIONS = f"select texts from answers {OURS} and texts is not null order by at desc limit ?"
 
 
 def read_newest_texts(database: Database) -> tuple[Sequence[str], Sequence[str]]:

@@ -13,11 +13,20 @@ from typing import Final, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from intern.core.clock import Clock
-from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId, Position, parse_position
-from intern.stores.database import Database, Transaction
-from intern.stores.tables.store import IN, OURS, Store, Table, bare_id_array, keep_first, reads, sortable_time, writes
+from intern.stores.database import Transaction
+from intern.stores.tables.store import (
+    GIVEN,
+    IN,
+    OURS,
+    Store,
+    Table,
+    bare_id_array,
+    keep_first,
+    reads,
+    sortable_time,
+    writes,
+)
 
 KEPT: Final = 5_000
 """The newest judgements."""
@@ -66,11 +75,7 @@ _CALIBRATIONS = Table("calibrations", Calibration)
 
 
 class JudgementStore(Store):
-    """The newest KEPT judgements, and the calibration. `note_deleted` never waits."""
-
-    def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
-        super().__init__(db, clock=clock)
-        self._deleted: set[MessageId] = set()
+    """The newest KEPT judgements, and the calibration."""
 
     @writes
     def add(self, db: Transaction, judgements: Iterable[Judgement]) -> None:
@@ -109,25 +114,6 @@ class JudgementStore(Store):
             if position < last:
                 judge_answer(db, MessageId(question), "team", wrong=True, at=self.clock.now())
 
-    def note_deleted(self, message_ids: Collection[MessageId]) -> None:
-        """Note deleted messages; `store` judges those that are parts of answers."""
-        self._deleted.update(message_ids)
-
-    async def store(self) -> None:
-        """Judge the answers that were deleted since the last time. Raises KnowledgeError; nothing is lost then."""
-        if gone := frozenset(self._deleted):
-            self._deleted -= gone
-            try:
-                await self._judge_deleted(gone)
-            except KnowledgeError:
-                self._deleted |= gone
-                raise
-
-    @writes
-    def _judge_deleted(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
-        for question in db.texts(_ANSWERED_BY, (bare_id_array(message_ids),)):
-            judge_answer(db, MessageId(question), "deletion", wrong=True, at=self.clock.now())
-
 
 def read_judgements(db: Transaction, setup: str) -> tuple[Judgement, ...]:
     """Return the judgement of each answer that was made with a setup, oldest first."""
@@ -147,11 +133,18 @@ def read_calibration(db: Transaction) -> Calibration | None:
 
 def judge_answer(db: Transaction, question_id: MessageId, by: Judge, *, wrong: bool, at: datetime) -> None:
     """Judge the answer to a question, in the caller's own transaction, if an answer with a score is known."""
-    traced = db.row(f"select debug from traces {OURS} and question_id = ? and reason = ''", (question_id,))
+    trace = f"select debug from answers {OURS} and question_id = ? and reason = '' and debug is not null"
+    traced = db.row(trace, (question_id,))
     scored = msgspec.json.decode(str(traced[0]), type=_TracedSteps).confidence if traced else None
     if scored is not None:
         given = Judgement(question_id=question_id, judge=by, setup=scored.setup, score=scored.score, wrong=wrong, at=at)
         db.run(_JUDGEMENTS.upsert("question_id", "judge"), _JUDGEMENTS.to_row(given))
+
+
+def judge_deleted(db: Transaction, message_ids: Collection[MessageId], at: datetime) -> None:
+    """Judge the answers whose parts are among these deleted messages, in the caller's own transaction."""
+    for question in db.texts(_ANSWERED_BY, (bare_id_array(message_ids),)):
+        judge_answer(db, MessageId(question), "deletion", wrong=True, at=at)
 
 
 class _TracedScore(Struct, frozen=True):
@@ -163,13 +156,12 @@ class _TracedSteps(Struct, frozen=True):
     confidence: _TracedScore | None = None
 
 
-_FINISHED = "posts.state = 'finished' and posts.notice = 0"
 _PARTS_OF = (
     "select posts.question_id, post_parts.message_id from posts join post_parts using (community, question_id)"
-    f" {OURS} and {_FINISHED} and post_parts.message_id is not null and posts.question_id in"
+    f" {OURS} and {GIVEN} and post_parts.message_id is not null and posts.question_id in"
     f" (select question_id from post_messages {OURS} and message_id {IN})"
 )
 _ANSWERED_BY = (
     "select distinct posts.question_id from posts join post_parts using (community, question_id)"
-    f" {OURS} and {_FINISHED} and post_parts.message_id {IN}"
+    f" {OURS} and {GIVEN} and post_parts.message_id {IN}"
 )

@@ -7,7 +7,7 @@ change once begun, also when parts are sent again. Questions are masked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import blake2s
 from typing import Literal
 
@@ -18,17 +18,9 @@ from intern.core.clock import Clock
 from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import Button
-from intern.core.text.masking import mask_secrets
 from intern.stores.database import Database, Transaction, Value
-from intern.stores.tables.questions import redact_question
-from intern.stores.tables.store import OURS, Store, Table, json_array, keep_newest, reads, writes
-
-KEPT = 5_000
-"""The newest answers that are watched."""
-
-MAX_AGE = timedelta(days=90)
-
-_MAX_TEXT = 400  # characters; a quote is a sentence
+from intern.stores.tables.citations import save_citations
+from intern.stores.tables.store import OURS, Store, Table, json_array, reads, writes
 
 PostState = Literal["open", "finished", "dropped"]
 """`open`: still to be posted, wholly or in part. `dropped`: given up, with a reason."""
@@ -110,7 +102,7 @@ class Outbox(Store):
         )
         _add_parts(db, question_id, parts)
         if reply.citations and not reply.notice:
-            self._save_citations(db, reply)
+            save_citations(db, reply, now=self.clock.now(), emails=self._emails)
         # Mostly the older reply was recalled. One that an earlier process left would be posted beside this one.
         db.run_each(_DROP_UNSEEN, [(each,) for each in reply.settles if each != question_id])
         db.run_each(
@@ -128,8 +120,7 @@ class Outbox(Store):
         place = ", target = 'in_place', thread_id = channel_id" if in_place else ""
         notice = f", notice = 1, buttons = '[]', mention_role = null, reason = ?{place}"
         self._update_post(db, question_id, notice, reason)
-        for table in ("post_parts", "posted_answers"):
-            db.run(f"delete from {table} {OURS} and question_id = ?", (question_id,))
+        db.run(f"delete from post_parts {OURS} and question_id = ?", (question_id,))
         _add_parts(db, question_id, parts)
         return _read_posts(db, "question_id = ?", question_id)[0]
 
@@ -209,30 +200,6 @@ class Outbox(Store):
     def _update_post(self, db: Transaction, question_id: MessageId, more: str = "", *values: str) -> None:
         statement = f"update posts set changed_at = ?{more} {OURS} and question_id = ?"
         _run_update(db, statement, (self.now(), *values, question_id))
-
-    def _save_citations(self, db: Transaction, reply: Reply) -> None:
-        """Save the citations of an answer together with the reply; the oldest answers make room."""
-        question, asked = reply.question, redact_question(reply.asked, emails=self._emails)
-        db.run(
-            "insert into posted_answers (community, question_id, guild_id, author_id, asked, at, retracted)"
-            " values (:community, ?, ?, ?, ?, ?, '')",
-            (question.id, question.guild_id, question.author.id, asked, self.now()),
-        )
-        db.run_each(
-            "insert into posted_citations (community, question_id, n, source_id, title, quote, digest, state)"
-            " values (:community, ?, ?, ?, ?, ?, '', '')",
-            [
-                (question.id, n, each.source_id, self._mask_quote(each.title), self._mask_quote(each.quote or ""))
-                for n, each in enumerate(reply.citations)
-            ],
-        )
-        db.run(f"delete from posted_answers {OURS} and at < ?", ((self.clock.now() - MAX_AGE).isoformat(),))
-        keep_newest(db, "posted_answers", KEPT)
-
-    def _mask_quote(self, text: str) -> str:
-        # Cut without a sign of it, so that it still reads as a part of its source.
-        shown = text[:_MAX_TEXT].encode("utf-8", "replace").decode()
-        return mask_secrets(shown, emails=self._emails).text
 
 
 def make_nonce(question_id: MessageId, n: int) -> str:

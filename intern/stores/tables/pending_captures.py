@@ -21,7 +21,7 @@ from intern.core.log import get_logger
 from intern.core.messages import AuthorType, ChatMessage, FileDigest
 from intern.core.text.encoding import encode_json, replace_surrogates
 from intern.stores.database import Database, Transaction
-from intern.stores.tables.store import IN, OURS, Store, keep_newest, reads, text_array, writes
+from intern.stores.tables.store import IN, OURS, Store, keep_first, reads, text_array, writes
 
 _log = get_logger(__name__)
 
@@ -173,7 +173,7 @@ class PendingCaptures(Store):
             " on conflict (community, message_id, attachment_id) do update set text = excluded.text",
             [(*key, replace_surrogates(text)) for key, text in texts.items() if key[0] in waiting],
         )
-        keep_newest(db, "attachment_texts", _TEXTS_KEPT)
+        keep_first(db, "attachment_texts", "rid", "rid desc", _TEXTS_KEPT)
 
     def _merge_waiting(self, db: Transaction, request: CaptureRequest, *, always: bool) -> bool:
         known = self._find_same(db, request)

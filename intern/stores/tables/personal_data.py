@@ -1,4 +1,4 @@
-"""People's words in jobs, posted answers and traces, removed for forgetting. Pending captures do so themselves."""
+"""People's words in jobs and posts, removed for forgetting. Other stores do so themselves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING = b"null"
 
 
 class PersonalDataStore(Store):
-    """Traces, posts, jobs, votes and greetings."""
+    """Posts, jobs, votes and greetings."""
 
     @reads
     def find_messages_by(self, db: Transaction, user_id: UserId) -> frozenset[MessageId]:
@@ -75,10 +75,8 @@ _POSTS = (
     f" (select question_id from post_messages {OURS} and message_id {IN}))"
 )
 
-_TRACES = f"community = :community and rid in (select trace from trace_messages {OURS} and message_id {IN})"
-
 _ABOUT = (
-    f"select 1 from traces where {_TRACES}",
+    f"select 1 from answer_messages {OURS} and message_id {IN}",
     f"select 1 from posts where {_POSTS}",
     f"select 1 from pending_messages {OURS} and message_id {IN}",
 )
@@ -86,8 +84,6 @@ _ABOUT = (
 _ENDED = f"select question_id from posts {OURS} and state <> 'open'"
 
 _FORGETTING = (
-    f"delete from answer_judgements {OURS} and question_id {IN}",
-    f"delete from traces where {_TRACES}",
     f"update posts set state = 'dropped', reason = 'forgotten' where state = 'open' and {_POSTS}",
     f"update post_parts set text = '' {OURS} and question_id in ({_ENDED})",
 )

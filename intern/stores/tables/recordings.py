@@ -7,21 +7,19 @@ deleted with the last recording that names it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from intern.core.errors import KnowledgeError
-from intern.core.ids import MessageId
 from intern.stores.database import Transaction
-from intern.stores.qa_ids import bare_message_id
-from intern.stores.tables.store import IN, OURS, Store, Table, bare_id_array, reads, text_array, writes
+from intern.stores.tables.store import IN, OURS, Store, Table, reads, text_array, writes
 
 _LEVEL = 3  # of zlib: half the time of the usual one, for a few percent more bytes
 ROW = 300
-"""About the bytes of a row, with those of its indices and messages, beside its longest columns."""
+"""About the bytes of a row, with those of its indices, beside its longest columns."""
 
 
 S = TypeVar("S", bound=Struct)
@@ -39,7 +37,7 @@ class StoredRecording(Struct, frozen=True, kw_only=True):
     unfit: str
     """Why it cannot be replayed; empty if it can."""
     about: tuple[str, ...]
-    """The messages and members with words in it; see `RecordingStore.forget`."""
+    """The messages and members with words in it: `message:ID`, `user:ID`, topics, and `anyone`."""
     texts: tuple[str, ...] = ()
     """The digests of its shared texts; it calls these by their numbers."""
     size: int = 0
@@ -66,29 +64,23 @@ class StoredRecording(Struct, frozen=True, kw_only=True):
         return KnowledgeError(f"{what}; check the disk, and the database with: intern doctor")
 
 
-class NewRecording(Struct, frozen=True, kw_only=True):
-    """A recording to save, with its messages: those that it is about, and the others that it holds."""
-
-    row: StoredRecording
-    asked: Collection[MessageId] = ()
-    heard: Collection[MessageId] = ()
-
-
 def compress_data(data: bytes) -> bytes:
     """Compress data, in a thread, since it takes a while."""
     return zlib.compress(data, _LEVEL)
 
 
 _RECORDINGS = Table("recordings", StoredRecording, json=("about", "texts"))
-# A foreign key would need an index as large as the table.
-_UNUSED = (
-    f"delete from recording_messages {OURS} and recording not in (select rid from recordings {OURS})",
-    f"""
+_UNUSED = f"""
     delete from recorded_texts {OURS} and digest not in (
         select each.value from recordings, json_each(recordings.texts) as each
         where recordings.community = :community
     )
-    """,
+"""
+# The messages that are asked together with a message, and the question that it is a reply to.
+_ASKED = (
+    f"select message_id from answer_messages {OURS}"
+    f" and question_id in (select question_id from answer_messages {OURS} and message_id = ?)"
+    f" union select question_id from post_parts {OURS} and message_id = ?"
 )
 
 
@@ -96,18 +88,9 @@ class RecordingStore(Store):
     """All recordings of a community."""
 
     @writes
-    def save(self, db: Transaction, recordings: Sequence[NewRecording], texts: Mapping[str, bytes]) -> None:
+    def save(self, db: Transaction, recordings: Collection[StoredRecording], texts: Mapping[str, bytes]) -> None:
         """Keep recordings, and the shared texts that may be new, packed."""
-        for each in recordings:
-            recording = db.number(f"{_RECORDINGS.insert} returning rid", _RECORDINGS.to_row(each.row))
-            rows = [
-                (bare_message_id(message_id), recording, int(message_id in each.asked)) for message_id in each.heard
-            ]
-            db.run_each(
-                "insert into recording_messages (community, message_id, recording, asked) values (:community, ?, ?, ?)"
-                " on conflict do nothing",
-                rows,
-            )
+        db.run_each(_RECORDINGS.insert, map(_RECORDINGS.to_row, recordings))
         db.run_each(
             "insert into recorded_texts (community, digest, text) values (:community, ?, ?) on conflict do nothing",
             texts.items(),
@@ -116,12 +99,8 @@ class RecordingStore(Store):
     @reads
     def find_recordings(self, db: Transaction, name: str) -> tuple[StoredRecording, ...]:
         """Return the recordings about a question (by its messages or those of its reply), a pair or a source."""
-        asked = f"select recording from recording_messages {OURS} and message_id = ? and asked = 1"
-        found = f"{OURS} and (subject = ? or rid in ({asked})) order by rid"
-        reply = f"select question_id from post_parts {OURS} and message_id = ?"
-        return _RECORDINGS.all(db, found, (name, name)) or next(
-            (_RECORDINGS.all(db, found, (each, each)) for each in db.texts(reply, (name,))), ()
-        )
+        found = f"{OURS} and (subject = ? or subject in ({_ASKED})) order by rid"
+        return _RECORDINGS.all(db, found, (name, name, name))
 
     @reads
     def list_since(self, db: Transaction, at: str, kind: str) -> tuple[StoredRecording, ...]:
@@ -146,32 +125,21 @@ class RecordingStore(Store):
         }
 
     @writes
-    def forget(self, db: Transaction, message_ids: Collection[MessageId], about: Collection[str]) -> bool:
-        """Delete each recording that holds one of these messages, or words of one of those that `about` names.
-
-        Return whether there were any.
-        """
-        heard = f"select recording from recording_messages {OURS} and message_id {IN}"
-        gone = db.run(f"delete from recordings {OURS} and rid in ({heard})", (bare_id_array(message_ids),))
+    def forget(self, db: Transaction, about: Collection[str]) -> bool:
+        """Delete each recording that holds words of one of those that `about` names. Return whether there were any."""
         held = f"exists (select 1 from json_each(recordings.about) as each where each.value {IN})"
-        gone += db.run(f"delete from recordings {OURS} and {held}", (text_array(about),))
+        gone = db.run(f"delete from recordings {OURS} and {held}", (text_array(about),))
         if gone:
-            _delete_orphans(db)
+            db.run(_UNUSED)
         return bool(gone)
 
     @writes
     def trim(self, db: Transaction, oldest: str, most_bytes: int) -> None:
         """Delete the recordings from before a time, and the oldest ones beyond a number of bytes."""
         if db.run(f"delete from recordings {OURS} and at < ?", (oldest,)):
-            _delete_orphans(db)
+            db.run(_UNUSED)
         shared = db.number(f"select sum(length(text) + ?) from recorded_texts {OURS}", (ROW,))
         newer = f"select rid, sum(size) over (order by rid desc) as newer from recordings {OURS}"
         beyond = f"select rid from ({newer}) as sized where newer > ?"
         if db.run(f"delete from recordings {OURS} and rid in ({beyond})", (max(0, most_bytes - shared),)):
-            _delete_orphans(db)
-
-
-def _delete_orphans(db: Transaction) -> None:
-    """Delete the data of recordings that are gone."""
-    for statement in _UNUSED:
-        db.run(statement)
+            db.run(_UNUSED)

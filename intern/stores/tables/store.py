@@ -37,6 +37,9 @@ IN = f"in {json_items('?')}"
 OURS = "where community = :community"
 """The condition for rows of the community, which the database binds."""
 
+GIVEN = "posts.state = 'finished' and posts.notice = 0"
+"""The condition for the posts of answers: whole, and no notices."""
+
 BEGINS = "substr(id, 1, ?) = ?"
 """The condition for an id that begins with a prefix, with values from `prefix_values`."""
 
@@ -139,7 +142,7 @@ class Table(Generic[S]):
         """Return a row as a struct."""
         fields: dict[str, object] = dict(zip(self.names, row, strict=False))
         for name in self._json:
-            fields[name] = msgspec.json.decode(str(fields[name]))
+            fields[name] = None if fields[name] is None else msgspec.json.decode(str(fields[name]))
         for name in self._millis:
             value = fields[name]
             fields[name] = from_millis(value) if isinstance(value, int) else None
@@ -206,11 +209,6 @@ def join_conditions(*wanted: tuple[str, Value]) -> tuple[str, tuple[Value, ...]]
     """Return the conditions whose value is not None, joined by `and`, and their values."""
     given = [(condition, value) for condition, value in wanted if value is not None]
     return " and ".join(["true", *(condition for condition, _ in given)]), tuple(value for _, value in given)
-
-
-def keep_newest(db: Transaction, table: str, most: int) -> None:
-    """Delete all rows of the community but the `most` newest ones by `rid`."""
-    keep_first(db, table, "rid", "rid desc", most)
 
 
 def keep_first(db: Transaction, table: str, key: str, order: str, most: int) -> None:

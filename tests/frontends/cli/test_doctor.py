@@ -704,9 +704,9 @@ async def test_texts_that_the_english_model_does_not_know_are_told_with_the_sett
         await store.replace_documents(documents[3:])
         [note] = [each for each in (await examine(local)).findings if "not in English" in each.what]
         await db.run(
-            "insert into questions (community, question_id, message_ids, author_id, channel_id, place_id, place, at,"
-            " reason, texts, seconds, tokens, cost, settled) values (:community, 'q', '[]', '1', '2', '2', '',"
-            " '2026-01-01', 'no_sources', json_array(?), 0.0, 0, 0.0, '')",
+            "insert into answers (community, question_id, message_ids, author_id, channel_id, place_id, place, at,"
+            " changed_at, outcome, reason, texts, seconds, tokens, cost, gap) values (:community, 'q', '[]', '1', '2',"
+            " '2', '', '2026-01-01', '2026-01-01', 'silent', 'no_sources', json_array(?), 0.0, 0, 0.0, 'open')",
             (german,),
         )
         both = [each.what for each in (await examine(local)).findings if "not in English" in each.what]

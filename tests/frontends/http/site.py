@@ -56,14 +56,13 @@ from intern.stores.database import Transaction
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.folder_lock import FolderLock
 from intern.stores.source_cache import Index
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.checkpoints import CheckpointStore, StoredCheckpoints
 from intern.stores.tables.daily_counts import DailyCounts
 from intern.stores.tables.facts import add_fact, add_update
 from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.judgements import Judgement
 from intern.stores.tables.nuggets import replace_nuggets
-from intern.stores.tables.questions import QuestionStore
-from intern.stores.tables.traces import TraceStore
 from intern.stores.tables.usage import UsageLog
 from tests.worlds import samples
 from tests.worlds.bot import settings_in
@@ -173,7 +172,7 @@ async def site(
     with FolderLock(settings.data.dir) as lock:
         async with await SqliteDatabase.open(settings.paths.database) as db, create_task_group() as tg:
             writer = await run_sync(Writer, settings, db, model, clock)
-            overheard = GatewayWatch(Silent(), clock=clock, drops=(writer.stores.questions.drop,))
+            overheard = GatewayWatch(Silent(), clock=clock, drops=(writer.stores.answers.drop,))
             checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
             library = Library(
                 indices=[Catalogue(writer.stores.knowledge, each) for each in INDICES],
@@ -266,7 +265,7 @@ async def _past(made: Site) -> None:
     for ago in reversed(range(1, 29)):
         clock = HandClock(now - timedelta(days=ago))
         counts, votes, usage = DailyCounts(db, clock=clock), FeedbackStore(db, clock=clock), UsageLog(db)
-        questions = QuestionStore(db, clock=clock)
+        records = AnswerStore(db, clock=clock)
         answered = 3 + (29 - ago) // 4 + ago % 3
         counts.add("questions_answered", answered)
         counts.add("questions_silent", 2 + ago % 4)
@@ -285,10 +284,9 @@ async def _past(made: Site) -> None:
                 )
             )
             said = samples.message(QUESTIONS[n % 3], n=-100 * ago - n)
-            questions.add([said], "", seconds=3 + (n * ago) % 17 / 4, tokens=6_200, cost=0.0042)
+            await samples.save_question(records, [said], seconds=3 + (n * ago) % 17 / 4, tokens=6_200, cost=0.0042)
             if n % 3 == 0:
                 await votes.vote(asked, UserId("7"), up=not wrong)
-        await questions.store()
         for prompt, calls in (("decide", answered + 4), ("confirm", answered), ("classify", ago % 3)):
             await usage.add(
                 clock.now().date(), prompt, UsageMeter(calls, 2_900 * calls, 210 * calls, 0.0021 * calls, 900)
@@ -380,10 +378,9 @@ async def _answered(made: Site, answerer: Answerer) -> None:
     assert result.should_reply
     await stores.recorder.store()
     channel = Channel(id=asked.channel_id, guild_id=asked.guild_id, kind="channel", name="help")
-    stores.questions.add([asked], "", channel, seconds=1.25, tokens=1_234, cost=0.0042)
-    await stores.questions.store()
-    traces = TraceStore(made.db, clock=made.clock)
-    await traces.save([asked.id], asked.channel_id, outcome="answer posted", debug=result.debug)
+    figures: Any = {"seconds": 1.25, "tokens": 1_234, "cost": 0.0042}
+    came: Any = {"outcome": "answer posted", "debug": result.debug}
+    await samples.save_question(stores.answers, [asked], "", channel, **came, **figures)
     text = result.reply_text or ""
     reply = Reply(question=asked, target="in_place", text=text, citations=result.citations, asked=ANSWERED)
     await stores.posts.begin(reply, [text])
@@ -400,24 +397,23 @@ async def _replayed(writer: Writer, answerer: Answerer, name: str) -> Sequence[R
 
 
 async def _questions(made: Site, texts: Sequence[str]) -> None:
-    traces, counts = TraceStore(made.db, clock=made.clock), DailyCounts(made.db, clock=made.clock)
+    records, counts = made.writer.stores.answers, DailyCounts(made.db, clock=made.clock)
     for n, text in enumerate(texts):
         made.clock.turn(seconds=1)
         asked = samples.message(text, n=10_000 + n)
         channel = Channel(id=asked.channel_id, guild_id=asked.guild_id, kind="channel", name=texts[-1][:90])
-        made.writer.stores.questions.add([asked], "no_sources", channel)
         counts.add("questions_silent")
-        await traces.save(
-            [asked.id],
-            asked.channel_id,
+        await samples.save_question(
+            records,
+            [asked],
+            "no_sources",
+            channel,
             outcome="silent",
-            reason="no_sources",
             debug={"gate": {"kind": "question", "seconds": 0.1}, "select": {"sources": [], "said": text}},
         )
     answered = position_at(made.clock.now() - timedelta(hours=1)).id
-    await traces.save([answered], ChannelId("200"), outcome="posted", debug={"answer": {"tokens": 120}})
+    await records.save([answered], ChannelId("200"), outcome="posted", debug={"answer": {"tokens": 120}})
     counts.add("questions_answered", 4)
     await counts.store()
-    await made.writer.stores.questions.store()
     await UsageLog(made.db).add(made.clock.now().date(), "answer", UsageMeter(3, 3_000, 450, 0.0375, 2_048))
     await CheckpointStore(made.db).load_or_create([GuildId("100")], position_at(made.clock.now()).id)

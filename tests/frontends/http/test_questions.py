@@ -7,9 +7,9 @@ import re
 import pytest
 
 from intern.core.ids import ChannelId, MessageId
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.feedback import FeedbackStore
-from intern.stores.tables.traces import TraceStore
-from tests.frontends.http.site import ANSWERED, OPEN, TEAM, Site
+from tests.frontends.http.site import ANSWERED, OPEN, OUTDATED, TEAM, Site
 from tests.frontends.http.test_server import get, post
 from tests.worlds import samples
 
@@ -23,7 +23,7 @@ async def found(made: Site, query: str = "") -> list[str]:
 
 async def test_questions_are_listed_by_their_words_with_sources_votes_and_cost(page: Site) -> None:
     text = (await get(page, "/questions")).text
-    assert set(await found(page)) == {*OPEN, ANSWERED}
+    assert set(await found(page)) == {*OPEN, ANSWERED, OUTDATED}
     [answered] = re.findall(r'(?s)<li class="item">(?:(?!</li>).)*relay listen(?:(?!</li>).)*</li>', text)
     assert ">answered<" in answered
     assert "#help" in answered
@@ -38,7 +38,7 @@ async def test_questions_are_listed_by_their_words_with_sources_votes_and_cost(p
 @pytest.mark.parametrize(
     ("query", "wanted"),
     [
-        ("?outcome=answered", {ANSWERED}),
+        ("?outcome=answered", {ANSWERED, OUTDATED}),
         ("?outcome=silent", set(OPEN)),
         ("?outcome=no_sources&q=", set(OPEN)),
         ("?outcome=timeout", set[str]()),
@@ -47,8 +47,8 @@ async def test_questions_are_listed_by_their_words_with_sources_votes_and_cost(p
         ("?q=DARK", {OPEN[2]}),
         ("?q=%25", set[str]()),
         ("?days=1&channel=201", {ANSWERED}),
-        ("?offset=3", {OPEN[0]}),
-        ("?days=-1&offset=x&votes=<b>", {*OPEN, ANSWERED}),
+        ("?offset=4", {OPEN[0]}),
+        ("?days=-1&offset=x&votes=<b>", {*OPEN, ANSWERED, OUTDATED}),
     ],
 )
 async def test_filters_of_the_address_choose_the_questions(page: Site, query: str, wanted: set[str]) -> None:
@@ -84,7 +84,7 @@ async def test_a_question_that_no_message_asked_is_not_looked_for_on_discord(own
     ]
     for n, (outcome, reason, is_on_discord) in enumerate(cases):
         asked, where = MessageId(f"133000000000000000{n}"), ChannelId("200")
-        await TraceStore(own.db, clock=own.clock).save([asked], where, outcome=outcome, reason=reason)
+        await AnswerStore(own.db, clock=own.clock).save([asked], where, outcome=outcome, reason=reason)
         text = (await get(own, f"/questions/{asked}")).text
         assert "Its words are not kept" in text
         assert (f'href="https://discord.com/channels/100/200/{asked}"' in text) is is_on_discord, outcome
@@ -153,16 +153,13 @@ async def test_a_dismissed_gap_goes_and_comes_back_when_it_is_asked_again(own: S
     assert shown.headers["Location"] == "/gaps?done=dismiss"
     assert OPEN[2] not in (await get(own, "/gaps")).text
     assert OPEN[2] in await found(own)
-    questions = own.writer.stores.questions
-    questions.add([samples.message(OPEN[2], n=40_000)], "no_sources")
-    await questions.store()
+    await samples.save_question(own.writer.stores.answers, [samples.message(OPEN[2], n=40_000)], "no_sources")
     assert OPEN[2] in (await get(own, "/gaps")).text
 
 
 async def test_gaps_are_exported_as_markdown_in_which_no_word_is_markup(own: Site) -> None:
-    questions = own.writer.stores.questions
-    questions.add([samples.message("# <b>Why</b>\n[x](http://e)?", n=40_000)], "no_sources")
-    await questions.store()
+    marked = samples.message("# <b>Why</b>\n[x](http://e)?", n=40_000)
+    await samples.save_question(own.writer.stores.answers, [marked], "no_sources")
     shown = await get(own, "/gaps.md")
     assert shown.headers["Content-Type"] == "text/markdown; charset=utf-8"
     assert 'filename="gaps.md"' in shown.headers["Content-Disposition"]
@@ -172,15 +169,14 @@ async def test_gaps_are_exported_as_markdown_in_which_no_word_is_markup(own: Sit
 
 @pytest.mark.rest
 async def test_a_page_of_many_questions_is_small_and_leads_to_the_next(own: Site) -> None:
-    questions, feedback = own.writer.stores.questions, FeedbackStore(own.db, clock=own.clock)
+    records, feedback = own.writer.stores.answers, FeedbackStore(own.db, clock=own.clock)
     for n in range(900):
         asked = samples.message(f"How do I set the option number {n} of my relay to a value that holds?", n=50_000 + n)
-        questions.add([asked], ("no_sources", "", "timeout")[n % 3])
-    await questions.store()
+        await samples.save_question(records, [asked], ("no_sources", "", "timeout")[n % 3])
     await feedback.vote(samples.message(n=50_000).id, samples.author().id, up=True)
     first = await get(own, "/questions")
     assert len(first.content) < 60_000
-    assert "1 to 50 of 904" in first.text
+    assert "1 to 50 of 905" in first.text
     assert 'href="/questions?offset=50">Older' in first.text
     last = await get(own, "/questions?outcome=timeout&offset=290")
     assert "291 to 300 of 300" in last.text

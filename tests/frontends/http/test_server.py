@@ -168,7 +168,7 @@ async def test_what_passes_the_gateway_is_noted_and_a_deleted_question_is_not_sh
     ]
     passed: list[object] = []
     await own.overheard.listen(passed.append)
-    await own.writer.stores.questions.store()
+    await own.writer.stores.answers.store()
     assert len(passed) == 2
     assert "none since the start" not in (await get(own, "/")).text
     text = (await get(own, "/gaps")).text
@@ -180,8 +180,8 @@ async def test_what_passes_the_gateway_is_noted_and_a_deleted_question_is_not_sh
 async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
     assert "these are the first" not in (await get(own, "/gaps")).text
     for n in range(120):
-        own.writer.stores.questions.add([samples.message(f"what about zork{n}q{n}", n=20_000 + n)], "no_sources")
-    await own.writer.stores.questions.store()
+        asked = samples.message(f"what about zork{n}q{n}", n=20_000 + n)
+        await samples.save_question(own.writer.stores.answers, [asked], "no_sources")
     at = own.clock.now()
     parked = [PairParked(qa_id=QAId(f"qa_20250101_000000.{n:06}"), at=at, reason="no topic") for n in range(1_200)]
     await own.writer.stores.knowledge.change(lambda db: db.decide(*parked))

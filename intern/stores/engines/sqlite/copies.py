@@ -64,7 +64,6 @@ def copy_database(source: Path, to: Path) -> None:
             # Where it takes the original's place, the search must not go on from the changes that came after.
             copy.execute("delete from search_origins")
             # A copy lasts longer than recordings may.
-            copy.execute("delete from recording_messages")
             copy.execute("delete from recorded_texts")
             copy.execute("delete from recordings")
             if copy.changes():

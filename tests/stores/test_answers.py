@@ -1,4 +1,4 @@
-"""Traces of questions: found by any of their messages, bounded, and without secrets."""
+"""Records of questions: found by any of their messages, bounded, and without secrets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from hypothesis import given, settings, strategies as st
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId
 from intern.stores.database import Database, Transaction
-from intern.stores.tables import traces as traces_module
+from intern.stores.tables.answers import KEPT_TRACES, MAX_DEBUG_CHARS, AnswerRecord, AnswerStore, encode_steps
 from intern.stores.tables.daily_counts import DailyCounts
 from intern.stores.tables.outbox import Outbox
-from intern.stores.tables.traces import MAX_DEBUG_CHARS, QuestionTrace, TraceStore, encode_steps
 from tests.engines import ON_SQLITE, open_database
 from tests.examples import examples
 from tests.worlds import samples
@@ -40,67 +39,68 @@ async def db(tmp_path: Path, engine: None, anyio_backend: str) -> AsyncIterator[
 
 
 @pytest.fixture
-def store(db: Database, clock: HandClock) -> TraceStore:
-    return TraceStore(db, clock=clock)
+def store(db: Database, clock: HandClock) -> AnswerStore:
+    return AnswerStore(db, clock=clock)
 
 
 @pytest.mark.anyio
 @pytest.mark.usefixtures("engine")
-class TestTraces:
-    async def test_a_question_is_found_by_any_of_its_messages(self, store: TraceStore, clock: HandClock) -> None:
+class TestRecords:
+    async def test_a_question_is_found_by_any_of_its_messages(self, store: AnswerStore, clock: HandClock) -> None:
         with anyio.fail_after(5):
             debug = {"gate": {"kind": "question", "seconds": 0.5}, "seconds": 1.5}
             await store.save([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources", debug=debug)
-            kept = QuestionTrace(
+            kept = AnswerRecord(
                 question_id=SECOND,
                 channel_id=CHANNEL,
                 at=clock.now(),
+                changed_at=clock.now(),
                 outcome="silent",
                 reason="no_sources",
                 debug=debug,
             )
-            assert await store.find_trace(FIRST) == kept
-            assert await store.find_trace(SECOND) == kept
-            assert await store.find_trace(THIRD) is None
+            assert await store.find(FIRST) == kept
+            assert await store.find(SECOND) == kept
+            assert await store.find(THIRD) is None
 
     async def test_a_question_is_found_by_the_reply_to_it(
-        self, store: TraceStore, db: Database, clock: HandClock
+        self, store: AnswerStore, db: Database, clock: HandClock
     ) -> None:
         with anyio.fail_after(5):
             ledger = Outbox(db, clock=clock)
             await store.save([FIRST], CHANNEL, outcome="answer")
             await ledger.begin(samples.reply(FIRST, CHANNEL, "new_thread"), ["one", "two"])
             await ledger.save_sent_part(FIRST, 1, MessageId("99"))
-            found = await store.find_trace(MessageId("99"))
+            found = await store.find(MessageId("99"))
             assert found is not None
             assert found.question_id == FIRST
 
     async def test_what_became_of_the_reply_is_added_and_the_reason_stays_unless_there_is_a_new_one(
-        self, store: TraceStore
+        self, store: AnswerStore
     ) -> None:
         with anyio.fail_after(5):
             await store.save([FIRST], CHANNEL, outcome="notice", reason="no_sources", debug={"seconds": 1})
             await store.save_outcome(FIRST, outcome="notice posted")
-            posted = await store.find_trace(FIRST)
+            posted = await store.find(FIRST)
             assert posted is not None
             assert (posted.outcome, posted.reason, posted.debug) == ("notice posted", "no_sources", {"seconds": 1})
             await store.save_outcome(FIRST, outcome="notice dropped", reason="team_answered")
-            dropped = await store.find_trace(FIRST)
+            dropped = await store.find(FIRST)
             assert dropped is not None
             assert (dropped.outcome, dropped.reason) == ("notice dropped", "team_answered")
             await store.save_outcome(THIRD, outcome="answer posted")
-            assert await store.find_trace(THIRD) is None
+            assert await store.find(THIRD) is None
 
-    async def test_a_question_takes_the_place_of_its_parts(self, store: TraceStore) -> None:
+    async def test_a_question_takes_the_place_of_its_parts(self, store: AnswerStore) -> None:
         with anyio.fail_after(5):
             await store.save([FIRST], CHANNEL, outcome="answer")
             await store.save([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources")
-            found = await store.find_trace(FIRST)
+            found = await store.find(FIRST)
             assert found is not None
             assert (found.question_id, found.outcome) == (SECOND, "silent")
 
     async def test_an_account_replaces_the_older_one_for_the_messages_that_it_names_and_for_no_others(
-        self, store: TraceStore
+        self, store: AnswerStore
     ) -> None:
         with anyio.fail_after(5):
             await store.save([FIRST, SECOND], CHANNEL, outcome="silent", reason="no_sources")
@@ -108,30 +108,30 @@ class TestTraces:
             await store.save([SECOND, THIRD], CHANNEL, outcome="answer")
             await store.save_outcome(SECOND, outcome="answer recalled")
             await store.save_outcome(THIRD, outcome="answer posted")
-            found = [await store.find_trace(each) for each in (FIRST, SECOND, THIRD)]
+            found = [await store.find(each) for each in (FIRST, SECOND, THIRD)]
             assert [each and (each.question_id, each.outcome, each.reason) for each in found] == [
                 (FIRST, "silent", "no_sources"),
                 (THIRD, "answer posted", ""),
                 (THIRD, "answer posted", ""),
             ]
-            assert await store.db.number("select count(*) from traces where community = :community") == 2
+            assert await store.db.number("select count(*) from answers where community = :community") == 2
 
-    async def test_an_account_beside_others_leaves_them_as_they_are(self, store: TraceStore) -> None:
+    async def test_an_account_beside_others_leaves_them_as_they_are(self, store: AnswerStore) -> None:
         with anyio.fail_after(5):
             await store.save([FIRST], CHANNEL, outcome="silent")
             await store.save([FIRST, THIRD], CHANNEL, outcome="answered for one member", beside=True)
             await store.save([SECOND, MessageId("13")], CHANNEL, outcome="silent for one member", beside=True)
-            found = [await store.find_trace(each) for each in (FIRST, SECOND, THIRD)]
+            found = [await store.find(each) for each in (FIRST, SECOND, THIRD)]
             assert [each and each.outcome for each in found] == [
                 "silent",
                 "silent for one member",
                 "answered for one member",
             ]
             await store.save([SECOND], CHANNEL, outcome="answer")
-            found = [await store.find_trace(each) for each in (SECOND, MessageId("13"))]
+            found = [await store.find(each) for each in (SECOND, MessageId("13"))]
             assert [each and each.outcome for each in found] == ["answer", "silent for one member"]
 
-    async def test_the_newest_of_a_channel_is_the_one_heard_of_last(self, store: TraceStore, clock: HandClock) -> None:
+    async def test_the_newest_of_a_channel_is_the_one_heard_of_last(self, store: AnswerStore, clock: HandClock) -> None:
         with anyio.fail_after(5):
             for message_id, channel_id in ((FIRST, CHANNEL), (SECOND, CHANNEL), (THIRD, OTHER)):
                 await store.save([message_id], channel_id, outcome="silent")
@@ -145,28 +145,30 @@ class TestTraces:
             assert newest.question_id == FIRST
             assert await store.find_newest_in(ChannelId("9")) is None
 
-    async def test_in_the_thread_of_a_question_the_newest_is_that_question(self, store: TraceStore) -> None:
+    async def test_in_the_thread_of_a_question_the_newest_is_that_question(self, store: AnswerStore) -> None:
         with anyio.fail_after(5):
             await store.save([FIRST], CHANNEL, outcome="answer")
             found = await store.find_newest_in(ChannelId(FIRST))
             assert found is not None
             assert found.question_id == FIRST
 
-    async def test_only_the_newest_are_kept(self, store: TraceStore, db: Database) -> None:
+    async def test_only_the_newest_are_kept(self, store: AnswerStore, db: Database) -> None:
         def fill(tx: Transaction) -> None:
             tx.run_each(
-                "insert into traces (community, question_id, channel_id, at, outcome, reason, debug)"
-                " values (:community, ?, '200', '2026-01-01T00:00:00+00:00', 'silent', '', '{}')",
-                [(str(n),) for n in range(1000, 1000 + traces_module.KEPT)],
+                "insert into answers (community, question_id, channel_id, at, changed_at, outcome, reason, debug,"
+                " place_id, place, message_ids, seconds, tokens, cost, gap) values (:community, ?, '200',"
+                " '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00', 'silent', '', '{}', '', '', '[]', 0.0, 0,"
+                " 0.0, '')",
+                [(str(n),) for n in range(1000, 1000 + KEPT_TRACES)],
             )
-            tx.run("insert into trace_messages select community, question_id, rid from traces")
+            tx.run("insert into answer_messages select community, question_id, question_id from answers")
 
         with anyio.fail_after(20):
             await db.write(fill)
             await store.save([FIRST], CHANNEL, outcome="silent")
-            assert await db.read(lambda tx: tx.row("select count(*) from traces")) == (traces_module.KEPT,)
-            assert await store.find_trace(MessageId("1000")) is None
-            assert await store.find_trace(MessageId("1001")) is not None
+            assert await db.read(lambda tx: tx.row("select count(*) from answers")) == (KEPT_TRACES,)
+            assert await store.find(MessageId("1000")) is None
+            assert await store.find(MessageId("1001")) is not None
 
 
 @pytest.mark.anyio
