@@ -188,8 +188,12 @@ class FactStore(Store):
     @reads
     def read_chain(self, db: Transaction, fact_id: FactId) -> tuple[FactChainLink, ...]:
         """Return the whole chain of a fact, oldest first, with where each was said; empty for an unknown fact."""
-        said, chain = f"{_OF_FACT} order by timestamp, rid", _read_facts_of_chain(db, fact_id)
-        return tuple(FactChainLink(fact=fact, occurrences=_OCCURRENCES.all(db, said, (fact.id,))) for fact in chain)
+        return tuple(
+            FactChainLink(
+                fact=fact, occurrences=_OCCURRENCES.all(db, f"{_OF_FACT} order by timestamp, rid", (fact.id,))
+            )
+            for fact in _read_facts_of_chain(db, fact_id)
+        )
 
     @reads
     def read_known_facts(
