@@ -346,7 +346,7 @@ async def _build_parts(room: _CompositionInputs) -> _Around:
         "checker": partial(
             run_regularly, "checker", check, calibration.check, stores.recorder.trim, interval_seconds=scans
         ),
-        "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.run_job, came=jobs_came),
+        "job_worker": partial(job_worker, jobs=stores.jobs, handlers=writer.handlers, came=jobs_came),
     }
     if embedding := indexing.embedding:
         actors["embedder"] = partial(

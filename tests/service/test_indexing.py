@@ -25,6 +25,7 @@ from intern.models.prompt import OfflineModel
 from intern.search.embedder import LEAST_LIKENESS
 from intern.search.hybrid_search import HybridSearch
 from intern.service.indexing import PassageRanking
+from intern.service.job_kinds import INDEX, REFRESH
 from intern.service.models import collect_offline_rules
 from intern.service.opening import open_intern
 from intern.service.search_results import SearchResult
@@ -36,7 +37,6 @@ from intern.sources import catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.folder_lock import FolderLock
-from intern.stores.tables.jobs import Job
 from tests.search.documents import Directions, document, opened, vector
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
@@ -235,7 +235,7 @@ async def test_beside_a_running_bot_the_bot_does_the_work(tmp_path: Path) -> Non
             writer = await run_sync(Writer, settings, db, OfflineModel(collect_offline_rules()), HandClock())
 
             async def work() -> None:
-                await do_jobs_forever(writer.stores.jobs, do=writer.run_job)
+                await do_jobs_forever(writer.stores.jobs, writer.handlers)
 
             tg.start_soon(work)
             assert (await intern.discover()).indexed == (str(path),)
@@ -309,8 +309,8 @@ async def test_what_the_model_cannot_describe_is_tried_by_who_asks_for_that_and_
     with fail_after(20):
         async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, model, HandClock())
-            for kind, calls in (("index", 1), ("refresh", 1), ("index", 2)):
-                await writer.run_job(Job(id=1, kind=kind, key="", payload=b""))
+            for kind, calls in ((INDEX, 1), (REFRESH, 1), (INDEX, 2)):
+                await writer.handlers.run(kind, None)
                 assert len(model.calls(SUMMARIZE_SOURCE)) == calls
 
 

@@ -28,6 +28,7 @@ from intern.core.messages import AnswerResult, Conversation, Message
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.service.intern import Intern
+from intern.service.job_kinds import ADOPT
 from intern.service.models import collect_offline_rules
 from intern.service.opening import open_intern
 from intern.service.restoring import TopicAdoption
@@ -383,8 +384,8 @@ async def test_beside_a_process_that_works_in_the_folder_it_takes_the_edit_in(tm
         await filed(writer, 1)
         path = settings.paths.topics / "spool.txt"
         path.write_text(path.read_text().replace("1 times", "once"))
-        await writer.stores.jobs.submit("adopt", b'"spool"', key="adopt")
-        await do_all_jobs(writer.stores.jobs, writer.run_job)
+        await writer.stores.jobs.submit(ADOPT, "spool")
+        await do_all_jobs(writer.stores.jobs, writer.handlers)
         assert b"Purge it once." in writer.stores.knowledge.read_topic_file(SPOOL)
 
 

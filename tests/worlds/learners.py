@@ -147,12 +147,12 @@ async def learners(
                 )
                 async with create_task_group() as takers, captures, withdrawals:
                     takers.start_soon(_project, writer.stores.files)
-                    commanded = partial(job_worker, jobs=writer.stores.jobs, do=writer.run_job)
+                    commanded = partial(job_worker, jobs=writer.stores.jobs, handlers=writer.handlers)
                     takers.start_soon(commanded, archived.clone(), decided.clone(), changed.clone())
                     yield Learners(writer, captures, withdrawals)
                     takers.cancel_scope.cancel()
             await writer.stores.jobs.reclaim()
-            await do_all_jobs(writer.stores.jobs, writer.run_job)
+            await do_all_jobs(writer.stores.jobs, writer.handlers)
             await writer.indexing.refresh()
             await writer.stores.files.catch_up()
 

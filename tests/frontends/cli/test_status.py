@@ -19,6 +19,7 @@ from intern.core.clock import SystemClock
 from intern.core.decisions import PairApproved, PairFiled, PairParked, PairReviewRequested
 from intern.core.flow import QuestionDeclined
 from intern.core.ids import GuildId, MessageId, QAId, TopicName, UserId, parse_position, position_at
+from intern.service.job_kinds import INDEX
 from intern.service.opening import open_intern
 from intern.service.status import SHED
 from intern.settings.loading import load_settings
@@ -215,7 +216,7 @@ def test_the_database_tells_of_votes_counts_replies_and_marks(intern: Intern) ->
         await ledger.begin(samples.reply(MessageId("1"), CHANNEL, "in_place"), ["Like this."])
         await ledger.begin(samples.reply(MessageId("2"), CHANNEL, "in_place"), ["Like that."])
         await ledger.mark_finished(MessageId("2"))
-        await JobQueue(db).submit("index", b"", "key")
+        await JobQueue(db).submit(INDEX, None)
         await CheckpointStore(db).load_or_create([GuildId("5")], hours_ago)
 
     in_database(work)

@@ -219,7 +219,7 @@ async def site(
                 await _answered(made, answerer)
             if past:
                 await _past(made)
-            tg.start_soon(partial(do_jobs_forever, writer.stores.jobs, do=writer.run_job))
+            tg.start_soon(partial(do_jobs_forever, writer.stores.jobs, handlers=writer.handlers))
             events, heard = EVENTS.open(fill)
             batches, routed = BATCHES.open(fill)
             options = PageOptions(enabled=True, port=0, token=Secret(token))
