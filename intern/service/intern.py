@@ -46,6 +46,7 @@ from intern.service.distilled_knowledge import DistilledKnowledge
 from intern.service.extraction import FOLLOWER, NotesJob
 from intern.service.indexing import open_library
 from intern.service.jobs import JobClient
+from intern.service.model_wrapping import wrap_models
 from intern.service.models import Models, answering_options, load_templates
 from intern.service.questions import AskedQuestions
 from intern.service.recordings import RecordingDetails, Recordings, ReplayedRecording
@@ -57,7 +58,7 @@ from intern.service.search_results import (
     build_search_result,
     documents_changed,
 )
-from intern.service.stores import open_search
+from intern.service.stores import Stores, open_search
 from intern.service.writer import Writer, build_discovery
 from intern.settings.settings import Paths, Settings
 from intern.sources.catalogue import Catalogue
@@ -465,8 +466,9 @@ class Intern:
 
     async def _open_writer(self) -> Writer:
         if self._writer is None:
-            make, learning = partial(Writer, embedder=self._embedder), self._models.learning
-            self._writer = await run_sync(make, self._settings, self._db, learning, self._clock)
+            stores = await run_sync(Stores, self._settings, self._db, self._clock)
+            _, model = wrap_models(self._models, stores)
+            self._writer = await run_sync(Writer, stores, model, self._embedder)
             await run_sync(self._open_sources)
         return self._writer
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from anyio import fail_after
 from anyio.to_thread import run_sync
 
-from intern.core.clock import Clock
+from intern.core.clock import Clock, Wakeup
 from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ChannelId, GuildId, MessageId, QAId
@@ -45,6 +45,7 @@ from intern.stores.tables.positions import read_position, save_position
 from intern.stores.tables.questions import QuestionStore
 from intern.stores.tables.reply_cache import ReplyStore
 from intern.stores.tables.skipped_sources import SkippedSourceStore
+from intern.stores.tables.traces import TraceStore
 
 ARCHIVE = "archive"
 """The follower whose position only shows that the archive belongs to this database."""
@@ -114,14 +115,14 @@ class Stores:
         if holds:
             _check_passed_over(settings, max(clock.now(), newest or clock.now()))
             _remove_unfinished_files(paths)
-        self.knowledge = KnowledgeStore(db, clock=clock)
+        changes = Wakeup()
+        self.knowledge = KnowledgeStore(db, clock=clock, changed=changes.wake)
         if (cursor := self.knowledge.cursor()) is not None:
             self.archive.reserve_ids_up_to(cursor)
         traces = partial(collect_identifying_texts, self.archive, self.knowledge.is_withdrawn)
-        self.files = TextFiles(self.knowledge, paths, files, traces=traces, kept=not settings.moves)
+        self.files = TextFiles(self.knowledge, paths, files, traces=traces, kept=not settings.moves, changes=changes)
         if holds and not settings.moves:
             _check_not_lost(paths, self.knowledge, self.files)
-        self.knowledge.changed = self.files.wake
         self.passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self.pages = PageCopies(paths.web_cache, files)
@@ -133,6 +134,7 @@ class Stores:
             db, clock=clock, conversations_of=self.archive.find_conversations, mask=settings.kb.mask_text
         )
         self.counts = DailyCounts(db, clock=clock)
+        self.traces = TraceStore(db, clock=clock)
         self.judgements = JudgementStore(db, clock=clock)
         self.remains = PersonalDataStore(db)
         self.left_out = SkippedSourceStore(db, clock=clock)

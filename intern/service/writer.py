@@ -15,7 +15,6 @@ from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId, UserId
 from intern.core.log import get_logger
-from intern.core.memory import CacheBudget
 from intern.learning.forgetting import (
     ForgetMessages,
     ForgetRequest,
@@ -35,17 +34,14 @@ from intern.service.calibration import calibrate
 from intern.service.captures import CaptureService
 from intern.service.extraction import ExtractionService
 from intern.service.indexing import Indexing, list_ignored_paths, merge_refreshes
-from intern.service.models import load_templates
 from intern.service.restoring import TopicAdoption, adopt
-from intern.service.stores import OpenTemplates, Stores
+from intern.service.stores import Stores
 from intern.settings.settings import Settings
 from intern.sources.catalogue import respect_pauses
 from intern.sources.discovery import Discovery, DiscoveryReport
 from intern.sources.refresh import RefreshReport
 from intern.sources.scanning import Scanner
 from intern.stores.archive import ArchiveErasure
-from intern.stores.database import Database
-from intern.stores.files import FileLayer
 from intern.stores.search_file.search_index import SqliteSearchStore
 from intern.stores.tables.vector_cache import VectorMemory
 
@@ -55,33 +51,18 @@ _log = get_logger(__name__)
 class Writer:
     """Makes all changes of a data folder. Only the process that holds the folder's lock has one."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        db: Database,
-        model: Model,
-        clock: Clock,
-        files: FileLayer | None = None,
-        *,
-        embedder: Embedder | None = None,
-        templates: OpenTemplates = load_templates,
-        room: CacheBudget | None = None,
-    ) -> None:
-        """Open the stores, and finish the work of a killed process. Blocks.
-
-        Raises KnowledgeError, and ConfigError if the setting of ignored pairs includes future pairs.
-        """
-        self._settings, self._clock = settings, clock
-        self.stores = stores = Stores(settings, db, clock, files, templates=templates, room=room)
-        model = stores.recorder.wrap_model(model, settings.kb_model.display_name)
+    def __init__(self, stores: Stores, model: Model, embedder: Embedder | None = None) -> None:
+        """`model` is that of capture and indexing, wrapped."""
+        self.stores = stores
+        self._settings, self._clock, db = stores.settings, stores.clock, stores.db
         self.indexing = Indexing(stores, model, embedder)
         self.learning = CaptureService(stores, model, self.indexing)
         self.extraction = ExtractionService(stores, model)
         self._derived: tuple[ForgetMessages, ...] = (
             *(stores.pending.forget, stores.remains.forget, stores.questions.forget, stores.cited.forget),
-            *(stores.replies.forget, self.extraction.forget, VectorMemory(db, clock=clock).forget),
+            *(stores.replies.forget, self.extraction.forget, VectorMemory(db, clock=stores.clock).forget),
         )
-        self._discovery = build_discovery(settings, stores.search, model, clock)
+        self._discovery = build_discovery(stores.settings, stores.search, model, stores.clock)
         self._discovering = Lock()
         self.handlers = self._build_handlers()
 

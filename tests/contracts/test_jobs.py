@@ -32,6 +32,7 @@ from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.folder_lock import FolderLock
 from intern.stores.tables.jobs import JobKind, JobQueue
 from intern.stores.tables.personal_data import PersonalDataStore
+from tests.service.writers import open_writer
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.model import ScriptedModel
@@ -81,7 +82,7 @@ async def client_of(folder: Path, model: Model, holder: Holder) -> AsyncGenerato
     ):
         if holder == "another":
             with FolderLock(settings.data.dir):
-                writer = await run_sync(Writer, settings, db, model, clock)
+                writer = await run_sync(open_writer, settings, db, model, clock)
                 tg.start_soon(_do_jobs, writer)
                 yield intern.jobs
                 tg.cancel_scope.cancel()

@@ -40,6 +40,7 @@ from intern.stores.tables.knowledge import KnowledgeDraft
 from intern.stores.tables.outbox import Outbox
 from intern.stores.tables.traces import TraceStore
 from tests.engines import Schemas
+from tests.service.writers import open_writer
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.model import ScriptedModel
@@ -70,7 +71,7 @@ class Shop:
         with fail_after(30):
             async with await open_database(self.settings) as self.db:
                 self.work = await run_sync(
-                    Writer, self.settings, self.db, model or OfflineModel(collect_offline_rules()), self.clock
+                    open_writer, self.settings, self.db, model or OfflineModel(collect_offline_rules()), self.clock
                 )
                 yield self.work
 

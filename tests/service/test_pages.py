@@ -19,6 +19,7 @@ from intern.settings.settings import DataSection, KbSection, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import MOST_MISSING
 from intern.stores.engines.sqlite.database import SqliteDatabase
+from tests.service.writers import open_writer
 from tests.worlds.clock import HandClock
 from tests.worlds.site import Served, SiteDouble, page, site_double
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def opened(settings: Settings, db: SqliteDatabase, clock: HandClock, site: SiteDouble) -> Writer:
-    writer = await run_sync(Writer, settings, db, OfflineModel(collect_offline_rules()), clock)
+    writer = await run_sync(open_writer, settings, db, OfflineModel(collect_offline_rules()), clock)
     writer.indexing.open_web, writer.indexing.policy = site.fetcher, site.policy
     return writer
 

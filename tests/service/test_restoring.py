@@ -41,7 +41,7 @@ from intern.stores.engines.sqlite.copies import copy_database
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
 from intern.stores.files import FileLayer
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
-from tests.service.writers import settings_in, writer_in
+from tests.service.writers import open_writer, settings_in, writer_in
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.disk import KilledError, MortalDisk
@@ -234,7 +234,7 @@ async def test_a_tombstone_is_on_disk_before_anything_else_is_cleared(tmp_path: 
         pair = await filed(writer, 1)
     with fail_after(20):
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            make = partial(Writer, settings, db, OfflineModel(collect_offline_rules()), HandClock(), Broken())
+            make = partial(open_writer, settings, db, OfflineModel(collect_offline_rules()), HandClock(), Broken())
             writer = await run_sync(make)
             with pytest.raises(KnowledgeError, match="no space"):
                 await writer.forget(ForgetRequest(message_ids=tuple(map(MessageId, pair.message_ids))))

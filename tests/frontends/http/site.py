@@ -23,7 +23,7 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.captures import CapturedPair
 from intern.core.decisions import PairParked, PairReviewRequested
 from intern.core.errors import ModelUnavailableError
-from intern.core.flow import GatewayEvent, Reply
+from intern.core.flow import Reply
 from intern.core.ids import (
     ChannelId,
     ConversationId,
@@ -65,6 +65,7 @@ from intern.stores.tables.nuggets import replace_nuggets
 from intern.stores.tables.questions import QuestionStore
 from intern.stores.tables.traces import TraceStore
 from intern.stores.tables.usage import UsageLog
+from tests.service.writers import open_writer
 from tests.worlds import samples
 from tests.worlds.bot import settings_in
 from tests.worlds.clock import HandClock
@@ -110,17 +111,6 @@ class Site:
     def client(self) -> httpx.AsyncClient:
         """Somebody with a browser that follows nothing by itself."""
         return httpx.AsyncClient(base_url=self.address, timeout=30, verify=False)  # nothing is encrypted here
-
-
-class Silent:
-    """A gateway with events that a test chooses."""
-
-    def __init__(self) -> None:
-        self.told: list[GatewayEvent] = []
-
-    async def listen(self, deliver: Callable[[GatewayEvent], None], /) -> None:
-        for event in self.told:
-            deliver(event)
 
 
 class Rules:
@@ -172,8 +162,8 @@ async def site(
     model, fill, outside = Rules(), StreamMonitor(), Outside()
     with FolderLock(settings.data.dir) as lock:
         async with await SqliteDatabase.open(settings.paths.database) as db, create_task_group() as tg:
-            writer = await run_sync(Writer, settings, db, model, clock)
-            overheard = GatewayWatch(Silent(), clock=clock, drops=(writer.stores.questions.drop,))
+            writer = await run_sync(open_writer, settings, db, model, clock)
+            overheard = GatewayWatch(clock)
             checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
             library = Library(
                 indices=[Catalogue(writer.stores.knowledge, each) for each in INDICES],

@@ -1,0 +1,164 @@
+"""The parts that answer questions: the answerer, attached files, the responder, commands, and posted answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from intern.actors.activity import ActivityReporter
+from intern.actors.interaction_worker import InteractionWorker
+from intern.actors.pipeline import Start
+from intern.actors.responder import Responder
+from intern.answering.answerer import Answerer, AttachmentAwareAnswerer
+from intern.answering.interaction_handler import InteractionHandler
+from intern.answering.posted_answers import AnswerRetractor, PostedAnswers
+from intern.answering.replies import ReplyBuilder
+from intern.answering.wordings import Wordings
+from intern.chat.quota import QuestionQuota
+from intern.core.ids import RoleId
+from intern.learning.attached_files import FileReader
+from intern.runtime.chat_parts import ChatParts, ReadingProgress
+from intern.runtime.resources import PlatformPorts
+from intern.search.embedder import Embedder
+from intern.service.activity_recorder import ASKED
+from intern.service.calibration import describe_setup
+from intern.service.indexing import open_library
+from intern.service.models import Models, answering_options
+from intern.service.stores import Stores
+from intern.stores.tables.feedback import FeedbackStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweringParts:
+    """The parts that answer questions."""
+
+    actors: Mapping[str, Start]
+    answerer: Answerer
+    """Answers without a recording; for replays."""
+    answers: AttachmentAwareAnswerer
+    files: FileReader
+    posted: PostedAnswers
+    check_posted: Callable[[], Awaitable[object]]
+    """Finds posted answers that are outdated, and retracts them if the settings say so."""
+
+
+async def open_quota(stores: Stores) -> QuestionQuota:
+    """Return the quota of questions, with those asked today. Raises KnowledgeError."""
+    counted = await stores.counts.read_day(stores.clock.now().date())
+    return QuestionQuota(
+        stores.settings.discord.max_questions_per_user_per_hour,
+        clock=stores.clock,
+        per_day=stores.settings.hosting.questions_per_day,
+        asked_today=sum(counted.get(each, 0) for each in ASKED),
+    )
+
+
+def build_answering_parts(
+    platform: PlatformPorts,
+    reading: ReadingProgress,
+    chat: ChatParts,
+    stores: Stores,
+    models: Models,
+    *,
+    embedder: Embedder | None,
+    wordings: Wordings,
+    quota: QuestionQuota,
+    events: ActivityReporter,
+) -> AnsweringParts:
+    """Build the parts that answer questions."""
+    settings, discord = stores.settings, stores.settings.discord
+    library = open_library(
+        settings,
+        stores.archive,
+        stores.knowledge,
+        search=stores.search,
+        embedder=embedder,
+        clock=stores.clock,
+        sources=stores.sources,
+    )
+    answerer = Answerer(
+        models.answering,
+        library,
+        answering_options(settings),
+        models.nearest,
+        stores.judgements,
+        describe_setup(settings),
+    )
+    files = FileReader(
+        *(platform.files, discord.read_files, discord.files_per_hour, discord.paste_hosts),
+        digests=stores.pending.digests,
+    )
+    # Rules cannot describe images, even if the setting is on.
+    sees = settings.llm.images and settings.llm.kind == "endpoint"
+    recorded = stores.recorder.wrap_answerer(answerer, settings.llm.display_name)
+    answers = AttachmentAwareAnswerer(recorded, files, sees=sees)
+    posted = PostedAnswers(stores.cited, library, stores.knowledge, emails=settings.kb.mask_emails)
+    retractions = AnswerRetractor(stores.cited, chat.delivery.retract, stores.traces, stores.clock)
+    responder = _build_responder(platform, reading, chat, stores, answers=answers, wordings=wordings, events=events)
+    commands = _build_commands(
+        platform, reading, stores, answers=answers, wordings=wordings, quota=quota, events=events
+    )
+    interactions = InteractionWorker(
+        handle=commands.handle, teaches=reading.late.record_capture, responses=platform.interactions
+    )
+    return AnsweringParts(
+        actors={"responder": responder.run, "interactions": interactions.run},
+        answerer=answerer,
+        answers=answers,
+        files=files,
+        posted=posted,
+        check_posted=partial(retractions.check_and_retract, posted.check) if settings.ai.retract else posted.check,
+    )
+
+
+def _build_responder(
+    platform: PlatformPorts,
+    reading: ReadingProgress,
+    chat: ChatParts,
+    stores: Stores,
+    *,
+    answers: AttachmentAwareAnswerer,
+    wordings: Wordings,
+    events: ActivityReporter,
+) -> Responder:
+    handoff = stores.settings.discord.handoff_role_id
+    return Responder(
+        answers=answers,
+        replying=ReplyBuilder(
+            wordings, stores.settings.conversations, handoff_role_id=RoleId(handoff) if handoff else None
+        ),
+        outgoing=chat.outgoing,
+        done_with=stores.posts.is_done,
+        typing=platform.chat.typing,
+        traces=stores.traces,
+        settle=reading.settler.settle,
+        events=events,
+    )
+
+
+def _build_commands(
+    platform: PlatformPorts,
+    reading: ReadingProgress,
+    stores: Stores,
+    *,
+    answers: AttachmentAwareAnswerer,
+    wordings: Wordings,
+    quota: QuestionQuota,
+    events: ActivityReporter,
+) -> InteractionHandler:
+    return InteractionHandler(
+        answers=answers,
+        history=platform.chat,
+        admits=reading.audience.admits,
+        outlet=platform.chat,
+        feedback=FeedbackStore(stores.db, clock=stores.clock),
+        traces=stores.traces,
+        options=stores.settings.conversations,
+        guild_ids=platform.chat.guild_ids,
+        wordings=wordings,
+        count_question=quota,
+        count=events.report_private_answer,
+        turned_away=events.report_private_decline,
+        manage=platform.manage,
+    )
