@@ -15,13 +15,11 @@ from intern.answering.interaction_handler import InteractionHandler
 from intern.answering.posted_answers import AnswerRetractor, PostedAnswers
 from intern.answering.replies import ReplyBuilder
 from intern.answering.wordings import Wordings
-from intern.chat.quota import QuestionQuota
 from intern.core.ids import RoleId
 from intern.learning.attached_files import FileReader
 from intern.runtime.chat_parts import ChatParts, ReadingProgress
 from intern.runtime.resources import PlatformPorts
 from intern.search.embedder import Embedder
-from intern.service.activity_recorder import ASKED
 from intern.service.calibration import describe_setup
 from intern.service.indexing import open_library
 from intern.service.models import Models, answering_options
@@ -43,17 +41,6 @@ class AnsweringParts:
     """Finds posted answers that are outdated, and retracts them if the settings say so."""
 
 
-async def open_quota(stores: Stores) -> QuestionQuota:
-    """Return the quota of questions, with those asked today. Raises KnowledgeError."""
-    counted = await stores.counts.read_day(stores.clock.now().date())
-    return QuestionQuota(
-        stores.settings.discord.max_questions_per_user_per_hour,
-        clock=stores.clock,
-        per_day=stores.settings.hosting.questions_per_day,
-        asked_today=sum(counted.get(each, 0) for each in ASKED),
-    )
-
-
 def build_answering_parts(
     platform: PlatformPorts,
     reading: ReadingProgress,
@@ -63,7 +50,6 @@ def build_answering_parts(
     *,
     embedder: Embedder | None,
     wordings: Wordings,
-    quota: QuestionQuota,
     events: ActivityReporter,
 ) -> AnsweringParts:
     """Build the parts that answer questions."""
@@ -77,14 +63,8 @@ def build_answering_parts(
         clock=stores.clock,
         sources=stores.sources,
     )
-    answerer = Answerer(
-        models.answering,
-        library,
-        answering_options(settings),
-        models.nearest,
-        stores.judgements,
-        describe_setup(settings),
-    )
+    options, setup = answering_options(settings), describe_setup(settings)
+    answerer = Answerer(models.answering, library, options, models.nearest, stores.judgements, setup)
     files = FileReader(
         *(platform.files, discord.read_files, discord.files_per_hour, discord.paste_hosts),
         digests=stores.pending.digests,
@@ -95,10 +75,19 @@ def build_answering_parts(
     answers = AttachmentAwareAnswerer(recorded, files, sees=sees)
     posted = PostedAnswers(stores.cited, library, stores.knowledge, emails=settings.kb.mask_emails)
     retractions = AnswerRetractor(stores.cited, chat.delivery.retract, stores.traces, stores.clock)
-    responder = _build_responder(platform, reading, chat, stores, answers=answers, wordings=wordings, events=events)
-    commands = _build_commands(
-        platform, reading, stores, answers=answers, wordings=wordings, quota=quota, events=events
+    handoff = discord.handoff_role_id
+    replying = ReplyBuilder(wordings, settings.conversations, handoff_role_id=RoleId(handoff) if handoff else None)
+    responder = Responder(
+        answers=answers,
+        replying=replying,
+        outgoing=chat.outgoing,
+        done_with=stores.posts.is_done,
+        typing=platform.chat.typing,
+        traces=stores.traces,
+        settle=reading.settler.settle,
+        events=events,
     )
+    commands = _build_commands(platform, reading, stores, answers=answers, wordings=wordings, events=events)
     interactions = InteractionWorker(
         handle=commands.handle, teaches=reading.late.record_capture, responses=platform.interactions
     )
@@ -112,31 +101,6 @@ def build_answering_parts(
     )
 
 
-def _build_responder(
-    platform: PlatformPorts,
-    reading: ReadingProgress,
-    chat: ChatParts,
-    stores: Stores,
-    *,
-    answers: AttachmentAwareAnswerer,
-    wordings: Wordings,
-    events: ActivityReporter,
-) -> Responder:
-    handoff = stores.settings.discord.handoff_role_id
-    return Responder(
-        answers=answers,
-        replying=ReplyBuilder(
-            wordings, stores.settings.conversations, handoff_role_id=RoleId(handoff) if handoff else None
-        ),
-        outgoing=chat.outgoing,
-        done_with=stores.posts.is_done,
-        typing=platform.chat.typing,
-        traces=stores.traces,
-        settle=reading.settler.settle,
-        events=events,
-    )
-
-
 def _build_commands(
     platform: PlatformPorts,
     reading: ReadingProgress,
@@ -144,7 +108,6 @@ def _build_commands(
     *,
     answers: AttachmentAwareAnswerer,
     wordings: Wordings,
-    quota: QuestionQuota,
     events: ActivityReporter,
 ) -> InteractionHandler:
     return InteractionHandler(
@@ -157,7 +120,7 @@ def _build_commands(
         options=stores.settings.conversations,
         guild_ids=platform.chat.guild_ids,
         wordings=wordings,
-        count_question=quota,
+        count_question=reading.quota,
         count=events.report_private_answer,
         turned_away=events.report_private_decline,
         manage=platform.manage,

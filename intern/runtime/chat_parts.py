@@ -32,6 +32,7 @@ from intern.learning.approvals import ApprovalQueue
 from intern.learning.message_changes import MessageChanges
 from intern.learning.missed_changes import MissedChangeFinder
 from intern.runtime.channel_admission import ChannelAdmission
+from intern.service.activity_recorder import ASKED
 from intern.service.gateway_watch import GatewayWatch, drop_deleted
 from intern.service.stores import Stores
 from intern.service.writer import Writer
@@ -40,7 +41,7 @@ from intern.stores.tables.members import GreetedMembers
 
 
 class ReadingProgress(NamedTuple):
-    """The channels that are read, and how far."""
+    """The channels that are read, and how far; and how much was asked there today."""
 
     audience: ChannelAdmission
     checkpoints: Checkpoints
@@ -48,6 +49,7 @@ class ReadingProgress(NamedTuple):
     """When an earlier run was connected last."""
     late: MessageChanges
     settler: MessageSettler
+    quota: QuestionQuota
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,24 +81,23 @@ async def open_reading(chat: ChatPlatform, writer: Writer) -> ReadingProgress:
         answered=answered.threads,
         done_with=stores.posts.is_done,
     )
-    checkpoints = Checkpoints(marks, baseline=first)
-    return ReadingProgress(
-        audience,
-        checkpoints,
-        min(attended, default=stores.clock.now()),
-        late,
-        MessageSettler(checkpoints.settle, late.mark_settled),
+    checkpoints, now = Checkpoints(marks, baseline=first), stores.clock.now()
+    settler, quota = MessageSettler(checkpoints.settle, late.mark_settled), await _open_quota(stores)
+    return ReadingProgress(audience, checkpoints, min(attended, default=now), late, settler, quota)
+
+
+async def _open_quota(stores: Stores) -> QuestionQuota:
+    counted = await stores.counts.read_day(stores.clock.now().date())
+    return QuestionQuota(
+        stores.settings.discord.max_questions_per_user_per_hour,
+        clock=stores.clock,
+        per_day=stores.settings.hosting.questions_per_day,
+        asked_today=sum(counted.get(each, 0) for each in ASKED),
     )
 
 
 def build_chat_parts(
-    chat: ChatPlatform,
-    reading: ReadingProgress,
-    writer: Writer,
-    *,
-    wordings: Wordings,
-    quota: QuestionQuota,
-    events: ActivityReporter,
+    chat: ChatPlatform, reading: ReadingProgress, writer: Writer, *, wordings: Wordings, events: ActivityReporter
 ) -> ChatParts:
     """Build the parts that read the platform and post there."""
     stores, answered = writer.stores, writer.extraction.answered
@@ -114,7 +115,7 @@ def build_chat_parts(
         hold_seconds=batch_wait + 5,
     )
     sequencer = Sequencer(
-        dispatch=partial(_route_batch, _build_router(chat, stores, quota), answered),
+        dispatch=partial(_route_batch, _build_router(chat, stores, reading.quota), answered),
         declines=Decliner(wordings, traces=stores.traces, clock=stores.clock),
         outgoing=outgoing,
         late=reading.late,

@@ -14,7 +14,7 @@ from intern.actors.pipeline import PipelineParts
 from intern.chat.platform import ChatPlatform
 from intern.core.clock import Clock, Wakeup
 from intern.models.usage import UsageCounter
-from intern.runtime.answering_parts import build_answering_parts, open_quota
+from intern.runtime.answering_parts import build_answering_parts
 from intern.runtime.chat_parts import build_chat_parts, open_reading
 from intern.runtime.learning_parts import build_learning_parts
 from intern.runtime.observing_parts import build_observing_parts, collect_breakers
@@ -108,20 +108,14 @@ async def _build_parts(
     await stores.jobs.reclaim()
     await stores.pending.load()
     await writer.extraction.extractor.repair_search()
-    reading, quota = await open_reading(platform.chat, writer), await open_quota(stores)
+    reading = await open_reading(platform.chat, writer)
     wordings, calibration = host.shared.wordings(stores.settings), health.CalibrationWatch(stores.db, stores.settings)
-    chat = build_chat_parts(platform.chat, reading, writer, wordings=wordings, quota=quota, events=events)
+    chat = build_chat_parts(platform.chat, reading, writer, wordings=wordings, events=events)
     answering = build_answering_parts(
-        platform, reading, chat, stores, models, embedder=embedder, wordings=wordings, quota=quota, events=events
+        platform, reading, chat, stores, models, embedder=embedder, wordings=wordings, events=events
     )
     learning = await build_learning_parts(
-        platform.chat,
-        reading,
-        writer,
-        models.learning,
-        files=answering.files,
-        approvals=chat.approvals,
-        events=events,
+        platform.chat, reading, writer, models.learning, files=answering.files, approvals=chat.approvals, events=events
     )
     checks = (answering.check_posted, calibration.check, stores.recorder.trim)
     upkeep = build_upkeep_parts(writer, checks=checks, events=events, jobs_came=jobs_came)

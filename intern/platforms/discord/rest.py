@@ -74,10 +74,7 @@ class HikariRest:
         max_retries: int = 3,
         requested: Requested = lambda _: None,
     ) -> None:
-        """Call `requested` once for each call that ended, with None or its error; it must not raise.
-
-        A 5xx or a lost connection is a ChatUnknownOutcomeError. Waits (429) and retries inside hikari do not count.
-        """
+        """Call `requested` for each call that ended. A 5xx or a lost connection is a ChatUnknownOutcomeError."""
         self.capabilities = Capabilities()
         self.servers = create_server_registry(options)
         """The servers that are served. The gateway corrects the bot's id."""
