@@ -200,7 +200,7 @@ async def _do_jobs(settings: Settings, jobs: JobQueue) -> None:
         with surviving("page"):
             if await jobs.count_waiting() and not (await run_sync(find_lock_holder, settings.home))[1]:
                 async with open_intern(settings) as intern:
-                    await intern.jobs.do_waiting()
+                    await intern.do_jobs()
         await sleep(POLL_SECONDS)
 
 

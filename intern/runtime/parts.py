@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 
@@ -10,21 +10,23 @@ from anyio.to_thread import run_sync
 
 from intern.actors.activity import ActivityReporter
 from intern.actors.loops import surviving
-from intern.actors.pipeline import PipelineParts
+from intern.actors.pipeline import PipelineParts, StreamMonitor
 from intern.chat.platform import ChatPlatform
 from intern.core.clock import Clock, Wakeup
+from intern.models.circuit_breaker import CircuitBreaker
 from intern.models.usage import UsageCounter
-from intern.runtime.answering_parts import build_answering_parts
-from intern.runtime.chat_parts import build_chat_parts, open_reading
+from intern.runtime.answering_parts import AnsweringParts, build_answering_parts
+from intern.runtime.chat_parts import ChatParts, ReadingProgress, build_chat_parts, open_reading
 from intern.runtime.learning_parts import build_learning_parts
-from intern.runtime.observing_parts import build_observing_parts, collect_breakers
 from intern.runtime.resources import FrontEndHooks, OpenModels, PlatformPorts, ProcessResources, open_process_resources
 from intern.runtime.upkeep_parts import build_upkeep_parts
 from intern.search.embedder import Embedder
+from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.service import health, metrics
 from intern.service.activity_recorder import ActivityRecorder
 from intern.service.model_wrapping import wrap_models
 from intern.service.models import Models, open_embedder, open_models
+from intern.service.recordings import Recordings, ReplayedRecording
 from intern.service.status_page import StatusPage
 from intern.service.stores import Stores
 from intern.service.writer import Writer
@@ -79,7 +81,7 @@ async def open_community_parts(
             await db.lock_community()
             stores = await run_sync(partial(Stores, templates=shared.templates, room=shared.room), settings, db, clock)
             await stores.check_archive_owner()
-            watch = health.ModelWatch(clock, collect_breakers(opened, embedder), counters)
+            watch = health.ModelWatch(clock, _collect_breakers(opened, embedder), counters)
             wrapped, writing = wrap_models(opened, stores, watch=watch, cached=shared.templates(settings))
             writer = await run_sync(Writer, stores, writing, embedder)
             with events.subscribe(ActivityRecorder(stores.counts, stores.questions), counters):
@@ -141,6 +143,62 @@ async def _build_parts(
         fill=parts.fill,
     )
     return parts, page
+
+
+def _collect_breakers(models: Models, embedder: Embedder | None) -> Mapping[str, CircuitBreaker]:
+    """Return the circuit breakers of all endpoints, by the table of the settings."""
+    own = {"embeddings": embedder.breaker} if isinstance(embedder, EndpointEmbedder) else {}
+    return {**models.breakers, **own}
+
+
+def build_observing_parts(
+    host: ProcessResources,
+    platform: ChatPlatform,
+    stores: Stores,
+    models: Models,
+    embedder: Embedder | None,
+    *,
+    reading: ReadingProgress,
+    chat: ChatParts,
+    answering: AnsweringParts,
+    watch: health.ModelWatch,
+    calibration: health.CalibrationWatch,
+    fill: StreamMonitor,
+) -> StatusPage:
+    """Collect the data for the page and for a monitoring system."""
+    checks = health.HealthMonitor(
+        stores.db,
+        host.lock,
+        clock=stores.clock,
+        is_open=lambda: platform.is_open,
+        elsewhere=lambda: (
+            health.posting_check(chat.waiting.find_stuck(), stores.clock),
+            *watch.checks(),
+            *health.connection_checks(platform.advice),
+            *health.vector_checks(stores.search.engine),
+            *calibration.checks(),
+        ),
+    )
+
+    async def replay(name: str) -> Sequence[ReplayedRecording]:
+        templates = await run_sync(host.shared.templates, stores.settings)
+        return await Recordings(stores.db, stores.archive, stores.knowledge).replay(
+            name, answerer=answering.answerer, learning=models.learning, templates=templates, offline=False
+        )
+
+    return StatusPage(
+        stores=stores,
+        answerer=answering.answers,
+        posted=answering.posted,
+        overheard=chat.watch,
+        checkpoints=reading.checkpoints,
+        fill=fill,
+        checks=checks,
+        replay=replay,
+        embedder=embedder,
+        usage=models.usage,
+        breakers=_collect_breakers(models, embedder),
+    )
 
 
 async def _store_progress(

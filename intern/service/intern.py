@@ -14,6 +14,7 @@ from anyio import CancelScope, current_time, sleep
 from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
 
+from intern.actors.job_worker import do_all_jobs
 from intern.answering.answer_trace import list_steps, tokens_by_prompt
 from intern.answering.answerer import Answerer
 from intern.answering.prepared_question import PreparedQuestion, prepare_question
@@ -45,7 +46,6 @@ from intern.service.databases import find_worker, open_archive, open_read_only
 from intern.service.distilled_knowledge import DistilledKnowledge
 from intern.service.extraction import FOLLOWER, NotesJob
 from intern.service.indexing import open_library
-from intern.service.jobs import JobClient
 from intern.service.model_wrapping import wrap_models
 from intern.service.models import Models, answering_options, load_templates
 from intern.service.questions import AskedQuestions
@@ -122,13 +122,13 @@ class Intern:
         Sources that the model could not describe are `pending`; the next call retries unread conversations. Words can
         be searched when this returns. Making vectors is limited to these seconds: see `finish_vectors`.
         """
-        refreshed = await self._run_job(kinds.INDEX, None)
+        refreshed = await self.run_job(kinds.INDEX, None)
         await self._extract(vectors_within=vectors_within)
         return refreshed
 
     async def rebuild_search(self) -> None:
         """Rebuild the search's file from documents and vectors, without a model. Raises KnowledgeError."""
-        await self._run_job(kinds.REBUILD_SEARCH, None)
+        await self.run_job(kinds.REBUILD_SEARCH, None)
 
     async def extract(
         self, tell: Callable[[int, int], None] = lambda _done, _of: None, *, vectors_within: float = math.inf
@@ -138,7 +138,7 @@ class Intern:
         `tell` gets the number of conversations checked and their total, unless another process does the work. Raises
         the KnowledgeError and ModelError families; progress is kept.
         """
-        came = await self._run_job(kinds.EXTRACT, None, here=lambda writer: writer.extraction.extract_unread(tell))
+        came = await self.run_job(kinds.EXTRACT, None, here=lambda writer: writer.extraction.extract_unread(tell))
         if self._writer is not None:
             await self._writer.indexing.make_vectors(vectors_within)
         return came
@@ -174,7 +174,7 @@ class Intern:
 
         None where the archive holds all of it already. Raises the KnowledgeError and ModelError families.
         """
-        return await self._run_job(kinds.CAPTURE, capture)
+        return await self.run_job(kinds.CAPTURE, capture)
 
     async def regenerate(self, progress: Callable[[RegenerationProgress], None] | None = None) -> RegenerationResult:
         """Rebuild the topics from the archive, or continue doing so. Raises the KnowledgeError and ModelError families.
@@ -187,7 +187,7 @@ class Intern:
             if so_far is not None and progress is not None:
                 progress(so_far)
 
-        return await self._run_job(
+        return await self.run_job(
             kinds.REGENERATE,
             None,
             here=lambda writer: writer.learning.regenerate(progress),
@@ -196,7 +196,7 @@ class Intern:
 
     async def keep_imported(self, captures: Sequence[Capture]) -> ImportCounts:
         """Archive the captures that an import rehearsed; see `intern.service.history_import`. Raises KnowledgeError."""
-        return await self._run_job(kinds.IMPORT, captures)
+        return await self.run_job(kinds.IMPORT, captures)
 
     async def file_archived(
         self,
@@ -219,7 +219,7 @@ class Intern:
 
     async def forget(self, asked: ForgetRequest) -> ForgetResult:
         """Remove a member's messages, or single ones. Raises ConfigError for an impossible id, and KnowledgeError."""
-        return await self._run_job(kinds.FORGET, asked.validate())
+        return await self.run_job(kinds.FORGET, asked.validate())
 
     async def restore(self, folder: Path) -> RestoreResult:
         """Rebuild the database from the text files of a data folder, which may be this one; ask no model.
@@ -247,7 +247,7 @@ class Intern:
 
     async def adopt(self, topic: str) -> TopicAdoption:
         """Take in a topic that a person edited, as a decision of the team. Raises ConfigError and KnowledgeError."""
-        return await self._run_job(kinds.ADOPT, topic)
+        return await self.run_job(kinds.ADOPT, topic)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
         """Approve or reject waiting captures, file them if possible, and return the last decision about each.
@@ -255,7 +255,7 @@ class Intern:
         Raises ConfigError for an unknown id or a pair that is not waiting, and KnowledgeError.
         """
         await run_sync(check_waiting, self._settings, review)
-        return await self._run_job(kinds.REVIEW, review)
+        return await self.run_job(kinds.REVIEW, review)
 
     @property
     def learned_knowledge(self) -> DistilledKnowledge:
@@ -272,7 +272,7 @@ class Intern:
     @property
     def questions(self) -> AskedQuestions:
         """The questions of members, and the open gaps. Raises KnowledgeError."""
-        return AskedQuestions(self._settings, self._db, self._recordings, self._run_job, self._clock)
+        return AskedQuestions(self._settings, self._db, self._recordings, self.run_job, self._clock)
 
     async def replay(
         self, wanted: str | datetime, *, offline: bool = False, only: str = ""
@@ -285,17 +285,17 @@ class Intern:
 
     async def retire_fact(self, fact_id: FactId, why: str) -> FactRetirement:
         """Retire a fact, with the reason. Raises ConfigError for an unknown fact, and KnowledgeError."""
-        return await self._run_job(kinds.RETIRE_FACT, FactRetirement(fact_id=fact_id, why=why))
+        return await self.run_job(kinds.RETIRE_FACT, FactRetirement(fact_id=fact_id, why=why))
 
     async def learn_from_notes(self, job: NotesJob) -> Mapping[ExtractionOutcome, int]:
         """Learn from notes; withdraw the lessons of deleted notes. Raises KnowledgeError and ModelError families."""
-        return await self._run_job(kinds.IMPORT_NOTES, job)
+        return await self.run_job(kinds.IMPORT_NOTES, job)
 
     async def calibrate(self, judged: Sequence[Judgement] = (), *, dry_run: bool = False) -> CalibrationStatus:
         """Store judgements and calibrate by all; with `dry_run`, only return the result. Raises KnowledgeError."""
         if dry_run:
             return await check_calibration(self._db, self._settings)
-        return await self._run_job(kinds.CALIBRATE, judged)
+        return await self.run_job(kinds.CALIBRATE, judged)
 
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
         """File parked pairs now, all or these, and return the last decision about each.
@@ -304,7 +304,7 @@ class Intern:
         families while nothing can be filed.
         """
         await run_sync(check_parked, self._settings, qa_ids)
-        return await self._run_job(kinds.RETRY, tuple(qa_ids))
+        return await self.run_job(kinds.RETRY, tuple(qa_ids))
 
     async def search(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[SearchResult, ...]:
         """Search all knowledge for a text, best results first. Raises KnowledgeError.
@@ -332,7 +332,7 @@ class Intern:
 
     async def discover(self) -> DiscoveryReport:
         """Process the weightiest questions of discovery's feed. Raises KnowledgeError."""
-        return await self._run_job(kinds.DISCOVER, None)
+        return await self.run_job(kinds.DISCOVER, None)
 
     async def _refresh_changed_documents(self) -> None:
         """Index new, changed and deleted documents by their words, without a model call. Raises KnowledgeError."""
@@ -340,7 +340,7 @@ class Intern:
             left_out = SkippedSourceStore(self._db, clock=self._clock)
             known = {each.place for each in await left_out.all() if each.kind == "document"}
             if await run_sync(documents_changed, self._settings, Catalogue(self._knowledge, "kb"), known):
-                await self._run_job(kinds.REFRESH, None)
+                await self.run_job(kinds.REFRESH, None)
         except (KnowledgeError, SourceError) as error:
             # Documents indexed before can still be searched.
             _log.warning("documents_not_looked_at", reason=str(error))
@@ -361,9 +361,9 @@ class Intern:
         try:
             if outdated.sources:
                 # Files and topics only: pages have their own times, and a person waits for the search.
-                await self._run_job(kinds.REFRESH, None)
+                await self.run_job(kinds.REFRESH, None)
             if paths:
-                await self._run_job(kinds.FRESHEN, paths)
+                await self.run_job(kinds.FRESHEN, paths)
         except KnowledgeError as error:  # the documents found are still listed, as stale
             _log.warning("results_not_freshened", reason=str(error))
 
@@ -402,12 +402,7 @@ class Intern:
             raise self._usable
         return self._usable
 
-    @property
-    def jobs(self) -> JobClient:
-        """The jobs of the folder. Raises KnowledgeError."""
-        return JobClient(JobQueue(self._db), hold=self._hold_folder, renew=self._renew)
-
-    async def _run_job(
+    async def run_job(
         self,
         kind: JobKind[TakesT, GivesT],
         given: TakesT,
@@ -415,22 +410,35 @@ class Intern:
         here: Callable[[Writer], Awaitable[GivesT]] | None = None,
         meanwhile: Callable[[], Awaitable[object]] = checkpoint,
     ) -> GivesT:
-        """Do a job as `JobClient` does; if it waits for another process, report which."""
-        said_after = current_time() + _SAID_AFTER
+        """Do a job (with `here`), or wait for the process that holds the folder to do it (and call `meanwhile`)."""
+        jobs, said_after = JobQueue(self._db), current_time() + _SAID_AFTER
+        async with self._hold_folder() as writer:
+            if writer is not None:
+                return await (here(writer) if here else writer.handlers.run(kind, given))
 
-        async def report_wait() -> None:
-            if current_time() >= said_after:
-                report_progress(
-                    f"{await find_worker(self._settings, self._db)} works on this folder; waiting (Ctrl-C to stop)"
-                )
-            await meanwhile()
+        async def take_over_or_report() -> None:
+            # Where the process that held the folder is gone, its jobs are ours now.
+            if not await self.do_jobs():
+                if current_time() >= said_after:
+                    report_progress(
+                        f"{await find_worker(self._settings, self._db)} works on this folder; waiting (Ctrl-C to stop)"
+                    )
+                await meanwhile()
 
-        return await self.jobs.run(kind, given, here=here, meanwhile=report_wait)
+        try:
+            return await jobs.wait(kind, await jobs.submit(kind, given), take_over_or_report)
+        finally:
+            if self._writer is None:
+                # Another process has written data that our stores have not read.
+                await run_sync(self._open_sources)
 
-    async def _renew(self) -> None:
-        if self._writer is None:
-            # Another process has written data that our stores have not read.
-            await run_sync(self._open_sources)
+    async def do_jobs(self) -> bool:
+        """Do the waiting jobs and return True; False where another process holds the folder. Raises KnowledgeError."""
+        async with self._hold_folder() as writer:
+            if writer is not None:
+                await writer.stores.jobs.reclaim()
+                await do_all_jobs(writer.stores.jobs, writer.handlers)
+        return writer is not None
 
     async def acquire_writer(self) -> Writer:
         """Return the writer of a folder that no other process uses. Raises FolderBusyError and KnowledgeError."""

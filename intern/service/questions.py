@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Literal, Protocol
 
 from anyio.to_thread import run_sync
 from msgspec import Struct
@@ -18,13 +19,13 @@ from intern.core.errors import ConfigError
 from intern.core.ids import MessageId, UserId, position_at, reply_conversation
 from intern.core.text.similarity import group_similar_texts
 from intern.service.job_kinds import CAPTURE, CLOSE_GAPS, GapClosing
-from intern.service.jobs import RunJob
 from intern.service.recordings import RecordingDetails, Recordings
 from intern.service.stores import build_message_link
 from intern.settings.settings import Settings
 from intern.stores.database import Database
 from intern.stores.tables.citations import CitationStore, PostedCitation
 from intern.stores.tables.feedback import FeedbackStore, Votes
+from intern.stores.tables.jobs import GivesT, JobKind, TakesT
 from intern.stores.tables.members import NameStore, RoleStore
 from intern.stores.tables.outbox import Outbox
 from intern.stores.tables.questions import GapState, Question, QuestionChannel, QuestionFilter, QuestionStore
@@ -103,6 +104,14 @@ class GapList(Struct, frozen=True, kw_only=True):
     """All questions in them."""
     team: Mapping[str, UserId]
     """The team members who may be named as the author of an answer, by name."""
+
+
+class RunJob(Protocol):
+    """Has a job done."""
+
+    async def __call__(self, kind: JobKind[TakesT, GivesT], given: TakesT, /) -> GivesT | Literal["waiting"]:
+        """Return the result of the job, or "waiting" if that takes too long."""
+        ...
 
 
 class AskedQuestions:

@@ -11,7 +11,7 @@ from platform import python_version
 from types import MappingProxyType
 from typing import Literal
 
-from anyio import current_time
+from anyio import current_time, move_on_after
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
@@ -33,7 +33,6 @@ from intern.service.calibration import check_calibration
 from intern.service.embedding import embedding_model
 from intern.service.health import HealthMonitor
 from intern.service.home_figures import AttentionItem, Budget, HomeFigures, NeedKind, PeriodFigures, SystemPage
-from intern.service.jobs import JobClient
 from intern.service.knowledge_browser import KnowledgeBrowser
 from intern.service.questions import AskedQuestions
 from intern.service.recordings import Recordings, ReplayedRecording
@@ -231,7 +230,13 @@ class StatusPage(BotGauges):
         return AskResult(question=question, result=result, seconds=seconds, could_not_look=unseen)
 
     async def _run_job(self, kind: JobKind[TakesT, GivesT], given: TakesT) -> GivesT | Literal["waiting"]:
-        return await JobClient(self.stores.jobs, renew=self.renew).run_within(_DONE_WITHIN, kind, given)
+        """Post a job, as commands do, and wait for a while; return its result, or "waiting" if it takes longer."""
+        job_id = await self.stores.jobs.submit(kind, given)
+        with move_on_after(_DONE_WITHIN):
+            done = await self.stores.jobs.wait(kind, job_id)
+            await self.renew()
+            return done
+        return "waiting"
 
     async def _read_sources(self) -> tuple[SourceStatus, ...]:
         return await run_sync(lambda: read_source_statuses(self.settings, self.stores.knowledge, clock=self.clock))

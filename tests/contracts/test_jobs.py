@@ -23,7 +23,7 @@ from intern.learning.review import Review
 from intern.models.prompt import Model, OfflineModel
 from intern.service import job_kinds
 from intern.service.extraction import NotesJob
-from intern.service.jobs import JobClient
+from intern.service.intern import Intern
 from intern.service.models import Models, collect_offline_rules
 from intern.service.opening import open_intern
 from intern.service.writer import Writer
@@ -70,7 +70,7 @@ STORY: Sequence[tuple[JobKind[Any, Any], object]] = [
 
 
 @asynccontextmanager
-async def client_of(folder: Path, model: Model, holder: Holder) -> AsyncGenerator[JobClient]:
+async def client_of(folder: Path, model: Model, holder: Holder) -> AsyncGenerator[Intern]:
     settings = load_settings(environ={}, overrides={"data": {"dir": str(folder)}})
     settings.paths.sources.mkdir(parents=True)
     (settings.paths.sources / "ports.md").write_text("# Ports\n\nThe relay listens on port 7480.\n")
@@ -84,10 +84,10 @@ async def client_of(folder: Path, model: Model, holder: Holder) -> AsyncGenerato
             with FolderLock(settings.data.dir):
                 writer = await run_sync(open_writer, settings, db, model, clock)
                 tg.start_soon(_do_jobs, writer)
-                yield intern.jobs
+                yield intern
                 tg.cancel_scope.cancel()
         else:
-            yield intern.jobs
+            yield intern
 
 
 async def _do_jobs(writer: Writer) -> None:
@@ -96,10 +96,10 @@ async def _do_jobs(writer: Writer) -> None:
         await sleep(0.01)
 
 
-async def outcome(client: JobClient, kind: JobKind[Any, Any], given: object, folder: Path) -> object:
+async def outcome(client: Intern, kind: JobKind[Any, Any], given: object, folder: Path) -> object:
     """Return the result of a job, or its error as far as it crosses."""
     try:
-        return await client.run(kind, given)
+        return await client.run_job(kind, given)
     except InternError as error:
         return str(error).replace(str(folder), ""), error.exit_code
 
@@ -125,12 +125,12 @@ async def test_an_error_keeps_its_words_and_exit_code_whoever_met_it(tmp_path: P
     with fail_after(20):
         async with client_of(tmp_path, model, holder) as client:
             with pytest.raises((ModelUnavailableError, KnowledgeError), match="the model is down") as raised:
-                await client.run(job_kinds.CAPTURE, CAPTURE)
+                await client.run_job(job_kinds.CAPTURE, CAPTURE)
     assert raised.value.exit_code == 3
 
 
 async def test_the_writer_does_each_declared_kind_and_no_other(tmp_path: Path) -> None:
-    async with client_of(tmp_path, OfflineModel({}), "this process") as client, client._hold() as writer:
+    async with client_of(tmp_path, OfflineModel({}), "this process") as client, client._hold_folder() as writer:
         assert writer is not None
         assert {each.name: each for each in writer.handlers.kinds} == KINDS
 

@@ -5,12 +5,14 @@ A job is done at least once, so the work of each kind must bear repetition.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
+from anyio import sleep
+from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
 from intern.core.errors import ConfigError, InternError, KnowledgeError
@@ -27,6 +29,8 @@ _MOST_CLAIMS = 3
 
 # A command waits for its job, so only the latest outcomes are ever read again.
 _OUTCOMES_KEPT = 1000
+
+_POLL_SECONDS = 0.1  # a person waits
 
 TakesT = TypeVar("TakesT")
 GivesT = TypeVar("GivesT")
@@ -118,6 +122,17 @@ class JobQueue(Store):
             f" {OURS} and id = ? and state <> 'finished'",
             (b"", *ended, job_id),
         )
+
+    async def wait(
+        self, kind: JobKind[TakesT, GivesT], job_id: int, meanwhile: Callable[[], Awaitable[object]] = checkpoint
+    ) -> GivesT:
+        """Wait for the result of a job, with calls of `meanwhile`. Raises the error that ended it."""
+        while (outcome := await self.result(job_id)) is None:
+            await meanwhile()
+            await sleep(_POLL_SECONDS)
+        if isinstance(outcome, InternError):
+            raise outcome
+        return kind.decode_result(outcome)
 
     async def result(self, job_id: int) -> JobOutcome | None:
         """Return the outcome of a job; None while it waits or is in work. Raises LookupError for an unknown id.

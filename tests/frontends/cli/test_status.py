@@ -19,6 +19,7 @@ from intern.core.clock import SystemClock
 from intern.core.decisions import PairApproved, PairFiled, PairParked, PairReviewRequested
 from intern.core.flow import QuestionDeclined
 from intern.core.ids import GuildId, MessageId, QAId, TopicName, UserId, parse_position, position_at
+from intern.service.activity_recorder import ActivityRecorder
 from intern.service.job_kinds import INDEX
 from intern.service.opening import open_intern
 from intern.service.status import SHED
@@ -33,6 +34,7 @@ from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.jobs import JobQueue
 from intern.stores.tables.outbox import Outbox
 from intern.stores.tables.pending_captures import PendingCaptures
+from intern.stores.tables.questions import QuestionStore
 from tests.frontends.cli.conftest import Intern, environment, process
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
@@ -324,11 +326,19 @@ def test_a_database_in_use_is_read_beside_its_writer(intern: Intern) -> None:
     assert told(intern)["feedback"] == {"up": 1, "down": 1}
 
 
+async def _count_decline() -> dict[str, int]:
+    async with await SqliteDatabase.open(DATA / "intern.db") as db:
+        counts, questions = DailyCounts(db, clock=SystemClock()), QuestionStore(db, clock=SystemClock())
+        events = ActivityReporter(ActivityRecorder(counts, questions))
+        events.report_decline(QuestionDeclined(request=samples.answer_request(), reason="shed"))
+        await counts.store()
+        return dict(await counts.read_day(SystemClock().now().date()))
+
+
+@pytest.mark.usefixtures("intern")
 def test_what_the_actors_count_is_what_is_told() -> None:
-    events, counted = ActivityReporter(), list[str]()
-    events.count = counted.append
-    events.report_decline(QuestionDeclined(request=samples.answer_request(), reason="shed"))
-    assert counted == [SHED]
+    DATA.mkdir()
+    assert anyio.run(_count_decline) == {SHED: 1}
 
 
 def test_an_empty_database_is_read_as_it_is(intern: Intern) -> None:
