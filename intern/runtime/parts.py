@@ -82,7 +82,7 @@ async def open_community_parts(
             stores = await run_sync(partial(Stores, templates=shared.templates, room=shared.room), settings, db, clock)
             await stores.check_archive_owner()
             watch = health.ModelWatch(clock, _collect_breakers(opened, embedder), counters)
-            wrapped, writing = wrap_models(opened, stores, watch=watch, cached=shared.templates(settings))
+            wrapped, writing = wrap_models(opened, stores, watch=watch, cached=shared.templates)
             writer = await run_sync(Writer, stores, writing, embedder)
             with events.subscribe(ActivityRecorder(stores.counts, stores.questions), counters):
                 parts, page = await _build_parts(
