@@ -20,10 +20,10 @@ from intern.core.clock import SystemClock
 from intern.models.prompt import OfflineModel
 from intern.service.databases import open_database
 from intern.service.models import collect_offline_rules
-from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.stores.database import DEFAULT_COMMUNITY, resolve_placeholders
 from tests.engines import Schemas, serving
+from tests.service.writers import open_writer
 from tests.worlds import samples
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ async def _filed(url: str) -> tuple[float, list[int]]:
         settings = load_settings(environ={}, overrides={"data": data, "llm": {"provider": "offline"}})
         async with await open_database(settings) as db:
             await db.lock_community()
-            writer = await run_sync(Writer, settings, db, OfflineModel(collect_offline_rules()), SystemClock())
+            writer = await run_sync(open_writer, settings, db, OfflineModel(collect_offline_rules()), SystemClock())
             for n in range(PAIRS):
                 capture = samples.capture(f"How do I purge spool number {n}?", f"Purge it {n} times.", n=n + 1)
                 await writer.learning.keep(capture)

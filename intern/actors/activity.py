@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from intern.core.captures import CapturedPair
 from intern.core.decisions import Decision
 from intern.core.flow import AnswerRequest, Batch, DeclineReason, FilingDecision, QuestionDeclined, Reply
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.log import get_logger
-from intern.core.messages import SILENCES, AnswerResult
+from intern.core.messages import AnswerResult
 from intern.facts.extraction import ExtractionOutcome
 from intern.sources.refresh import RefreshReport
 
 _log = get_logger("intern.actors")
 
-ASKED: Final = ("questions_answered", "questions_silent", "messages_without_question")
-"""The counters of messages that members asked, or might have asked."""
 
+class ActivityCounters:
+    """Counters of the actors' work, which neither wait nor raise: for a monitoring system, or in the database.
 
-class ActivityCounters(Protocol):
-    """Counts for a monitoring system; it neither waits nor raises. See `intern.frontends.http.metrics`."""
+    A subclass counts what it wants to.
+    """
 
     def count_answer(self, result: AnswerResult, /) -> None:
         """Count a question that was answered or met with silence."""
@@ -38,18 +38,28 @@ class ActivityCounters(Protocol):
     def count_decision(self, decision: Decision, /) -> None:
         """Count a decision about a capture."""
 
+    def count_extraction(self, outcome: ExtractionOutcome, /) -> None:
+        """Count a conversation that was read for nuggets and facts."""
+
 
 class ActivityReporter:
-    """Logs and counts the actors' work, with ids rather than text.
+    """Logs the actors' work, with ids rather than text, and hands it to the counters that subscribed.
 
     A subclass may observe it too; it must neither wait nor raise.
     """
 
-    def __init__(self) -> None:
-        self.count: Callable[[str], object] = lambda _: None
-        """Counts an event by name and day."""
-        self.tally: ActivityCounters | None = None
-        """The counters of `/metrics`, if that is served."""
+    def __init__(self, *counters: ActivityCounters) -> None:
+        self._counters = counters
+
+    @contextmanager
+    def subscribe(self, *counters: ActivityCounters) -> Generator[None]:
+        """Let these count the work, too, until the block is left."""
+        before = self._counters
+        self._counters = (*before, *counters)
+        try:
+            yield
+        finally:
+            self._counters = before
 
     def report_ignored_batch(self, batch: Batch) -> None:
         """Report a batch that concerns no actor."""
@@ -61,10 +71,8 @@ class ActivityReporter:
 
     def report_private_answer(self, result: AnswerResult) -> None:
         """Report the answer to a question that only its asker sees, as with `/ask`: its words are never kept."""
-        silent = "messages_without_question" if result.reason == "not_a_question" else "questions_silent"
-        self.count("questions_answered" if result.should_reply else silent)
-        if self.tally:
-            self.tally.count_answer(result)
+        for each in self._counters:
+            each.count_answer(result)
 
     def report_decline(self, declined: QuestionDeclined) -> None:
         """Report a declined question: too many wait already, a limit is reached, or it is too old or spoken."""
@@ -77,9 +85,8 @@ class ActivityReporter:
 
     def report_private_decline(self, reason: DeclineReason) -> None:
         """Report a declined question that only its asker sees, as with `/ask`."""
-        self.count(f"questions_{SILENCES[reason].counter}")
-        if self.tally:
-            self.tally.count_decline(reason)
+        for each in self._counters:
+            each.count_decline(reason)
 
     def report_post(self, reply: Reply, outcome: str) -> None:
         """Report that a reply was posted, or withheld for a reason, or failed until the next start."""
@@ -87,14 +94,14 @@ class ActivityReporter:
 
     def report_resumed_post(self, question_id: MessageId, channel_id: ChannelId, outcome: str) -> None:
         """Report the outcome of a reply that an earlier run left half posted."""
-        if self.tally:
-            self.tally.count_post(outcome)
+        for each in self._counters:
+            each.count_post(outcome)
         _log.info("reply_posted", message_id=question_id, channel_id=channel_id, outcome=outcome)
 
     def report_capture(self, pair: CapturedPair) -> None:
         """Report a team answer that is safe in the archive."""
-        if self.tally:
-            self.tally.count_capture(pair)
+        for each in self._counters:
+            each.count_capture(pair)
         _log.info("qa_pair_captured", qa_id=pair.qa_id, conversation_id=pair.conversation_id, turns=len(pair.turns))
 
     def report_classification(self, filing: FilingDecision) -> None:
@@ -102,13 +109,13 @@ class ActivityReporter:
 
     def report_decision(self, decision: Decision) -> None:
         """Report a decision about a pair. It is on disk already."""
-        if self.tally:
-            self.tally.count_decision(decision)
+        for each in self._counters:
+            each.count_decision(decision)
 
     def report_extraction(self, conversation_id: ConversationId, came: ExtractionOutcome) -> None:
         """Report that a conversation was read for nuggets and facts."""
-        if came in {"extracted", "failed"}:
-            self.count(f"extractions_{came}")
+        for each in self._counters:
+            each.count_extraction(came)
         _log.debug("conversation_looked_at", conversation_id=conversation_id, came=came)
 
     def report_index_refresh(self, refreshed: RefreshReport) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any, Generic
 
 import msgspec
 from anyio import Event, move_on_after
@@ -14,18 +15,54 @@ from anyio.streams.memory import MemoryObjectSendStream as Sender
 
 from intern.actors.loops import surviving, wake
 from intern.core.clock import Wakeup
-from intern.core.errors import ConfigError, InternError
+from intern.core.errors import ConfigError, InternError, KnowledgeError
 from intern.core.flow import CaptureArchived, DecisionRecorded, SourceChanged
 from intern.core.log import get_logger, redact_text
 from intern.core.tasks import open_task_group
-from intern.stores.tables.jobs import Job, JobQueue
+from intern.core.text.encoding import encode_json
+from intern.stores.tables.jobs import GivesT, Job, JobKind, JobOutcome, JobQueue, TakesT
 
 POLL_SECONDS = 0.5  # a person waits at the other end; one indexed SELECT each time costs nothing
 
-# A tombstone must be saved at once, even while an earlier forget job waits for its topics. So up to this many run.
-_AT_ONCE = {"forget": 8}
-
 _log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JobHandler(Generic[TakesT, GivesT]):
+    """The work for the jobs of a kind."""
+
+    kind: JobKind[TakesT, GivesT]
+    work: Callable[[TakesT], Awaitable[GivesT]]
+
+    async def run(self, payload: bytes) -> bytes:
+        """Do a job. Raises ConfigError for a payload that cannot be decoded: it may come from any program."""
+        try:
+            given = self.kind.decode_given(payload)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"this {self.kind.name} job cannot be understood: {error}") from error
+        return encode_json(await self.work(given))
+
+
+class JobHandlers:
+    """The work of this process for each kind of job."""
+
+    def __init__(self, *handlers: JobHandler[Any, Any]) -> None:
+        self._by_kind = {each.kind.name: each for each in handlers}
+
+    @property
+    def kinds(self) -> tuple[JobKind[Any, Any], ...]:
+        """All kinds of jobs that can be done."""
+        return tuple(each.kind for each in self._by_kind.values())
+
+    def find(self, kind: str) -> JobHandler[Any, Any]:
+        """Return the handler of a kind. Raises KnowledgeError for an unknown one: another version may have asked."""
+        if (handler := self._by_kind.get(kind)) is None:
+            raise KnowledgeError(f"this version of intern knows no job {kind!r}; update the one that is running")
+        return handler
+
+    async def run(self, kind: JobKind[TakesT, GivesT], given: TakesT) -> GivesT:
+        """Do a job of this process, with what another process would read and write."""
+        return kind.decode_result(await self.find(kind.name).run(encode_json(given)))
 
 
 async def job_worker(
@@ -34,10 +71,10 @@ async def job_worker(
     changed: Sender[SourceChanged],
     *,
     jobs: JobQueue,
-    do: Callable[[Job, Callable[[], None]], Awaitable[bytes]],
+    handlers: JobHandlers,
     came: Wakeup | None = None,
 ) -> None:
-    """Do jobs until cancelled; `do` calls its second argument after it changed the archive or a topic."""
+    """Do jobs until cancelled, and wake the actors that follow what a job changed."""
 
     def wake_followers() -> None:
         wake(archived, CaptureArchived())
@@ -45,18 +82,21 @@ async def job_worker(
         wake(changed, SourceChanged())
 
     async with archived, decided, changed:
-        await do_jobs_forever(jobs, lambda job: do(job, wake_followers), came)
+        await do_jobs_forever(jobs, handlers, came, wake_followers)
 
 
-async def do_jobs_forever(jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]], came: Wakeup | None = None) -> None:
+async def do_jobs_forever(
+    jobs: JobQueue, handlers: JobHandlers, came: Wakeup | None = None, wakes: Callable[[], None] = lambda: None
+) -> None:
     """Do each waiting job until cancelled; a job cut short is done again at the next start.
 
     Look for jobs twice a second. With `came`, look whenever it is set: a process with many communities polls for all.
+    `wakes` is called at the end of jobs whose kind wakes others.
 
     Jobs of one kind run one after the other. Jobs of different kinds run side by side, so that a forget job does not
     wait for a regeneration; the jobs themselves lock where they must.
     """
-    work = _RunningJobs(jobs, do)
+    work = _RunningJobs(jobs, handlers, wakes)
 
     async def watch_for_jobs(came: Wakeup) -> None:
         while True:
@@ -73,9 +113,9 @@ async def do_jobs_forever(jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]],
                 await work.ended.wait()
 
 
-async def do_all_jobs(jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -> None:
+async def do_all_jobs(jobs: JobQueue, handlers: JobHandlers) -> None:
     """Do each job that waits now, as the job worker does. Raises KnowledgeError where the queue cannot be used."""
-    work, trouble = _RunningJobs(jobs, do), list[InternError]()
+    work, trouble = _RunningJobs(jobs, handlers), list[InternError]()
     async with open_task_group() as tg:
         try:
             while await work.begin_all(tg) or work.busy.total() or work.ended.is_set():
@@ -92,7 +132,8 @@ class _RunningJobs:
     """Running jobs; most kinds run one at a time."""
 
     jobs: JobQueue
-    do: Callable[[Job], Awaitable[bytes]]
+    handlers: JobHandlers
+    wakes: Callable[[], None] = lambda: None
     busy: Counter[str] = field(default_factory=Counter[str])
     ended: Event = field(default_factory=Event)
     """Set when a job ended or arrived since jobs were last begun."""
@@ -110,7 +151,8 @@ class _RunningJobs:
         return begun
 
     def _busy_kinds(self) -> frozenset[str]:
-        return frozenset(kind for kind, number in self.busy.items() if number >= _AT_ONCE.get(kind, 1))
+        at_once = {kind.name: kind.at_once for kind in self.handlers.kinds}
+        return frozenset(kind for kind, number in self.busy.items() if number >= at_once.get(kind, 1))
 
     async def _run_job(self, job: Job) -> None:
         try:
@@ -121,27 +163,25 @@ class _RunningJobs:
             self.ended.set()
 
     async def _finish_job(self, job: Job) -> None:
+        _log.info("job_started", job_id=job.id, job_kind=job.kind)
+        outcome = await self._do_job(job)
         try:
-            await _do_job(job, self.jobs, self.do)
+            await self.jobs.finish(job.id, outcome)
         except InternError as error:
             self.failed = [*self.failed, error][:1]
             raise
+        if isinstance(outcome, InternError):
+            _log.warning("job_failed", job_id=job.id, job_kind=job.kind, reason=redact_text(str(outcome)))
+        else:
+            _log.info("job_finished", job_id=job.id, job_kind=job.kind)
 
-
-async def _do_job(job: Job, jobs: JobQueue, do: Callable[[Job], Awaitable[bytes]]) -> None:
-    _log.info("job_started", job_id=job.id, job_kind=job.kind)
-    try:
-        result = await do(job)
-    except InternError as error:
-        await _store_failure(job, jobs, str(error), error.exit_code)
-    except msgspec.DecodeError as error:
-        # Stores raise their own errors, so the payload is at fault. It may come from any program.
-        await _store_failure(job, jobs, f"this {job.kind} job cannot be understood: {error}", ConfigError.exit_code)
-    else:
-        await jobs.finish(job.id, result=result)
-        _log.info("job_finished", job_id=job.id, job_kind=job.kind)
-
-
-async def _store_failure(job: Job, jobs: JobQueue, reason: str, exit_code: int) -> None:
-    await jobs.finish(job.id, error=redact_text(reason), exit_code=exit_code)
-    _log.warning("job_failed", job_id=job.id, job_kind=job.kind, reason=reason)
+    async def _do_job(self, job: Job) -> JobOutcome:
+        try:
+            handler = self.handlers.find(job.kind)
+            try:
+                return await handler.run(job.payload)
+            finally:
+                if handler.kind.wakes:
+                    self.wakes()
+        except InternError as error:
+            return error

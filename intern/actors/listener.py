@@ -7,7 +7,7 @@ interactions that could not be answered in time, and changes beyond WAITING_CHAN
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,11 +16,10 @@ from anyio.streams.memory import MemoryObjectSendStream as Sender
 
 from intern.actors.loops import listen_with_task, wake
 from intern.chat.checkpoints import Checkpoints, admit_every_channel
-from intern.chat.platform import Gateway
+from intern.chat.platform import Deliver, Gateway
 from intern.core import flow
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage
-from intern.learning.approvals import ApprovalQueue
 
 WAITING_CHANGES = 1000  # edits and deletions that found no room; a message needs none, since its channel falls behind
 
@@ -33,7 +32,8 @@ class GatewayListener:
 
     gateway: Gateway
     checkpoints: Checkpoints
-    approvals: ApprovalQueue
+    subscribers: Sequence[Deliver] = ()
+    """Get each event first, in this order; they must neither wait nor raise."""
     admits: Callable[[Channel], bool] = admit_every_channel
     """Whether to read a channel: if it refuses one when a session starts, the missed messages there are not read."""
 
@@ -49,10 +49,13 @@ class GatewayListener:
         self._changes: deque[flow.LateChange] = deque()
         self._waiting = Event()
         async with events, interactions, behind, approved:
-            await listen_with_task(self.gateway, self._receive, self._send_changes)
+            await listen_with_task(self.gateway, self._deliver, self._send_changes)
+
+    def _deliver(self, event: flow.GatewayEvent) -> None:
+        for receive in (*self.subscribers, self._receive):
+            receive(event)
 
     def _receive(self, event: flow.GatewayEvent) -> None:
-        self.approvals.receive(event)
         match event:
             case flow.MessageCreated(message=message):
                 self._hand_on_message(message)

@@ -8,7 +8,7 @@ callers that need no more; an export of a chat, for one, is a `History`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -22,6 +22,17 @@ PAGE: Final = 100
 
 
 Requested = Callable[[type[ChatError] | None], object]
+
+
+class RequestReports(NamedTuple):
+    """Whom a platform tells of its requests; neither may raise."""
+
+    requested: Requested = lambda _: None
+    """Called for each request that ended, with None or its error, after waits and retries."""
+    reconnected: Callable[[], object] = lambda: None
+    """Called for each connection after the first, new or resumed."""
+
+
 """Takes the error of a request; None if it succeeded."""
 
 
@@ -165,9 +176,6 @@ class ChatPlatform(Gateway, History, PagedHistory, Outlet, Protocol):
 
     def restore_roles(self, known: Collection[MemberRoles], /) -> None:
         """Reuse the member roles cached by the previous run, until the platform reports others."""
-
-    def report_requests(self, requested: Requested, reconnected: Callable[[], object], /) -> None:
-        """Report each finished request, with its error, and each connection after the first."""
 
 
 class Interactions(Protocol):

@@ -84,6 +84,10 @@ class UsageTotal(NamedTuple):
     cost: float
 
 
+CountUsage = Callable[[str, int, int, float, int], object]
+"""Counts a call: its prompt, the tokens of the prompt and of the reply, the cost, and the tokens from the cache."""
+
+
 class UsageStore(Protocol):
     """A store that keeps counts over restarts."""
 
@@ -102,8 +106,11 @@ class UsageCounter:
     not. A store that fails costs no reply: counting goes on in memory, with a warning, and the store is updated later.
     """
 
-    def __init__(self, store: UsageStore | None = None, *, clock: Clock | None = None) -> None:
-        self._store = store
+    def __init__(
+        self, store: UsageStore | None = None, *, clock: Clock | None = None, counted: CountUsage | None = None
+    ) -> None:
+        """Call `counted` with each `count`; it must neither wait nor raise."""
+        self._store, self._counted = store, counted
         self._clock = clock or SystemClock()
         self._spent: dict[date, UsageMeter] = {}
         self._others: dict[date, UsageTotal] = {}
@@ -113,8 +120,6 @@ class UsageCounter:
         self._writing = 0
         self._stored_at: datetime | None = None
         self._held: list[UsageTotal] = []
-        self.counted: Callable[[str, int, int, float, int], object] | None = None
-        """Called with the arguments of each `count`; it must neither wait nor raise."""
 
     def today(self) -> date:
         """Return the current UTC day."""
@@ -145,8 +150,8 @@ class UsageCounter:
         own = self._owed.setdefault((day, prompt), UsageMeter()), self._spent.setdefault(day, UsageMeter())
         for meter in (*own, *_meters.get()):
             meter.add_counts(taken)
-        if self.counted:
-            self.counted(prompt, prompt_tokens, reply_tokens, cost, cached)
+        if self._counted:
+            self._counted(prompt, prompt_tokens, reply_tokens, cost, cached)
 
     async def add(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float = 0.0, cached: int = 0) -> None:
         """Count one call, and store it unless something was stored within the last seconds."""

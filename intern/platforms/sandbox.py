@@ -13,7 +13,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import structs
 
-from intern.chat.platform import PAGE, Capabilities, Deliver, Requested
+from intern.chat.platform import PAGE, Capabilities, Deliver
 from intern.core.clock import Clock
 from intern.core.errors import ChatNotFoundError, ChatRefusedError
 from intern.core.flow import ChannelSnapshot, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
@@ -263,9 +263,6 @@ class Sandbox(MemoryHistory):
 
     def restore_roles(self, known: Collection[MemberRoles]) -> None:
         """Do nothing: here are no roles."""
-
-    def report_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
-        """Do nothing: here are no requests."""
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """Return a message; None where the channel has none of that id."""

@@ -21,7 +21,7 @@ from intern.actors.loops import surviving
 from intern.actors.pipeline import PipelineParts, StreamMonitor, run_pipeline
 from intern.answering.posted_answers import PostedAnswers
 from intern.chat.checkpoints import Checkpoints
-from intern.chat.platform import Interactions
+from intern.chat.platform import Interactions, RequestReports
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import UnusableFileError
 from intern.core.ids import MessageId
@@ -77,7 +77,12 @@ async def open_discord_parts(
     # Discord then sends every reaction on the server.
     reactions = settings.kb.review
     async with (
-        HikariDiscord(settings.discord, reactions=reactions, first_pause=first_pause) as hikari,
+        HikariDiscord(
+            settings.discord,
+            reactions=reactions,
+            first_pause=first_pause,
+            reports=beside.reports if beside else RequestReports(),
+        ) as hikari,
         AttachmentFetcher() as files,
     ):
         commands = HikariCommands(hikari, hikari.guild_ids, ready=hikari.wait_ready)
@@ -142,7 +147,7 @@ async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None
             stores=stores,
             answerer=_OnDemandAnswerer(settings),
             posted=_build_posted_answers(stores),
-            overheard=GatewayWatch(Sandbox(clock), clock=clock, drops=()),
+            overheard=GatewayWatch(clock),
             checkpoints=Checkpoints(StoredCheckpoints(), baseline=MessageId("0")),
             fill=StreamMonitor(),
             checks=checks,

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from anyio import sleep_forever
 
-from intern.chat.platform import ChatPlatform, Deliver, Requested
+from intern.chat.platform import ChatPlatform, Deliver
 from intern.core.errors import ChatRefusedError
 from intern.core.ids import ChannelId
 from intern.core.messages import Channel, MemberRoles
@@ -71,9 +71,6 @@ class CommunityChat:
         self._note_roles()
         noted, self._known.noted = self._known.noted, {}
         return noted.values()
-
-    def report_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
-        """Report nothing: requests are counted for the whole process."""
 
     async def channel(self, channel_id: ChannelId) -> Channel:
         """Return a channel of its servers. Raises ChatRefusedError for any other."""

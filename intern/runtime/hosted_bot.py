@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from anyio import Event
 
+from intern.chat.platform import RequestReports
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
@@ -20,7 +21,6 @@ from intern.runtime.parts import open_community_parts
 from intern.runtime.resources import FrontEndHooks, PlatformPorts, ProcessResources, open_process_resources
 from intern.service.health import HealthCheck, HealthMonitor, ModelWatch, connection_checks
 from intern.service.hosting_state import HostingState
-from intern.service.metrics import count_platform_request
 from intern.service.status_page import StatusPage
 from intern.settings.settings import Settings
 from intern.stores.engines.postgres.leases import LeaseStore
@@ -79,6 +79,7 @@ async def open_hosting_on_discord(
             hosts=True,
             leased=leases is not None,
             turn=leases.identify_turn if leases else no_turn,
+            reports=beside.reports if beside else RequestReports(),
         ) as hikari,
         AttachmentFetcher() as files,
     ):
@@ -101,24 +102,20 @@ async def open_hosting_on_discord(
             models = ModelWatch(clock, host.shared.breakers)
             return (*models.checks(), *connection_checks(hikari.advice))
 
+        pages: dict[str, StatusPage] = {}
+        own = FrontEndHooks(beside.counters, partial(_list_page, pages)) if beside else None
+        parts = partial(open_community_parts, beside=own)
+        hosting = Hosting(host, settings, platform, serve=serve, register=register, share_out=share_out, parts=parts)
         view = HostingState(
             registered=CommunityStore(host.db, clock=clock).all,
             checks=HealthMonitor(host.db, host.lock, clock=clock, is_open=is_open, elsewhere=collect_checks),
             clock=clock,
+            work=hosting.describe_states,
             shards=lambda: hikari.shards.held,
             shard_count=lambda: hikari.shards.count,
+            open=pages,
         )
-        parts = (
-            partial(open_community_parts, beside=_build_community_hooks(beside, view))
-            if beside
-            else open_community_parts
-        )
-        hosting = Hosting(host, settings, platform, serve=serve, register=register, share_out=share_out, parts=parts)
-        view.work = hosting.describe_states
         await hosting.begin()
-        if beside:
-            counters = beside.counters
-            hikari.report_requests(partial(count_platform_request, counters), counters.count_reconnect)
         async with beside.serving(view) if beside else nullcontext():
             yield hosting
 
@@ -142,20 +139,16 @@ async def _join_sharding(store: LeaseStore, settings: Settings, bot: HikariDisco
     return Sharding(store, agreed, only, bot.shards.hold, bot.shards.release, lambda: bot.shards.welcomed, apply_share)
 
 
-def _build_community_hooks(beside: FrontEndHooks, view: HostingState) -> FrontEndHooks:
-    """Return the counters for each community, which has no own page; the page of the process lists it as open."""
-
-    @asynccontextmanager
-    async def track_open(running: StatusPage | HostingState) -> AsyncGenerator[None]:
-        assert isinstance(running, StatusPage)
-        name = running.stores.db.community
-        view.open[name] = running
-        try:
-            yield
-        finally:
-            del view.open[name]
-
-    return FrontEndHooks(beside.counters, track_open)
+@asynccontextmanager
+async def _list_page(pages: dict[str, StatusPage], running: StatusPage | HostingState) -> AsyncGenerator[None]:
+    """List the page of a community, which is not served itself, as open on the page of the process."""
+    assert isinstance(running, StatusPage)
+    name = running.stores.db.community
+    pages[name] = running
+    try:
+        yield
+    finally:
+        del pages[name]
 
 
 async def run_hosted(settings: Settings, *, stop: Event, beside: FrontEndHooks | None = None) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import NamedTuple
 
 from intern.answering.interaction_handler import Manage
-from intern.chat.platform import ChatPlatform, Interactions
+from intern.chat.platform import ChatPlatform, Interactions, RequestReports
 from intern.core.captures import build_types
 from intern.core.clock import Clock
 from intern.learning.attached_files import FileHost
+from intern.models.usage import UsageCounter
 from intern.service import metrics
 from intern.service.databases import open_database
 from intern.service.hosting_state import HostingState
@@ -19,7 +21,6 @@ from intern.service.status_page import StatusPage
 from intern.settings.settings import Settings
 from intern.stores.database import Database
 from intern.stores.folder_lock import FolderLock
-from intern.stores.tables.usage import UsageLog
 
 
 class PlatformPorts(NamedTuple):
@@ -32,7 +33,7 @@ class PlatformPorts(NamedTuple):
     """Carries out `/intern setup` and `/intern status`, on platforms that have these."""
 
 
-OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
+OpenModels = Callable[[Settings, UsageCounter, Clock], AbstractAsyncContextManager[Models]]
 
 Serving = Callable[[StatusPage | HostingState], AbstractAsyncContextManager[object]]
 """Serves the page until the block is left."""
@@ -44,6 +45,11 @@ class FrontEndHooks(NamedTuple):
     counters: metrics.Counters
     serving: Serving
     """Entered while the bot is running, and left after it has stopped."""
+
+    @property
+    def reports(self) -> RequestReports:
+        """Counts the requests of the platform."""
+        return RequestReports(partial(metrics.count_platform_request, self.counters), self.counters.count_reconnect)
 
 
 class ProcessResources(NamedTuple):

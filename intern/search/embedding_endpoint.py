@@ -51,6 +51,10 @@ class _EmbeddingResponse(Struct):
     usage: _EmbeddingUsage | None = None
 
 
+CallEnded = Callable[[BaseException | None, float], object]
+"""Takes the error of a call, if any, and its seconds."""
+
+
 class EndpointEmbedder(Endpoint):
     """An embedder at an endpoint. `options` are those of `[llm]`, overridden by `[embeddings]`."""
 
@@ -64,7 +68,9 @@ class EndpointEmbedder(Endpoint):
         client: Client | None = None,
         line: SharedEndpoint | None = None,
         party: str = "",
+        ended: CallEnded = lambda _error, _seconds: None,
     ) -> None:
+        """Call `ended` after each call; it must neither wait nor raise."""
         path = "/embeddings"
         super().__init__(options, path=path, usage=usage, client=client, section=USAGE, line=line, party=party)
         self.model = make_vectors_name(options, dimensions)
@@ -76,8 +82,7 @@ class EndpointEmbedder(Endpoint):
         self._most_texts, self._most_chars = _MOST_TEXTS, _MOST_CHARS
         """The most texts in a call and characters of a text that the server takes, as far as its refusals show."""
         self._behind = self._limits.background()
-        self.ended: Callable[[BaseException | None, float], object] = lambda _error, _seconds: None
-        """Called after each call with its error, if any, and its seconds. It must neither wait nor raise."""
+        self._ended = ended
 
     async def compute_vectors(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:  # noqa: ARG002
         """Return a unit vector for each text, float32, little-endian. Raises the `ModelError` family.
@@ -119,14 +124,14 @@ class EndpointEmbedder(Endpoint):
         return await self._request_adapted(limits, texts)
 
     async def _request_and_report(self, limits: EndpointLimits, texts: Sequence[str]) -> Sequence[bytes]:
-        """Ask, then call `ended`."""
+        """Ask, then report how the call ended."""
         began = current_time()
         try:
             vectors = await self._request_vectors(limits, texts)
         except BaseException as error:
-            self.ended(error, current_time() - began)
+            self._ended(error, current_time() - began)
             raise
-        self.ended(None, current_time() - began)
+        self._ended(None, current_time() - began)
         return vectors
 
     async def _request_vectors(self, limits: EndpointLimits, texts: Sequence[str]) -> Sequence[bytes]:

@@ -19,11 +19,11 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.actors.activity import ASKED
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, PageRefusedError
 from intern.core.log import get_logger
 from intern.core.progress import report_progress
+from intern.service.activity_recorder import ASKED
 from intern.service.databases import open_database
 from intern.service.embedding import open_vector_copy
 from intern.service.opening import open_intern

@@ -1,11 +1,10 @@
-"""The gateway, watched: the time of its last message, and deletions that stores learn at once."""
+"""Subscribers to the gateway's events: the time of its last message, and deletions that stores learn at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from datetime import datetime
 
-from intern.chat.platform import Deliver, Gateway
 from intern.core.clock import Clock
 from intern.core.flow import GatewayEvent, MessageCreated, MessagesDeleted
 from intern.core.ids import MessageId
@@ -15,24 +14,19 @@ Drop = Callable[[Collection[MessageId]], object]
 
 
 class GatewayWatch:
-    """A gateway that notes the time of the last message, and hands deleted messages to `drops`."""
+    """Notes the time of the last message."""
 
-    def __init__(self, gateway: Gateway, *, clock: Clock, drops: Sequence[Drop]) -> None:
-        self._gateway, self._clock, self._drops = gateway, clock, drops
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.last_message_at: datetime | None = None
 
-    async def listen(self, deliver: Deliver) -> None:
-        """Listen as the gateway does."""
+    def receive(self, event: GatewayEvent) -> None:
+        """Note an event of the gateway."""
+        if isinstance(event, MessageCreated):
+            self.last_message_at = self._clock.now()
 
-        def note(event: GatewayEvent) -> None:
-            match event:
-                case MessageCreated():
-                    self.last_message_at = self._clock.now()
-                case MessagesDeleted(message_ids=message_ids):
-                    for drop in self._drops:
-                        drop(message_ids)
-                case _:
-                    pass
-            deliver(event)
 
-        await self._gateway.listen(note)
+def drop_deleted(drop: Drop, event: GatewayEvent) -> None:
+    """Take the messages of a deletion out of a store."""
+    if isinstance(event, MessagesDeleted):
+        drop(event.message_ids)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from anyio import CancelScope, current_time, sleep
+from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
 
 from intern.actors.job_worker import do_all_jobs
@@ -30,7 +29,6 @@ from intern.core.log import get_logger
 from intern.core.messages import AnswerResult, Conversation, RequestContext
 from intern.core.progress import report_progress
 from intern.core.search_documents import SearchFilter
-from intern.core.text.encoding import encode_json
 from intern.facts.extraction import ExtractionOutcome
 from intern.facts.reconciliation import FactRetirement
 from intern.learning.filing import DecisionCounts
@@ -41,13 +39,14 @@ from intern.learning.review import Review
 from intern.search.embedder import Embedder
 from intern.search.hybrid_search import HybridSearch
 from intern.search.ranking import SearchHit, find_and_rerank
-from intern.service import indexing
+from intern.service import indexing, job_kinds as kinds
 from intern.service.calibration import CalibrationStatus, check_calibration, describe_setup
 from intern.service.captures import check_parked, check_waiting
 from intern.service.databases import find_worker, open_archive, open_read_only
 from intern.service.distilled_knowledge import DistilledKnowledge
 from intern.service.extraction import FOLLOWER, NotesJob
 from intern.service.indexing import open_library
+from intern.service.model_wrapping import wrap_models
 from intern.service.models import Models, answering_options, load_templates
 from intern.service.questions import AskedQuestions
 from intern.service.recordings import RecordingDetails, Recordings, ReplayedRecording
@@ -59,8 +58,8 @@ from intern.service.search_results import (
     build_search_result,
     documents_changed,
 )
-from intern.service.stores import open_search
-from intern.service.writer import Writer, build_discovery, read_job_result
+from intern.service.stores import Stores, open_search
+from intern.service.writer import Writer, build_discovery
 from intern.settings.settings import Paths, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import DiscoveryFeed, DiscoveryReport
@@ -68,7 +67,7 @@ from intern.sources.refresh import RefreshReport
 from intern.stores.database import Database
 from intern.stores.folder_lock import FolderLock
 from intern.stores.search_file.search_index import SqliteSearchStore
-from intern.stores.tables.jobs import Job, JobQueue
+from intern.stores.tables.jobs import GivesT, JobKind, JobQueue, TakesT
 from intern.stores.tables.judgements import Judgement, JudgementStore
 from intern.stores.tables.knowledge import KnowledgeStore
 from intern.stores.tables.skipped_sources import SkippedSourceStore
@@ -123,13 +122,13 @@ class Intern:
         Sources that the model could not describe are `pending`; the next call retries unread conversations. Words can
         be searched when this returns. Making vectors is limited to these seconds: see `finish_vectors`.
         """
-        refreshed: RefreshReport = await self._run_job("index", gives=RefreshReport)
+        refreshed = await self.run_job(kinds.INDEX, None)
         await self._extract(vectors_within=vectors_within)
         return refreshed
 
     async def rebuild_search(self) -> None:
         """Rebuild the search's file from documents and vectors, without a model. Raises KnowledgeError."""
-        await self._run_job("rebuild_search")
+        await self.run_job(kinds.REBUILD_SEARCH, None)
 
     async def extract(
         self, tell: Callable[[int, int], None] = lambda _done, _of: None, *, vectors_within: float = math.inf
@@ -139,9 +138,7 @@ class Intern:
         `tell` gets the number of conversations checked and their total, unless another process does the work. Raises
         the KnowledgeError and ModelError families; progress is kept.
         """
-        came: Mapping[ExtractionOutcome, int] = await self._run_job(
-            "extract", gives=dict[ExtractionOutcome, int], here=lambda writer: writer.extraction.extract_unread(tell)
-        )
+        came = await self.run_job(kinds.EXTRACT, None, here=lambda writer: writer.extraction.extract_unread(tell))
         if self._writer is not None:
             await self._writer.indexing.make_vectors(vectors_within)
         return came
@@ -177,7 +174,7 @@ class Intern:
 
         None where the archive holds all of it already. Raises the KnowledgeError and ModelError families.
         """
-        return await self._run_job("capture", capture, gives=CapturedPair | None)
+        return await self.run_job(kinds.CAPTURE, capture)
 
     async def regenerate(self, progress: Callable[[RegenerationProgress], None] | None = None) -> RegenerationResult:
         """Rebuild the topics from the archive, or continue doing so. Raises the KnowledgeError and ModelError families.
@@ -190,16 +187,16 @@ class Intern:
             if so_far is not None and progress is not None:
                 progress(so_far)
 
-        return await self._run_job(
-            "regenerate",
-            gives=RegenerationResult,
+        return await self.run_job(
+            kinds.REGENERATE,
+            None,
             here=lambda writer: writer.learning.regenerate(progress),
             meanwhile=report_state,
         )
 
     async def keep_imported(self, captures: Sequence[Capture]) -> ImportCounts:
         """Archive the captures that an import rehearsed; see `intern.service.history_import`. Raises KnowledgeError."""
-        return await self._run_job("import", captures, gives=ImportCounts)
+        return await self.run_job(kinds.IMPORT, captures)
 
     async def file_archived(
         self,
@@ -213,18 +210,16 @@ class Intern:
         `tell` gets the number of decided pairs, `tell_read` the number of conversations read after that. Making vectors
         is limited to these seconds: see `finish_vectors`. Raises the KnowledgeError and ModelError families.
         """
-        if not await self._holds_folder():
-            return None
-        try:
-            tally = await (await self._open_writer()).learning.catch_up(tell)
-        finally:
-            await self.write_files()
+        async with self._hold_folder() as writer:
+            if writer is None:
+                return None
+            tally = await writer.learning.catch_up(tell)
         await self._extract(tell_read, vectors_within=vectors_within)
         return tally
 
     async def forget(self, asked: ForgetRequest) -> ForgetResult:
         """Remove a member's messages, or single ones. Raises ConfigError for an impossible id, and KnowledgeError."""
-        return await self._run_job("forget", asked.validate(), gives=ForgetResult)
+        return await self.run_job(kinds.FORGET, asked.validate())
 
     async def restore(self, folder: Path) -> RestoreResult:
         """Rebuild the database from the text files of a data folder, which may be this one; ask no model.
@@ -252,7 +247,7 @@ class Intern:
 
     async def adopt(self, topic: str) -> TopicAdoption:
         """Take in a topic that a person edited, as a decision of the team. Raises ConfigError and KnowledgeError."""
-        return await self._run_job("adopt", topic, gives=TopicAdoption)
+        return await self.run_job(kinds.ADOPT, topic)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
         """Approve or reject waiting captures, file them if possible, and return the last decision about each.
@@ -260,7 +255,7 @@ class Intern:
         Raises ConfigError for an unknown id or a pair that is not waiting, and KnowledgeError.
         """
         await run_sync(check_waiting, self._settings, review)
-        return await self._run_job("review", review, gives=tuple[PairDecision, ...])
+        return await self.run_job(kinds.REVIEW, review)
 
     @property
     def learned_knowledge(self) -> DistilledKnowledge:
@@ -277,7 +272,7 @@ class Intern:
     @property
     def questions(self) -> AskedQuestions:
         """The questions of members, and the open gaps. Raises KnowledgeError."""
-        return AskedQuestions(self._settings, self._db, self._recordings, self._run_job, self._clock)
+        return AskedQuestions(self._settings, self._db, self._recordings, self.run_job, self._clock)
 
     async def replay(
         self, wanted: str | datetime, *, offline: bool = False, only: str = ""
@@ -290,17 +285,17 @@ class Intern:
 
     async def retire_fact(self, fact_id: FactId, why: str) -> FactRetirement:
         """Retire a fact, with the reason. Raises ConfigError for an unknown fact, and KnowledgeError."""
-        return await self._run_job("retire_fact", FactRetirement(fact_id=fact_id, why=why), gives=FactRetirement)
+        return await self.run_job(kinds.RETIRE_FACT, FactRetirement(fact_id=fact_id, why=why))
 
     async def learn_from_notes(self, job: NotesJob) -> Mapping[ExtractionOutcome, int]:
         """Learn from notes; withdraw the lessons of deleted notes. Raises KnowledgeError and ModelError families."""
-        return await self._run_job("import_notes", job, gives=dict[ExtractionOutcome, int])
+        return await self.run_job(kinds.IMPORT_NOTES, job)
 
     async def calibrate(self, judged: Sequence[Judgement] = (), *, dry_run: bool = False) -> CalibrationStatus:
         """Store judgements and calibrate by all; with `dry_run`, only return the result. Raises KnowledgeError."""
         if dry_run:
             return await check_calibration(self._db, self._settings)
-        return await self._run_job("calibrate", judged, gives=CalibrationStatus)
+        return await self.run_job(kinds.CALIBRATE, judged)
 
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
         """File parked pairs now, all or these, and return the last decision about each.
@@ -309,7 +304,7 @@ class Intern:
         families while nothing can be filed.
         """
         await run_sync(check_parked, self._settings, qa_ids)
-        return await self._run_job("retry", tuple(qa_ids), gives=tuple[PairDecision, ...])
+        return await self.run_job(kinds.RETRY, tuple(qa_ids))
 
     async def search(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[SearchResult, ...]:
         """Search all knowledge for a text, best results first. Raises KnowledgeError.
@@ -337,7 +332,7 @@ class Intern:
 
     async def discover(self) -> DiscoveryReport:
         """Process the weightiest questions of discovery's feed. Raises KnowledgeError."""
-        return await self._run_job("discover", gives=DiscoveryReport)
+        return await self.run_job(kinds.DISCOVER, None)
 
     async def _refresh_changed_documents(self) -> None:
         """Index new, changed and deleted documents by their words, without a model call. Raises KnowledgeError."""
@@ -345,7 +340,7 @@ class Intern:
             left_out = SkippedSourceStore(self._db, clock=self._clock)
             known = {each.place for each in await left_out.all() if each.kind == "document"}
             if await run_sync(documents_changed, self._settings, Catalogue(self._knowledge, "kb"), known):
-                await self._run_job("refresh")
+                await self.run_job(kinds.REFRESH, None)
         except (KnowledgeError, SourceError) as error:
             # Documents indexed before can still be searched.
             _log.warning("documents_not_looked_at", reason=str(error))
@@ -366,9 +361,9 @@ class Intern:
         try:
             if outdated.sources:
                 # Files and topics only: pages have their own times, and a person waits for the search.
-                await self._run_job("refresh")
+                await self.run_job(kinds.REFRESH, None)
             if paths:
-                await self._run_job("freshen", paths)
+                await self.run_job(kinds.FRESHEN, paths)
         except KnowledgeError as error:  # the documents found are still listed, as stale
             _log.warning("results_not_freshened", reason=str(error))
 
@@ -407,53 +402,43 @@ class Intern:
             raise self._usable
         return self._usable
 
-    async def _run_job(
+    async def run_job(
         self,
-        kind: str,
-        given: object = None,
+        kind: JobKind[TakesT, GivesT],
+        given: TakesT,
         *,
-        gives: Any = None,
-        here: Callable[[Writer], Awaitable[object]] | None = None,
-        meanwhile: Callable[[], Awaitable[None]] | None = None,
-    ) -> Any:
+        here: Callable[[Writer], Awaitable[GivesT]] | None = None,
+        meanwhile: Callable[[], Awaitable[object]] = checkpoint,
+    ) -> GivesT:
         """Do a job (with `here`), or wait for the process that holds the folder to do it (and call `meanwhile`)."""
-        jobs, payload = JobQueue(self._db), b"" if given is None else encode_json(given)
-        if await self._holds_folder():
-            writer = await self._open_writer()
-            try:
-                if here is not None:
-                    return await here(writer)
-                done = await writer.run_job(Job(id=0, kind=kind, key="", payload=payload))
-                return msgspec.json.decode(done, type=gives or Any)
-            finally:
-                await self.write_files()
-        job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
-        said_after = current_time() + _SAID_AFTER
-        while True:
-            if current_time() >= said_after and not self._lock.is_held:
-                report_progress(
-                    f"{await find_worker(self._settings, self._db)} works on this folder; waiting (Ctrl-C to stop)"
-                )
-            outcome = await jobs.result(job_id)
-            if outcome is not None:
-                if self._writer is None:
-                    # Another process has written data that our stores have not read.
-                    await run_sync(self._open_sources)
-                return msgspec.json.decode(read_job_result(outcome), type=gives or Any)
+        jobs, said_after = JobQueue(self._db), current_time() + _SAID_AFTER
+        async with self._hold_folder() as writer:
+            if writer is not None:
+                return await (here(writer) if here else writer.handlers.run(kind, given))
+
+        async def take_over_or_report() -> None:
             # Where the process that held the folder is gone, its jobs are ours now.
-            if not await self.do_jobs() and meanwhile is not None:
+            if not await self.do_jobs():
+                if current_time() >= said_after:
+                    report_progress(
+                        f"{await find_worker(self._settings, self._db)} works on this folder; waiting (Ctrl-C to stop)"
+                    )
                 await meanwhile()
-            await sleep(_POLL_SECONDS)
+
+        try:
+            return await jobs.wait(kind, await jobs.submit(kind, given), take_over_or_report)
+        finally:
+            if self._writer is None:
+                # Another process has written data that our stores have not read.
+                await run_sync(self._open_sources)
 
     async def do_jobs(self) -> bool:
         """Do the waiting jobs and return True; False where another process holds the folder. Raises KnowledgeError."""
-        if not await self._holds_folder():
-            return False
-        writer, jobs = await self._open_writer(), JobQueue(self._db)
-        await jobs.reclaim()
-        await do_all_jobs(jobs, writer.run_job)
-        await self.write_files()
-        return True
+        async with self._hold_folder() as writer:
+            if writer is not None:
+                await writer.stores.jobs.reclaim()
+                await do_all_jobs(writer.stores.jobs, writer.handlers)
+        return writer is not None
 
     async def acquire_writer(self) -> Writer:
         """Return the writer of a folder that no other process uses. Raises FolderBusyError and KnowledgeError."""
@@ -476,10 +461,22 @@ class Intern:
             return True
         return False
 
+    @asynccontextmanager
+    async def _hold_folder(self) -> AsyncGenerator[Writer | None]:
+        """Hold the folder, and write its files at the end; None where another process holds it."""
+        if not await self._holds_folder():
+            yield None
+            return
+        try:
+            yield await self._open_writer()
+        finally:
+            await self.write_files()
+
     async def _open_writer(self) -> Writer:
         if self._writer is None:
-            make, learning = partial(Writer, embedder=self._embedder), self._models.learning
-            self._writer = await run_sync(make, self._settings, self._db, learning, self._clock)
+            stores = await run_sync(Stores, self._settings, self._db, self._clock)
+            _, model = wrap_models(self._models, stores)
+            self._writer = await run_sync(Writer, stores, model, self._embedder)
             await run_sync(self._open_sources)
         return self._writer
 

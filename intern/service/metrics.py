@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 from anyio import get_running_tasks
 
 from intern.actors.activity import ActivityCounters
 from intern.core import errors
-from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedder
+from intern.search.embedding_endpoint import USAGE as EMBEDDINGS
 from intern.service.models import PROMPTS
 
 CALLED: Final = (*(prompt.name for prompt in PROMPTS), EMBEDDINGS)
@@ -43,7 +43,7 @@ def process_gauges(last_message_at: datetime | None) -> Iterator[Gauge]:
         yield Gauge("last_message_timestamp_seconds", told, {"": last_message_at.timestamp()})
 
 
-class Counters(ActivityCounters, Protocol):
+class Counters(ActivityCounters):
     """The counters of a front end for a monitoring system (see `intern.frontends.http`); none waits or raises."""
 
     def count_call(self, prompt: str, outcome: str, seconds: float, /) -> None:
@@ -64,9 +64,9 @@ def count_platform_request(counters: Counters, error: type[errors.ChatError] | N
     counters.count_request("ok" if error is None else error.outcome)
 
 
-def count_embeddings(counters: Counters, embedder: EndpointEmbedder) -> None:
-    """Count the calls of an endpoint that embeds; reused vectors cost none."""
-    embedder.ended = lambda error, seconds: counters.count_call(EMBEDDINGS, classify_outcome(error), seconds)
+def count_embedding(counters: Counters, error: BaseException | None, seconds: float) -> None:
+    """Count a call of an endpoint that embeds; reused vectors cost none."""
+    counters.count_call(EMBEDDINGS, classify_outcome(error), seconds)
 
 
 def classify_outcome(error: BaseException | None) -> str:

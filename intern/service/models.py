@@ -31,7 +31,7 @@ from intern.models.request_forms import VALUES, RequestForm
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter, UsageMeter, estimate_tokens, measure_usage
 from intern.search.embedder import Embedder
-from intern.search.embedding_endpoint import EndpointEmbedder
+from intern.search.embedding_endpoint import CallEnded, EndpointEmbedder
 from intern.search.embedding_local import LocalEmbedder
 from intern.service.embedding import embeddings_kind, local_model
 from intern.settings.settings import Settings
@@ -137,7 +137,7 @@ _MOST_WORDINGS = 64  # 25 kB each; communities without a project description sha
 @asynccontextmanager
 async def open_models(
     settings: Settings,
-    log: UsageLog | None,
+    usage: UsageCounter | None,
     clock: Clock,
     *,
     forms: RequestFormStore | None = None,
@@ -146,10 +146,10 @@ async def open_models(
 ) -> AsyncGenerator[Models]:
     """Open the models. Raises ConfigError.
 
-    Their cost is stored in `log`, and the request forms that their endpoints refuse in `forms`, if these are given.
+    Their cost is counted in `usage`, and the request forms that their endpoints refuse in `forms`, if these are given.
     Resources that are `shared` with other communities stay open; calls take turns there under the name of the `party`.
     """
-    usage = UsageCounter(log, clock=clock)
+    usage = usage or UsageCounter(clock=clock)
     own = shared or SharedResources()
     bundled = LocalEmbedder(local_model(settings)) if embeddings_kind(settings) == "local" else None
     async with AsyncExitStack() as stack:
@@ -222,11 +222,12 @@ async def open_embedder(
     *,
     shared: SharedResources | None = None,
     party: str = "",
+    ended: CallEnded = lambda _error, _seconds: None,
 ) -> AsyncGenerator[Embedder | None]:
     """Open the embedder; None if search uses words alone. Raises ConfigError.
 
     Without a database, earlier vectors are not reused, and calls are counted in `usage` alone, which its owner has to
-    store. `shared` works as for models.
+    store. `shared` works as for models, `ended` as for an embedder.
     """
     match embeddings_kind(settings):
         case "none":
@@ -242,7 +243,7 @@ async def open_embedder(
                 line = shared.line(options, "embeddings") if shared else None
                 wanted = settings.embeddings.dimensions
                 embedder = EndpointEmbedder(
-                    options, usage=counts, dimensions=wanted, memory=memory, line=line, party=party
+                    options, usage=counts, dimensions=wanted, memory=memory, line=line, party=party, ended=ended
                 )
                 yield await stack.enter_async_context(embedder)
 

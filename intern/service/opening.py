@@ -11,6 +11,7 @@ from intern.core.captures import build_types
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import KnowledgeError
 from intern.core.log import get_logger
+from intern.models.usage import UsageCounter
 from intern.service.databases import open_database
 from intern.service.intern import Intern
 from intern.service.models import Models, open_embedder, open_models
@@ -40,7 +41,9 @@ async def open_intern(
         except KnowledgeError as error:
             _log.warning("database_not_opened", reason=str(error))
             db = error
-        usage, forms = (None, None) if isinstance(db, KnowledgeError) else (UsageLog(db), RequestFormStore(db))
+        usage, forms = None, None
+        if not isinstance(db, KnowledgeError):
+            usage, forms = UsageCounter(UsageLog(db), clock=clock), RequestFormStore(db)
         if models is None:
             models = await stack.enter_async_context(open_models(settings, usage, clock, forms=forms))
         vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock, models.usage)

@@ -6,8 +6,9 @@ A gap is a group of open questions that ask the same. An operator answers it in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Literal, Protocol
 
 from anyio.to_thread import run_sync
 from msgspec import Struct
@@ -17,6 +18,7 @@ from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId, UserId, position_at, reply_conversation
 from intern.core.text.similarity import group_similar_texts
+from intern.service.job_kinds import CAPTURE, CLOSE_GAPS, GapClosing
 from intern.service.recordings import RecordingDetails, Recordings
 from intern.service.stores import build_message_link
 from intern.settings.settings import Settings
@@ -24,6 +26,7 @@ from intern.stores.database import Database
 from intern.stores.tables.answers import AnswerRecord, AnswerStore, GapState, QuestionChannel, QuestionFilter
 from intern.stores.tables.citations import CitationStore, PostedCitation
 from intern.stores.tables.feedback import FeedbackStore, Votes
+from intern.stores.tables.jobs import GivesT, JobKind, TakesT
 from intern.stores.tables.members import NameStore, RoleStore
 from intern.stores.tables.outbox import Outbox
 
@@ -98,11 +101,12 @@ class GapList(Struct, frozen=True, kw_only=True):
     """The team members who may be named as the author of an answer, by name."""
 
 
-class GapClosing(Struct, frozen=True, kw_only=True):
-    """Questions that are closed as a gap."""
+class RunJob(Protocol):
+    """Has a job done."""
 
-    question_ids: tuple[MessageId, ...]
-    how: GapState
+    async def __call__(self, kind: JobKind[TakesT, GivesT], given: TakesT, /) -> GivesT | Literal["waiting"]:
+        """Return the result of the job, or "waiting" if that takes too long."""
+        ...
 
 
 class AskedQuestions:
@@ -113,11 +117,11 @@ class AskedQuestions:
         settings: Settings,
         db: Database,
         recordings: Recordings,
-        have_done: Callable[[str, object], Awaitable[object]],
+        run_job: RunJob,
         clock: Clock,
     ) -> None:
-        """`have_done` does a job, or waits for the process that holds the folder to do it, and returns the result."""
-        self._settings, self._recordings, self._have_done, self._clock = settings, recordings, have_done, clock
+        """`run_job` has a job done."""
+        self._settings, self._recordings, self._run_job, self._clock = settings, recordings, run_job, clock
         self._records, self._votes = AnswerStore(db, clock=clock), FeedbackStore(db, clock=clock)
         self._names, self._roles = NameStore(db), RoleStore(db, clock=clock)
         self._cited, self._posts = CitationStore(db, clock=clock), Outbox(db, clock=clock)
@@ -212,13 +216,13 @@ class AskedQuestions:
             guild_id=asked.guild_id,
             channel_id=asked.channel_id,
         )
-        if await self._have_done("capture", capture) is None:
+        if await self._run_job(CAPTURE, capture) is None:
             raise ConfigError("nothing was captured, as the question was deleted meanwhile")
         await self._close(group, "answered")
 
     async def _close(self, gap: Sequence[AnswerRecord], how: GapState) -> None:
         ids = tuple(each.question_id for each in gap)
-        await self._have_done("close_gaps", GapClosing(question_ids=ids, how=how))
+        await self._run_job(CLOSE_GAPS, GapClosing(question_ids=ids, how=how))
 
     async def format_gaps(self) -> str:
         """Return all gaps as a Markdown document: a heading and its questions for each."""

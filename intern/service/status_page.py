@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from platform import python_version
 from types import MappingProxyType
 from typing import Literal
 
-import msgspec
-from anyio import current_time, move_on_after, sleep
+from anyio import current_time, move_on_after
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
@@ -25,10 +23,10 @@ from intern.core.decisions import PairParked
 from intern.core.errors import ConfigError
 from intern.core.ids import FactId, MessageId, QAId, parse_position
 from intern.core.messages import LOOKUP_FAILURES, AnswerResult, Conversation, Message, RequestContext
-from intern.core.text.encoding import encode_json
 from intern.facts.reconciliation import FactRetirement
 from intern.learning.review import Review
 from intern.search.embedder import Embedder
+from intern.service import job_kinds as kinds
 from intern.service.archive_reader import parse_topic_name
 from intern.service.bot_gauges import BotGauges
 from intern.service.calibration import check_calibration
@@ -42,18 +40,17 @@ from intern.service.review_queue import ReviewQueue
 from intern.service.source_status import SourceStatus, read_source_statuses
 from intern.service.status import SHED
 from intern.service.stores import build_message_link
-from intern.service.writer import read_job_result
 from intern.stores.tables.answers import AnswerRecord
 from intern.stores.tables.attempts import find_retry
 from intern.stores.tables.citations import OutdatedAnswer
 from intern.stores.tables.daily_counts import DailyCounts
+from intern.stores.tables.jobs import GivesT, JobKind, TakesT
 
 DAYS = 14  # days in the table of costs
 _FEW = 5  # on the front page
 _FEW_LEFT_OUT = 20
 _MOST_SHOWN = 50  # captures with all that was said
 _DONE_WITHIN = 10.0  # seconds; a person waits. Longer work goes on, and the page says so
-_POLL_SECONDS = 0.1
 
 
 class HomePage(Struct, frozen=True, kw_only=True):
@@ -110,7 +107,7 @@ class StatusPage(BotGauges):
         db, clock = self.stores.db, self.clock
         self._began = clock.now()
         recordings = Recordings(db, self.stores.archive, self.stores.knowledge)
-        self.asked = AskedQuestions(self.settings, db, recordings, self._submit_and_wait, clock)
+        self.asked = AskedQuestions(self.settings, db, recordings, self._run_job, clock)
         self._counts, self._overview = DailyCounts(db, clock=clock), HomeFigures(self.stores)
         self.reviewing, self.browsing = ReviewQueue(self.stores), KnowledgeBrowser(self.stores, self.embedder)
 
@@ -207,21 +204,22 @@ class StatusPage(BotGauges):
             qa_ids = await run_sync(self.reviewing.add_older_versions, qa_ids)
         name = parse_topic_name(topic) if topic else None
         review = Review(action=action, qa_ids=qa_ids, topic=name, edited=dict(edited))
-        return await self._run_job("review", review)
+        reviewed = await self._run_job(kinds.REVIEW, review)
+        return "waiting" if reviewed == "waiting" else "done"
 
     async def retry(self, qa_id: QAId) -> ReviewOutcome:
         """Try to file one of them, as `intern retry` does."""
         decided = self.stores.knowledge.last_decision(qa_id)
         if not isinstance(decided, PairParked):
             raise ConfigError(f"{qa_id[:80]} is not parked any more")
-        done = await self._run_job("retry", (qa_id,))
-        return (
-            "parked" if done == "done" and isinstance(self.stores.knowledge.last_decision(qa_id), PairParked) else done
-        )
+        if await self._run_job(kinds.RETRY, (qa_id,)) == "waiting":
+            return "waiting"
+        return "parked" if isinstance(self.stores.knowledge.last_decision(qa_id), PairParked) else "done"
 
     async def retire(self, fact_id: FactId, why: str) -> ReviewOutcome:
         """Mark a fact as outdated, as `intern facts retire` does."""
-        return await self._run_job("retire_fact", FactRetirement(fact_id=fact_id, why=why))
+        retired = await self._run_job(kinds.RETIRE_FACT, FactRetirement(fact_id=fact_id, why=why))
+        return "waiting" if retired == "waiting" else "done"
 
     async def ask(self, question: str) -> AskResult:
         """Answer as if a member had mentioned the bot."""
@@ -231,17 +229,11 @@ class StatusPage(BotGauges):
         seconds, unseen = current_time() - began, result.reason in LOOKUP_FAILURES
         return AskResult(question=question, result=result, seconds=seconds, could_not_look=unseen)
 
-    async def _run_job(self, kind: str, given: object) -> ReviewOutcome:
-        return "waiting" if await self._submit_and_wait(kind, given) == "waiting" else "done"
-
-    async def _submit_and_wait(self, kind: str, given: object) -> object:
-        """Submit a job, as commands do, and wait for a while; return its result, or "waiting" if it takes longer."""
-        jobs, payload = self.stores.jobs, encode_json(given)
-        job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
+    async def _run_job(self, kind: JobKind[TakesT, GivesT], given: TakesT) -> GivesT | Literal["waiting"]:
+        """Post a job, as commands do, and wait for a while; return its result, or "waiting" if it takes longer."""
+        job_id = await self.stores.jobs.submit(kind, given)
         with move_on_after(_DONE_WITHIN):
-            while (outcome := await jobs.result(job_id)) is None:  # noqa: ASYNC110 another process may finish it
-                await sleep(_POLL_SECONDS)
-            done = msgspec.json.decode(read_job_result(outcome))
+            done = await self.stores.jobs.wait(kind, job_id)
             await self.renew()
             return done
         return "waiting"

@@ -11,7 +11,7 @@ from pathlib import Path
 from anyio import fail_after
 from anyio.to_thread import run_sync
 
-from intern.core.clock import Clock
+from intern.core.clock import Clock, Wakeup
 from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ChannelId, GuildId, MessageId, QAId
@@ -114,14 +114,14 @@ class Stores:
         if holds:
             _check_passed_over(settings, max(clock.now(), newest or clock.now()))
             _remove_unfinished_files(paths)
-        self.knowledge = KnowledgeStore(db, clock=clock)
+        changes = Wakeup()
+        self.knowledge = KnowledgeStore(db, clock=clock, changed=changes.wake)
         if (cursor := self.knowledge.cursor()) is not None:
             self.archive.reserve_ids_up_to(cursor)
         traces = partial(collect_identifying_texts, self.archive, self.knowledge.is_withdrawn)
-        self.files = TextFiles(self.knowledge, paths, files, traces=traces, kept=not settings.moves)
+        self.files = TextFiles(self.knowledge, paths, files, traces=traces, kept=not settings.moves, changes=changes)
         if holds and not settings.moves:
             _check_not_lost(paths, self.knowledge, self.files)
-        self.knowledge.changed = self.files.wake
         self.passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self.pages = PageCopies(paths.web_cache, files)

@@ -58,7 +58,7 @@ class _FileChanges(NamedTuple):
     """Decisions to append if their file is unchanged; otherwise it is among `files`."""
 
 
-class TextFiles(Wakeup):
+class TextFiles:
     """The text files of a data folder. Only the process that holds the folder's lock writes them."""
 
     def __init__(
@@ -70,12 +70,15 @@ class TextFiles(Wakeup):
         tracked: bool = True,
         kept: bool = True,
         traces: Callable[[], Sequence[bytes]] = tuple,
+        changes: Wakeup | None = None,
     ) -> None:
         """Without `tracked` (an export), the database keeps no state of the files. Without `kept`, there are no files.
 
-        `traces` finds the ids and lines that identify withdrawn or forgotten messages. Blocks.
+        `traces` finds the ids and lines that identify withdrawn or forgotten messages. `changes` is woken by changes of
+        the knowledge. Blocks.
         """
-        super().__init__()
+        self.wait = (changes or Wakeup()).wait
+        """Waits for a change."""
         self.layer = files or FileLayer()
         self._knowledge = knowledge
         self._paths = paths

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 from anyio import Lock
 from anyio.to_thread import run_sync
 
+from intern.actors.job_worker import JobHandler, JobHandlers
 from intern.core.captures import Capture, CapturedPair
 from intern.core.clock import Clock
-from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.ids import MessageId, QAId, UserId
+from intern.core.errors import ConfigError
+from intern.core.ids import MessageId, UserId
 from intern.core.log import get_logger
-from intern.core.memory import CacheBudget
-from intern.facts.reconciliation import FactRetirement
 from intern.learning.forgetting import (
     ForgetMessages,
     ForgetRequest,
@@ -27,95 +25,69 @@ from intern.learning.forgetting import (
     make_tombstone,
 )
 from intern.learning.regenerating import read_progress
-from intern.learning.review import Review
 from intern.learning.withdrawing import remove_messages
 from intern.models.prompt import Model
 from intern.search.embedder import Embedder
+from intern.service import job_kinds as kinds
 from intern.service.archive_reader import parse_topic_name
 from intern.service.calibration import calibrate
 from intern.service.captures import CaptureService
-from intern.service.extraction import ExtractionService, NotesJob
+from intern.service.extraction import ExtractionService
 from intern.service.indexing import Indexing, list_ignored_paths, merge_refreshes
-from intern.service.models import load_templates
-from intern.service.questions import GapClosing
 from intern.service.restoring import TopicAdoption, adopt
-from intern.service.stores import OpenTemplates, Stores
+from intern.service.stores import Stores
 from intern.settings.settings import Settings
 from intern.sources.catalogue import respect_pauses
 from intern.sources.discovery import Discovery, DiscoveryReport
 from intern.sources.refresh import RefreshReport
 from intern.sources.scanning import Scanner
 from intern.stores.archive import ArchiveErasure
-from intern.stores.database import Database
-from intern.stores.files import FileLayer
 from intern.stores.search_file.search_index import SqliteSearchStore
-from intern.stores.tables.jobs import Job, JobOutcome
-from intern.stores.tables.judgements import Judgement
 from intern.stores.tables.vector_cache import VectorMemory
 
 _log = get_logger(__name__)
-
-# Jobs whose results are worth showing at once.
-_LOOKED_AFTER = frozenset({"regenerate", "capture", "import", "forget", "review", "retry"})
-
-
-def read_job_result(outcome: JobOutcome) -> bytes:
-    """Return the result of a job. Raises its error as ConfigError or KnowledgeError."""
-    if outcome.error is not None:
-        raise (ConfigError if outcome.exit_code == ConfigError.exit_code else KnowledgeError)(outcome.error)
-    return outcome.result or b"null"
 
 
 class Writer:
     """Makes all changes of a data folder. Only the process that holds the folder's lock has one."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        db: Database,
-        model: Model,
-        clock: Clock,
-        files: FileLayer | None = None,
-        *,
-        embedder: Embedder | None = None,
-        templates: OpenTemplates = load_templates,
-        room: CacheBudget | None = None,
-    ) -> None:
-        """Open the stores, and finish the work of a killed process. Blocks.
-
-        Raises KnowledgeError, and ConfigError if the setting of ignored pairs includes future pairs.
-        """
-        self._settings, self._clock = settings, clock
-        self.stores = stores = Stores(settings, db, clock, files, templates=templates, room=room)
-        model = stores.recorder.wrap_model(model, settings.kb_model.display_name)
+    def __init__(self, stores: Stores, model: Model, embedder: Embedder | None = None) -> None:
+        """`model` is that of capture and indexing, wrapped."""
+        self.stores = stores
+        self._settings, self._clock, db = stores.settings, stores.clock, stores.db
         self.indexing = Indexing(stores, model, embedder)
         self.learning = CaptureService(stores, model, self.indexing)
         self.extraction = ExtractionService(stores, model)
         self._derived: tuple[ForgetMessages, ...] = (
             *(stores.pending.forget, stores.remains.forget, stores.answers.forget, stores.replies.forget),
-            *(self.extraction.forget, VectorMemory(db, clock=clock).forget),
+            *(self.extraction.forget, VectorMemory(db, clock=stores.clock).forget),
         )
-        self._discovery = build_discovery(settings, stores.search, model, clock)
+        self._discovery = build_discovery(stores.settings, stores.search, model, stores.clock)
         self._discovering = Lock()
-        self._jobs: Mapping[str, tuple[Any, Callable[..., Awaitable[object]]]] = {
-            "index": (None, self._index),
-            "refresh": (None, self._refresh),
-            "regenerate": (None, self.learning.regenerate),
-            "capture": (Capture, self._capture),
-            "import": (list[Capture], self.learning.keep_imported),
-            "forget": (ForgetRequest, self.forget),
-            "review": (Review, self.learning.review_and_file),
-            "retry": (tuple[QAId, ...], self.learning.retry),
-            "discover": (None, self.discover),
-            "freshen": (tuple[str, ...], self.freshen),
-            "extract": (None, self.extraction.extract_unread),
-            "import_notes": (NotesJob, self.extraction.learn_from_notes),
-            "retire_fact": (FactRetirement, self.extraction.retire),
-            "adopt": (str, self.adopt),
-            "calibrate": (tuple[Judgement, ...], partial(calibrate, self.stores.judgements, self._settings)),
-            "rebuild_search": (None, self._rebuild_search),
-            "close_gaps": (GapClosing, self._close_gaps),
-        }
+        self.handlers = self._build_handlers()
+
+    def _build_handlers(self) -> JobHandlers:
+        """Return the work for each kind of job."""
+        learning, extraction, judgements = self.learning, self.extraction, self.stores.judgements
+        return JobHandlers(
+            JobHandler(kinds.INDEX, lambda _: self._index()),
+            JobHandler(kinds.REFRESH, lambda _: self._refresh()),
+            JobHandler(kinds.FRESHEN, self.freshen),
+            JobHandler(kinds.DISCOVER, lambda _: self.discover()),
+            JobHandler(kinds.REBUILD_SEARCH, lambda _: self._rebuild_search()),
+            JobHandler(kinds.CAPTURE, self._capture),
+            JobHandler(kinds.IMPORT, learning.keep_imported),
+            JobHandler(kinds.REGENERATE, lambda _: learning.regenerate()),
+            JobHandler(kinds.REVIEW, learning.review_and_file),
+            JobHandler(kinds.RETRY, learning.retry),
+            JobHandler(kinds.ADOPT, self.adopt),
+            JobHandler(kinds.FORGET, self.forget),
+            JobHandler(kinds.EXTRACT, lambda _: extraction.extract_unread()),
+            JobHandler(kinds.IMPORT_NOTES, extraction.learn_from_notes),
+            JobHandler(kinds.RETIRE_FACT, extraction.retire),
+            JobHandler(kinds.CALIBRATE, partial(calibrate, judgements, self._settings)),
+            JobHandler(kinds.CLOSE_GAPS, self._close_gaps),
+        )
 
     async def adopt(self, label: str) -> TopicAdoption:
         """Apply a topic that a person edited. Raises ConfigError if there is none, and KnowledgeError."""
@@ -199,18 +171,6 @@ class Writer:
         _log.warning("archive_erased", **msgspec.structs.asdict(erased))
         return erased
 
-    async def run_job(self, job: Job, look: Callable[[], None] = lambda: None) -> bytes:
-        """Do the job of a command, and encode the result. `look` is called after jobs with a visible result."""
-        if job.kind not in self._jobs:
-            raise KnowledgeError(f"this version of intern knows no job {job.kind!r}; update the one that is running")
-        takes, work = self._jobs[job.kind]
-        try:
-            given = () if takes is None else (msgspec.json.decode(job.payload or b"[]", type=takes),)
-            return msgspec.json.encode(await work(*given))
-        finally:
-            if job.kind in _LOOKED_AFTER:
-                look()
-
     async def _rebuild_search(self) -> None:
         await self.stores.search.rebuild()
         if self.stores.search.engine is not None:
@@ -223,7 +183,7 @@ class Writer:
         with respect_pauses():  # for a search, which itself makes no model call
             return await self.indexing.refresh(describe=self._settings.kb_model.kind == "offline")
 
-    async def _close_gaps(self, settling: GapClosing) -> None:
+    async def _close_gaps(self, settling: kinds.GapClosing) -> None:
         await self.stores.answers.close_gaps(settling.question_ids, settling.how)
 
     async def _capture(self, capture: Capture) -> CapturedPair | None:

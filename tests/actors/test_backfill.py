@@ -41,7 +41,6 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage, Page
-from intern.learning.approvals import ApprovalQueue
 from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.worlds.chat import Sandbox, mark_of
 from tests.worlds.clock import HandClock
@@ -81,9 +80,7 @@ class Desk:
                     events.clone(),
                 )
                 tg.start_soon(
-                    GatewayListener(
-                        gateway=self.sandbox, checkpoints=self.checkpoints, approvals=ApprovalQueue(clock=HandClock())
-                    ).run,
+                    GatewayListener(gateway=self.sandbox, checkpoints=self.checkpoints).run,
                     events,
                     interactions,
                     behind,

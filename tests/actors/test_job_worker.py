@@ -4,24 +4,23 @@ from collections import deque
 from collections.abc import Collection
 from functools import partial
 
-import msgspec
 import pytest
 import trio
 import trio.testing
 from anyio import create_task_group
 
-from intern.actors.job_worker import do_jobs_forever
+from intern.actors.job_worker import JobHandler, JobHandlers, do_jobs_forever
 from intern.core.captures import Capture
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.stores.tables.jobs import Job, JobQueue
+from intern.stores.tables.jobs import Job, JobKind, JobOutcome, JobQueue
 
 
 class Queue(JobQueue):
     """A queue in memory; claiming may fail first."""
 
     def __init__(self, *kinds: str, trouble: list[Exception] | None = None) -> None:
-        self.waiting = deque(Job(id=n, kind=kind, key="", payload=b"") for n, kind in enumerate(kinds))
-        self.ended: list[tuple[int, bytes | None, str | None, int]] = []
+        self.waiting = deque(Job(id=n, kind=kind, payload=b"null") for n, kind in enumerate(kinds))
+        self.ended: list[tuple[int, JobOutcome]] = []
         self._trouble = trouble or []
 
     async def claim(self, *, but: Collection[str] = ()) -> Job | None:
@@ -32,20 +31,31 @@ class Queue(JobQueue):
             self.waiting.remove(job)
         return job
 
-    async def finish(
-        self, job_id: int, *, result: bytes | None = None, error: str | None = None, exit_code: int = 0
-    ) -> None:
-        self.ended.append((job_id, result, error, exit_code))
+    async def finish(self, job_id: int, outcome: JobOutcome) -> None:
+        self.ended.append((job_id, outcome))
 
 
-async def do(job: Job) -> bytes:
-    if job.kind == "hopeless":
-        raise ConfigError("set this first: redis://:hunter2@cache")
-    if job.kind == "bug":
-        raise ZeroDivisionError
-    if job.kind == "garbled":
-        msgspec.json.decode(b'{"turns": 1}' if job.id else b"{", type=Capture)
-    return job.kind.encode()
+async def index(_: None) -> str:
+    return "indexed"
+
+
+async def give_up(_: None) -> None:
+    raise ConfigError("set this first")
+
+
+async def stumble(_: None) -> None:
+    raise ZeroDivisionError
+
+
+async def keep(_: Capture) -> None: ...
+
+
+HANDLERS = JobHandlers(
+    JobHandler(JobKind(name="index", takes=None, gives=str), index),
+    JobHandler(JobKind(name="hopeless", takes=None, gives=None), give_up),
+    JobHandler(JobKind(name="bug", takes=None, gives=None), stumble),
+    JobHandler(JobKind(name="garbled", takes=Capture, gives=None), keep),
+)
 
 
 def run(queue: Queue, *later: str) -> None:
@@ -53,9 +63,9 @@ def run(queue: Queue, *later: str) -> None:
 
     async def story() -> None:
         async with create_task_group() as tg:
-            tg.start_soon(partial(do_jobs_forever, queue, do=do))
+            tg.start_soon(partial(do_jobs_forever, queue, HANDLERS))
             await trio.sleep(5)
-            queue.waiting.extend(Job(id=10 + n, kind=kind, key="", payload=b"") for n, kind in enumerate(later))
+            queue.waiting.extend(Job(id=10 + n, kind=kind, payload=b"null") for n, kind in enumerate(later))
             await trio.sleep(5)
             tg.cancel_scope.cancel()
 
@@ -65,34 +75,41 @@ def run(queue: Queue, *later: str) -> None:
 def test_jobs_are_done_in_order_and_new_ones_are_found() -> None:
     queue = Queue("index", "index")
     run(queue, "index")
-    assert queue.ended == [(0, b"index", None, 0), (1, b"index", None, 0), (10, b"index", None, 0)]
+    assert queue.ended == [(0, b'"indexed"'), (1, b'"indexed"'), (10, b'"indexed"')]
 
 
-def test_a_job_that_fails_tells_the_one_who_waits_what_to_do_and_no_password() -> None:
+def test_a_job_that_fails_tells_the_one_who_waits_what_to_do() -> None:
     queue = Queue("hopeless", "index")
     run(queue)
-    assert sorted(queue.ended) == [
-        (0, None, "set this first: redis://:[masked password]@cache", 2),
-        (1, b"index", None, 0),
-    ]
+    (_, failed), (_, indexed) = sorted(queue.ended, key=lambda each: each[0])
+    assert (type(failed), str(failed)) == (ConfigError, "set this first")
+    assert indexed == b'"indexed"'
 
 
-def test_a_job_that_nobody_can_understand_fails_and_the_clerk_goes_on() -> None:
-    queue = Queue("garbled", "garbled", "index")
+@pytest.mark.parametrize("payload", [b"{", b'{"turns": 1}', b"null"])
+def test_a_job_that_nobody_can_understand_fails_and_the_clerk_goes_on(payload: bytes) -> None:
+    queue = Queue("garbled", "index")
+    queue.waiting[0] = Job(id=0, kind="garbled", payload=payload)
     run(queue)
-    ended = sorted(queue.ended)
-    for n in (0, 1):
-        _, result, error, exit_code = ended[n]
-        assert (result, exit_code) == (None, 2)
-        assert error is not None
-        assert error.startswith("this garbled job cannot be understood: ")
-    assert ended[2] == (2, b"index", None, 0)
+    (_, failed), (_, indexed) = sorted(queue.ended, key=lambda each: each[0])
+    assert isinstance(failed, ConfigError)
+    assert str(failed).startswith("this garbled job cannot be understood: ")
+    assert indexed == b'"indexed"'
+
+
+def test_a_job_of_a_kind_that_this_version_does_not_know_fails_and_says_so() -> None:
+    queue = Queue("dance", "index")
+    run(queue)
+    (_, failed), (_, indexed) = sorted(queue.ended, key=lambda each: each[0])
+    assert isinstance(failed, KnowledgeError)
+    assert "no job 'dance'" in str(failed)
+    assert indexed == b'"indexed"'
 
 
 def test_a_database_that_hiccups_is_asked_again() -> None:
     queue = Queue("index", trouble=[KnowledgeError("busy")])
     run(queue)
-    assert queue.ended == [(0, b"index", None, 0)]
+    assert queue.ended == [(0, b'"indexed"')]
 
 
 def test_a_bug_in_a_job_ends_the_process_and_leaves_the_job_unfinished() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from anyio import Event, create_task_group, fail_after, move_on_after, sleep_forever, wait_all_tasks_blocked
 
-from intern.actors.job_worker import POLL_SECONDS, do_all_jobs, do_jobs_forever
+from intern.actors.job_worker import POLL_SECONDS, JobHandler, JobHandlers, do_all_jobs, do_jobs_forever
 from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.stores.engines.sqlite.database import SqliteDatabase
-from intern.stores.tables.jobs import Job, JobQueue
+from intern.stores.tables.jobs import Job, JobKind, JobOutcome, JobQueue
 from tests.worlds.clock import leap, leaping
 
 pytestmark = pytest.mark.anyio
@@ -44,15 +44,31 @@ class Queue(JobQueue):
             self.found_empty.set()
         return job
 
-    async def finish(
-        self, job_id: int, *, result: bytes | None = None, error: str | None = None, exit_code: int = 0
-    ) -> None:
-        await super().finish(job_id, result=result, error=error, exit_code=exit_code)
+    async def finish(self, job_id: int, outcome: JobOutcome) -> None:
+        await super().finish(job_id, outcome)
         self.ended.set()
 
-    async def outcome(self, job_id: int) -> tuple[bytes | None, str | None, int] | None:
+    async def outcome(self, job_id: int) -> bytes | str | None:
         found = await self.result(job_id)
-        return None if found is None else (found.result, found.error, found.exit_code)
+        return found if found is None or isinstance(found, bytes) else str(found)
+
+
+Work = Callable[[str], Awaitable[str]]
+INDEX, REGENERATE, CAPTURE, FORGET, HOPELESS = (
+    JobKind(name=name, takes=str, gives=str, at_once=at_once)
+    for name, at_once in [("index", 1), ("regenerate", 1), ("capture", 1), ("forget", 8), ("hopeless", 1)]
+)
+
+
+def doing(work: Work) -> JobHandlers:
+    """Return handlers that do the same work for each kind; one is hopeless."""
+    same = [JobHandler(kind, work) for kind in (INDEX, REGENERATE, CAPTURE, FORGET)]
+
+    async def give_up(given: str) -> str:
+        await work(given)
+        raise ConfigError("set this first")
+
+    return JobHandlers(*same, JobHandler(HOPELESS, give_up))
 
 
 @asynccontextmanager
@@ -62,10 +78,10 @@ async def queue_in(folder: Path) -> AsyncGenerator[Queue]:
 
 
 @asynccontextmanager
-async def at_work(queue: Queue, do: Callable[[Job], Awaitable[bytes]]) -> AsyncGenerator[None]:
+async def at_work(queue: Queue, work: Work) -> AsyncGenerator[None]:
     with fail_after(10):
         async with create_task_group() as tg:
-            tg.start_soon(partial(do_jobs_forever, queue, do=do))
+            tg.start_soon(partial(do_jobs_forever, queue, doing(work)))
             yield
             tg.cancel_scope.cancel()
 
@@ -75,20 +91,16 @@ async def test_a_worker_that_is_woken_does_not_look_by_itself(tmp_path: Path) ->
         came = Wakeup()
         with fail_after(10):
             async with create_task_group() as tg:
-                tg.start_soon(partial(do_jobs_forever, queue, do=nothing, came=came))
+                tg.start_soon(partial(do_jobs_forever, queue, doing(echo), came=came))
                 await queue.found_empty.wait()
                 queue.found_empty = Event()
-                job_id = await queue.submit("forget", b"{}", "key")
+                job_id = await queue.submit(FORGET, "this")
                 with move_on_after(2 * POLL_SECONDS):
                     await queue.found_empty.wait()
                 assert await queue.result(job_id) is None
                 came.wake()
                 await until_ended(queue, job_id)
                 tg.cancel_scope.cancel()
-
-
-async def nothing(_: Job) -> bytes:
-    return b""
 
 
 async def until_ended(queue: Queue, *job_ids: int) -> None:
@@ -98,60 +110,58 @@ async def until_ended(queue: Queue, *job_ids: int) -> None:
             await queue.ended.wait()
 
 
-async def echo(job: Job) -> bytes:
-    if job.kind == "hopeless":
-        raise ConfigError("set this first")
-    return job.payload
+async def echo(given: str) -> str:
+    return given
 
 
 async def test_jobs_of_a_kind_are_done_in_order_whatever_became_of_the_one_before(tmp_path: Path) -> None:
-    begun: list[bytes] = []
+    begun: list[str] = []
 
-    async def note(job: Job) -> bytes:
-        begun.append(job.payload)
-        return await echo(job)
+    async def note(given: str) -> str:
+        begun.append(given)
+        return given
 
     async with queue_in(tmp_path) as queue:
-        ids = [await queue.submit("hopeless", payload, key=str(payload)) for payload in (b"1", b"2", b"3")]
+        ids = [await queue.submit(HOPELESS, given) for given in "123"]
         async with at_work(queue, note):
             await until_ended(queue, *ids)
-        assert begun == [b"1", b"2", b"3"]
-        assert [await queue.outcome(each) for each in ids] == [(None, "set this first", 2)] * 3
+        assert begun == ["1", "2", "3"]
+        assert [await queue.outcome(each) for each in ids] == ["set this first"] * 3
 
 
 @pytest.mark.parametrize("all_at_once", [False, True], ids=["the job worker", "a command that has the folder"])
 async def test_a_long_job_holds_up_its_own_kind_and_no_other(tmp_path: Path, *, all_at_once: bool) -> None:
-    may_end, begun = Event(), list[bytes]()
+    may_end, begun = Event(), list[str]()
 
-    async def take_long(job: Job) -> bytes:
-        begun.append(job.payload)
-        if job.payload in (b"long", b"first"):
+    async def take_long(given: str) -> str:
+        begun.append(given)
+        if given in ("long", "first"):
             await may_end.wait()
-        return job.payload
+        return given
 
     async with queue_in(tmp_path) as queue:
         kinds = [
-            ("regenerate", b"long"),
-            ("regenerate", b"again"),
-            ("capture", b"1"),
-            ("forget", b"first"),
-            ("forget", b"second"),
+            (REGENERATE, "long"),
+            (REGENERATE, "again"),
+            (CAPTURE, "1"),
+            (FORGET, "first"),
+            (FORGET, "second"),
         ]
-        long, again, *others = [await queue.submit(kind, payload, key=str(payload)) for kind, payload in kinds]
+        long, again, *others = [await queue.submit(kind, given) for kind, given in kinds]
         work = partial(do_all_jobs, queue) if all_at_once else partial(do_jobs_forever, queue)
         with fail_after(10):
             async with create_task_group() as tg:
-                tg.start_soon(partial(work, do=take_long))
+                tg.start_soon(work, doing(take_long))
                 # A second request to forget does not wait for the first.
                 await until_ended(queue, others[0], others[2])
-                assert b"again" not in begun
+                assert "again" not in begun
                 # It was not tried yet, so the same request joins it.
-                assert await queue.submit("regenerate", b"again", key=str(b"again")) == again
+                assert await queue.submit(REGENERATE, "again") == again
                 may_end.set()
                 await until_ended(queue, long, again, *others)
                 if not all_at_once:
                     tg.cancel_scope.cancel()
-        assert set(begun) == {payload for _, payload in kinds}
+        assert set(begun) == {given for _, given in kinds}
 
 
 @pytest.mark.parametrize("trouble", [[], [KnowledgeError("busy")]], ids=["after an empty look", "after a failed one"])
@@ -160,23 +170,23 @@ async def test_a_job_that_comes_later_is_found_at_the_next_look(tmp_path: Path, 
         queue.trouble = trouble[:]
         async with at_work(queue, echo):
             await queue.found_empty.wait()
-            job_id = await queue.submit("index", b"later", key="")
+            job_id = await queue.submit(INDEX, "later")
             await wait_all_tasks_blocked()
             await leap(POLL_SECONDS)
             await queue.ended.wait()
-            assert await queue.outcome(job_id) == (b"later", None, 0)
+            assert await queue.outcome(job_id) == b'"later"'
 
 
 async def test_jobs_that_are_cut_short_are_done_again_at_the_next_start(tmp_path: Path) -> None:
     begun: dict[str, Event] = {"index": Event(), "regenerate": Event()}
 
-    async def hang(job: Job) -> bytes:
-        begun[job.kind].set()
+    async def hang(given: str) -> str:
+        begun[given].set()
         await sleep_forever()
-        return job.payload
+        return given
 
     async with queue_in(tmp_path) as queue:
-        ids = [await queue.submit(kind, b"again", key="") for kind in begun]
+        ids = [await queue.submit(kind, kind.name) for kind in (INDEX, REGENERATE)]
         async with at_work(queue, hang):
             for each in begun.values():
                 await each.wait()
@@ -185,36 +195,33 @@ async def test_jobs_that_are_cut_short_are_done_again_at_the_next_start(tmp_path
         assert await queue.reclaim() == 2
         async with at_work(queue, echo):
             await until_ended(queue, *ids)
-        assert [await queue.outcome(each) for each in ids] == [(b"again", None, 0)] * 2
+        assert [await queue.outcome(each) for each in ids] == [b'"index"', b'"regenerate"']
 
 
 async def test_what_ends_and_cannot_be_written_down_is_told_after_all_others_came_to_their_ends(tmp_path: Path) -> None:
     class Refusing(Queue):
-        async def finish(
-            self, job_id: int, *, result: bytes | None = None, error: str | None = None, exit_code: int = 0
-        ) -> None:
-            if result == b"refused":
+        async def finish(self, job_id: int, outcome: JobOutcome) -> None:
+            if outcome == b'"refused"':
                 raise KnowledgeError("the disk is full")
-            await super().finish(job_id, result=result, error=error, exit_code=exit_code)
+            await super().finish(job_id, outcome)
 
     async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         queue = Refusing(db)
         refused, index, later = [
-            await queue.submit(kind, payload, key=str(payload))
-            for kind, payload in (("capture", b"refused"), ("index", b"1"), ("index", b"2"))
+            await queue.submit(kind, given) for kind, given in ((CAPTURE, "refused"), (INDEX, "1"), (INDEX, "2"))
         ]
         with fail_after(10), pytest.raises(KnowledgeError, match="the disk is full"):
-            await do_all_jobs(queue, echo)
-        assert [await queue.outcome(each) for each in (index, later)] == [(b"1", None, 0), (b"2", None, 0)]
+            await do_all_jobs(queue, doing(echo))
+        assert [await queue.outcome(each) for each in (index, later)] == [b'"1"', b'"2"']
         assert await queue.outcome(refused) is None
 
 
 async def test_a_bug_in_a_job_ends_the_clerk_and_leaves_the_job_unfinished(tmp_path: Path) -> None:
-    async def stumble(job: Job) -> bytes:
+    async def stumble(given: str) -> str:
         raise ZeroDivisionError
 
     async with queue_in(tmp_path) as queue:
-        job_id = await queue.submit("index", b"", key="")
+        job_id = await queue.submit(INDEX, "")
         with pytest.raises(ExceptionGroup) as raised:
             async with at_work(queue, stumble):
                 await sleep_forever()

@@ -74,7 +74,7 @@ class Ends:
 
     async def run(self, gateway: Gateway, admits: Callable[[Channel], bool] = lambda _: True) -> None:
         await GatewayListener(
-            gateway=gateway, checkpoints=self.checkpoints, approvals=self.approvals, admits=admits
+            gateway=gateway, checkpoints=self.checkpoints, subscribers=(self.approvals.receive,), admits=admits
         ).run(self.events, self.interactions, self.behind, self.approved)
 
     async def rest(self) -> list[BatcherEvent]:

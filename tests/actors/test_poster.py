@@ -94,8 +94,7 @@ class Desk:
         self.ends: dict[str, tuple[str, str]] = {}
         self.records = Records(self.ends)
         self.metrics = Metrics(prompts=(), version="1")
-        events = ActivityReporter()
-        events.tally = self.metrics
+        events = ActivityReporter(self.metrics)
         self.replies, self.inbox = create_memory_object_stream[Reply](100)
         self.collaborators = Poster(
             posts=posts,

@@ -33,6 +33,7 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.facts import FactFilter
+from tests.service.writers import open_writer
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.model import ScriptedModel
@@ -124,7 +125,7 @@ async def town(folder: Path, more: Mapping[str, Any] | None = None) -> AsyncGene
     model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
     with fail_after(30):
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            work = await run_sync(Writer, settings, db, model, clock)
+            work = await run_sync(open_writer, settings, db, model, clock)
             learned = DistilledSourceFinder(
                 db,
                 work.stores.search,

@@ -32,6 +32,7 @@ from intern.settings.settings import Settings
 from intern.sources.descriptions import SummarizeOut
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.feedback import FeedbackStore
+from tests.service.writers import open_writer
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 
@@ -212,7 +213,7 @@ async def test_no_answer_is_stale_after_any_change(tmp_path: Path, changes: int)
     oracles = [Oracle(way) for way, _ in WAYS]
     with fail_after(30 + changes * SECONDS_A_CHANGE):
         async with await SqliteDatabase.open(settings[0].paths.database) as db, AsyncExitStack() as stack:
-            writer = await run_sync(partial(Writer, settings[0], db, oracles[0], HandClock()))
+            writer = await run_sync(partial(open_writer, settings[0], db, oracles[0], HandClock()))
             interns: list[Intern] = []
             for oracle, each in zip(oracles, settings, strict=True):
                 model = CachingModel(oracle, writer.stores.replies, make_key_function(each.llm, load_templates(each)))

@@ -24,10 +24,10 @@ from intern.models.prompt import OfflineModel
 from intern.service.local_checks import check_folder
 from intern.service.models import collect_offline_rules
 from intern.service.status import read_status
-from intern.service.writer import Writer
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
 from intern.stores.engines.sqlite.database import SqliteDatabase
+from tests.service.writers import open_writer
 from tests.worlds import samples
 from tests.worlds.bot import settings_in
 from tests.worlds.chat import Sandbox, make_delivery
@@ -69,7 +69,7 @@ class World:
         with fail_after(30):
             async with await SqliteDatabase.open(settings.paths.database) as self.db:
                 self.work = work = await run_sync(
-                    Writer, settings, self.db, OfflineModel(collect_offline_rules()), self.clock
+                    open_writer, settings, self.db, OfflineModel(collect_offline_rules()), self.clock
                 )
                 await work.indexing.refresh()
                 self.knowledge = work.stores.knowledge

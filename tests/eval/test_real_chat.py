@@ -47,6 +47,7 @@ from intern.settings.settings import Settings
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
+from tests.service.writers import open_writer
 from tests.worlds.actors import Uncounted
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
@@ -137,7 +138,7 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
     """Everything through batcher, sequencer, capturer, classifier and integrator; the stores as they are afterwards."""
     settings, events = settings_in(folder), ActivityReporter()
     async with await SqliteDatabase.open(settings.paths.database) as db:
-        writer = Writer(
+        writer = open_writer(
             settings, db, OfflineModel(collect_offline_rules()), HandClock(datetime(2026, 1, 1, tzinfo=UTC))
         )
         dispatch = BatchRouter(

@@ -120,8 +120,12 @@ async def test_what_others_spend_is_looked_for_once_in_five_seconds_and_a_failur
 
 
 async def test_each_call_is_told_to_who_counts_along() -> None:
-    usage, told = UsageCounter(clock=HandClock()), list[tuple[str, int, int, float, int]]()
-    usage.counted = lambda prompt, asked, said, cost, cached: told.append((prompt, asked, said, cost, cached))
+    told = list[tuple[object, ...]]()
+
+    def note(*counted: object) -> None:
+        told.append(counted)
+
+    usage = UsageCounter(clock=HandClock(), counted=note)
     with measure_usage() as meter:
         await usage.add("gate", 10, 1, 0.5, 8)
         await usage.add("answer", 20, 2)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 from anyio import create_task_group, fail_after, sleep_forever
 
-from intern.chat.platform import ChatPlatform
+from intern.chat.platform import ChatPlatform, RequestReports
 from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.flow import (
     ApprovalReaction,
@@ -149,10 +149,16 @@ def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
 
 @asynccontextmanager
 async def listening(
-    discord: DiscordDouble, deliver: Callable[[GatewayEvent], None], *, reactions: bool = False, **over: Any
+    discord: DiscordDouble,
+    deliver: Callable[[GatewayEvent], None],
+    *,
+    reactions: bool = False,
+    reconnected: Callable[[], object] = lambda: None,
+    **over: Any,
 ) -> AsyncGenerator[HikariDiscord]:
+    reports = RequestReports(reconnected=reconnected)
     async with (
-        HikariDiscord(options(discord, **over), reactions=reactions, first_pause=0.05) as bot,
+        HikariDiscord(options(discord, **over), reactions=reactions, first_pause=0.05, reports=reports) as bot,
         create_task_group() as tg,
     ):
         tg.start_soon(bot.listen, deliver)
@@ -588,8 +594,11 @@ async def test_each_connection_after_the_first_is_counted_however_it_came_back(h
         counted.set()
 
     with fail_after(10):  # hikari waits a second or two before it comes back
-        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, Ears()) as bot:
-            bot.report_requests(lambda _: None, reconnected)
+        async with (
+            DiscordDouble() as discord,
+            nothing_left_behind(),
+            listening(discord, Ears(), reconnected=reconnected),
+        ):
             assert reconnects(metrics) == 0
             match how:
                 case "dropped":

@@ -11,7 +11,7 @@ import pytest
 from anyio import create_task_group, current_time, fail_after, wait_all_tasks_blocked
 from hikari.internal import routes
 
-from intern.chat.platform import History, Outlet, PagedHistory
+from intern.chat.platform import History, Outlet, PagedHistory, Requested
 from intern.core.errors import (
     ChatError,
     ChatNotFoundError,
@@ -59,13 +59,20 @@ def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
 
 @asynccontextmanager
 async def connected(
-    *, check: bool = True, max_retries: int = 0, cache: GatewayCache | None = None, **over: Any
+    *,
+    check: bool = True,
+    max_retries: int = 0,
+    cache: GatewayCache | None = None,
+    requested: Requested = lambda _: None,
+    **over: Any,
 ) -> AsyncGenerator[tuple[DiscordDouble, HikariRest]]:
     """A double and REST on it; a test that takes more than ten seconds fails (hikari paces itself in seconds)."""
     with fail_after(10):
         async with DiscordDouble(check=check) as discord:
             before = asyncio.all_tasks()
-            async with HikariRest(options(discord, **over), cache, max_retries=max_retries) as rest:
+            async with HikariRest(
+                options(discord, **over), cache, max_retries=max_retries, requested=requested
+            ) as rest:
                 yield discord, rest
             assert {task.get_name() for task in asyncio.all_tasks() - before if "discord: " in task.get_name()} == set()
 
@@ -128,10 +135,9 @@ async def test_the_gateway_is_asked_for_though_many_calls_wait() -> None:
 
 
 async def test_a_call_that_is_given_up_before_its_turn_is_never_made() -> None:
-    async with connected() as (discord, rest):
+    counted: list[object] = []
+    async with connected(requested=counted.append) as (discord, rest):
         rest.share(0)  # one a second
-        counted: list[object] = []
-        rest.counted = counted.append
         async with create_task_group() as tg:
             tg.start_soon(rest.send, channel_id(discord.help), "first", "n-1")
             await wait_all_tasks_blocked()
@@ -219,9 +225,8 @@ async def test_a_short_rate_limit_is_waited_for() -> None:
 
 
 async def test_a_call_is_counted_once_by_how_it_ended_however_often_it_was_tried() -> None:
-    async with connected() as (discord, rest):
-        counted: list[type[ChatError] | None] = []
-        rest.counted = counted.append
+    counted: list[type[ChatError] | None] = []
+    async with connected(requested=counted.append) as (discord, rest):
         discord.rate_limit("POST", POST, retry_after=0.1, scope="shared")
         await rest.send(channel_id(discord.help), "hello", "n-1")
         discord.fail_next("GET", GET_ONE, status=500)

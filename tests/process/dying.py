@@ -20,14 +20,12 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from random import Random
 from time import clock_gettime, monotonic
 from typing import NamedTuple
 
 import anyio
-import msgspec
 from anyio import Event, sleep, sleep_forever
 from anyio.to_thread import run_sync
 
@@ -40,6 +38,7 @@ from intern.core.messages import Image
 from intern.learning.forgetting import ForgetRequest
 from intern.learning.review import Review
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
+from intern.service.job_kinds import IMPORT, REGENERATE, RETRY, REVIEW
 from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
@@ -162,20 +161,23 @@ async def _done(act: Act, at_work: Learners, ears: _Ears) -> None:
 
 async def _imported(captures: Sequence[Capture], writer: Writer) -> None:
     """Have a job archive them, and wait for it as a command does: by looking again and again."""
-    payload = msgspec.json.encode(captures)
     outcome: JobOutcome | None = None
-    while outcome is None or outcome.error is not None:  # three deaths may have ended the one before
-        job = await writer.stores.jobs.submit("import", payload, key=sha256(payload).hexdigest())
+    while not isinstance(outcome, bytes):  # three deaths may have ended the one before
+        job = await writer.stores.jobs.submit(IMPORT, captures)
         while (outcome := await writer.stores.jobs.result(job)) is None:  # noqa: ASYNC110 - a command hears no event either
             await sleep(LOOK_AGAIN)
 
 
 async def _ask(kind: str, writer: Writer) -> None:
-    payload = b""
-    if kind == "review":
-        waiting = await run_sync(_undecided, writer.stores.archive, writer.stores.knowledge, PairReviewRequested)
-        payload = msgspec.json.encode(Review(action="approve", qa_ids=tuple(waiting)))
-    await writer.stores.jobs.submit(kind, payload, key=sha256(payload).hexdigest())
+    jobs = writer.stores.jobs
+    match kind:
+        case "regenerate":
+            await jobs.submit(REGENERATE, None)
+        case "retry":
+            await jobs.submit(RETRY, ())
+        case _:
+            waiting = await run_sync(_undecided, writer.stores.archive, writer.stores.knowledge, PairReviewRequested)
+            await jobs.submit(REVIEW, Review(action="approve", qa_ids=tuple(waiting)))
 
 
 def _undecided(archive: Archive, knowledge: KnowledgeStore, end: type[Decision]) -> list[QAId]:

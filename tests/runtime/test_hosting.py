@@ -24,11 +24,13 @@ from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
 from intern.core.text.secret_values import Secret
+from intern.learning.forgetting import ForgetRequest
 from intern.runtime import hosted_bot, hosting
 from intern.runtime.bot import _LocalFiles, _NoCommands, run_page
 from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.resources import PlatformPorts, open_process_resources
 from intern.service.hosting_state import HostingPage, HostingState
+from intern.service.job_kinds import FORGET
 from intern.service.status import read_status
 from intern.service.status_page import StatusPage
 from intern.settings.loading import load_settings
@@ -425,7 +427,7 @@ async def test_a_waiting_job_opens_its_community_and_wakes_its_worker(
         for name in ("One", "Other"):
             block.joined(name)
         await block.until(lambda: len(block.hosting.communities.names) == 2)
-        await JobQueue(block.host.db.for_community("other")).submit("forget", b"{}", "key")
+        await JobQueue(block.host.db.for_community("other")).submit(FORGET, ForgetRequest())
         await block.until(lambda: block.at_work_now == ["other"])
         await block.until(lambda: block.looked["other"] >= 2)
         assert not block.looked["one"]

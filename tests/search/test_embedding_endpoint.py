@@ -112,8 +112,11 @@ async def test_each_text_gets_its_own_unit_vector_whatever_the_order_of_the_repl
 
 async def test_each_call_is_told_with_what_became_of_it_and_what_is_known_is_none(make: Make, server: Server) -> None:
     told = list[tuple[str, bool]]()
-    embedder = make(memory=Memory())
-    embedder.ended = lambda error, seconds: told.append((type(error).__name__, seconds >= 0))
+
+    def note(error: BaseException | None, seconds: float) -> None:
+        told.append((type(error).__name__, seconds >= 0))
+
+    embedder = make(memory=Memory(), ended=note)
     with fail_after(5):
         await embedder.compute_vectors(["abc"])
         await embedder.compute_vectors(["abc"])

@@ -35,6 +35,7 @@ from intern.stores.database import Database, Transaction
 from intern.stores.files import FileLayer
 from intern.stores.tables.knowledge import KnowledgeStore
 from tests.engines import Rows, Schemas
+from tests.service.writers import open_writer
 from tests.worlds.clock import HandClock
 from tests.worlds.history import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
 
@@ -171,7 +172,7 @@ class Life:
     async def live(self, acts: list[Act], clock: HandClock) -> None:
         async with WatchedDatabase(await open_database(self.settings), self._copy) as db:
             await db.lock_community()
-            writer = await run_sync(Writer, self.settings, db, _model(), clock, self.files)
+            writer = await run_sync(open_writer, self.settings, db, _model(), clock, self.files)
             for act in acts:
                 clock.turn(seconds=1)
                 self.doing = act
@@ -271,7 +272,7 @@ async def _faults_after(left: Left, settings: Settings, clock: HandClock) -> lis
     found = faults(settings, left.told, left.doing)
     async with await open_database(settings) as db:
         await db.lock_community()
-        writer = await run_sync(Writer, settings, db, _model(), clock)
+        writer = await run_sync(open_writer, settings, db, _model(), clock)
         if left.doing is not None:
             await _do(left.doing, writer)
         await writer.learning.catch_up()

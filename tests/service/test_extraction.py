@@ -32,6 +32,7 @@ from intern.sources.descriptions import SUMMARIZE_TOPIC
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.documents import DocumentStore
 from intern.stores.tables.facts import FactFilter
+from tests.service.writers import open_writer
 from tests.worlds.clock import HandClock
 from tests.worlds.model import ScriptedModel
 
@@ -102,7 +103,7 @@ class Shop:
     async def open(self) -> AsyncGenerator[Writer]:
         with fail_after(30):
             async with await SqliteDatabase.open(self.settings.paths.database) as self.db:
-                self.work = await run_sync(Writer, self.settings, self.db, self.model, self.clock)
+                self.work = await run_sync(open_writer, self.settings, self.db, self.model, self.clock)
                 yield self.work
 
     async def captured(

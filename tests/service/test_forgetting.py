@@ -6,7 +6,6 @@ import zlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,6 +27,7 @@ from intern.learning.forgetting import ForgetRequest, ForgetResult
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.service.databases import open_database
+from intern.service.job_kinds import CAPTURE, FORGET, IMPORT, REGENERATE
 from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
@@ -35,10 +35,11 @@ from intern.settings.settings import Settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
 from intern.stores.tables.feedback import FeedbackStore
-from intern.stores.tables.jobs import Job, JobQueue
+from intern.stores.tables.jobs import JobQueue
 from intern.stores.tables.knowledge import KnowledgeDraft
 from intern.stores.tables.outbox import Outbox
 from tests.engines import Schemas
+from tests.service.writers import open_writer
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.model import ScriptedModel
@@ -69,7 +70,7 @@ class Shop:
         with fail_after(30):
             async with await open_database(self.settings) as self.db:
                 self.work = await run_sync(
-                    Writer, self.settings, self.db, model or OfflineModel(collect_offline_rules()), self.clock
+                    open_writer, self.settings, self.db, model or OfflineModel(collect_offline_rules()), self.clock
                 )
                 yield self.work
 
@@ -141,14 +142,13 @@ async def everything(shop: Shop) -> None:
     await shop.work.stores.files.catch_up()
     (topics / ".spool.txt.edited").write_bytes((topics / "spool.txt").read_bytes())
     jobs = JobQueue(shop.db)
-    payload = msgspec.json.encode(capture("1", QUESTION, ANSWER, THANKS))
     for state in ("finished", "waiting"):
-        job_id = await jobs.submit("capture", payload, key=state)
+        job_id = await jobs.submit(CAPTURE, capture("1", QUESTION, ANSWER, THANKS))
         if state == "finished":
             await jobs.claim()
             pair = next(iter(shop.work.stores.archive.pairs_after(None)))
-            await jobs.finish(job_id, result=msgspec.json.encode(pair))
-    await jobs.submit("import", msgspec.json.encode([capture("5", QUESTION, ANSWER), capture("2", OTHER)]), key="")
+            await jobs.finish(job_id, msgspec.json.encode(pair))
+    await jobs.submit(IMPORT, [capture("5", QUESTION, ANSWER), capture("2", OTHER)])
     await shop.work.stores.pending.add(waiting("1", QUESTION, ANSWER))
     await shop.work.stores.pending.add(
         waiting("7", (31, MIA, "My quokka again?"), (32, TOM, "Mine too?"), (33, ANN, "Yes."))
@@ -361,7 +361,7 @@ async def test_what_nobody_knows_is_said_to_be_unknown_and_would_be_left_out(sho
 async def test_what_can_be_nobody_s_id_is_wrong_use(shop: Shop, asked: ForgetRequest) -> None:
     async with shop.open() as work:
         with pytest.raises(ConfigError):
-            await work.run_job(Job(id=1, kind="forget", key="", payload=msgspec.json.encode(asked)))
+            await work.handlers.run(FORGET, asked)
         assert list(work.stores.knowledge.read_decisions()) == []
 
 
@@ -448,32 +448,22 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
         await shop.work.indexing.refresh()
     model = Pondering()
     async with shop.open(model) as work:
-        ended: list[str] = []
-
-        async def ask_for(kind: str, payload: bytes = b"") -> int:
-            return await work.stores.jobs.submit(kind, payload, key=kind)
-
-        async def do(job: Job) -> bytes:
-            result = await work.run_job(job)
-            ended.append(job.kind)
-            return result
-
-        await ask_for("regenerate")
+        jobs = work.stores.jobs
+        ids = [await jobs.submit(REGENERATE, None)]
         async with create_task_group() as tg:
-            tg.start_soon(partial(do_jobs_forever, work.stores.jobs, do=do))
+            tg.start_soon(do_jobs_forever, jobs, work.handlers)
             await model.stalled.wait()
             # It is archived, and then waits to be filed; requested sooner, it might be filed before the rebuild begins.
             third = capture("3", (21, MIA, "And a quokka at sea?"), (22, ANN, "No."))
-            await ask_for("capture", msgspec.json.encode(third))
+            ids += [await jobs.submit(CAPTURE, third)]
             await until(lambda: len(work.stores.archive) == 3)
             await until(lambda: bool(work.stores.knowledge.read_journal()))
-            await ask_for("forget", msgspec.json.encode(ForgetRequest(user_id=MIA, erase=True)))
+            ids += [await jobs.submit(FORGET, ForgetRequest(user_id=MIA, erase=True))]
             await until(lambda: work.stores.knowledge.is_withdrawn(message(21)))
-            assert ended == []
+            assert [await jobs.result(each) for each in ids] == [None] * 3
 
             model.may_go_on.set()
-            await until(lambda: len(ended) == 3)
-            while await work.stores.jobs.result(3) is None or await work.stores.jobs.result(2) is None:
+            while None in [await jobs.result(each) for each in ids]:
                 await checkpoint()
             tg.cancel_scope.cancel()
         said = [[turn.text for turn in block.turns] for block in work.stores.knowledge.read_topic(SPOOL)]

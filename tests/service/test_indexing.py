@@ -25,19 +25,19 @@ from intern.models.prompt import OfflineModel
 from intern.search.embedder import LEAST_LIKENESS
 from intern.search.hybrid_search import HybridSearch
 from intern.service.indexing import PassageRanking
+from intern.service.job_kinds import INDEX, REFRESH
 from intern.service.models import collect_offline_rules
 from intern.service.opening import open_intern
 from intern.service.search_results import SearchResult
 from intern.service.source_status import open_source_statuses
-from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.sources import catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.folder_lock import FolderLock
-from intern.stores.tables.jobs import Job
 from tests.search.documents import Directions, document, opened, vector
+from tests.service.writers import open_writer
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.model import ScriptedModel
@@ -88,7 +88,7 @@ async def test_a_refresh_that_finds_nothing_changed_writes_nothing_to_the_search
     settings = settings_in(tmp_path)
     with fail_after(20):
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            writer = await run_sync(Writer, settings, db, OfflineModel(collect_offline_rules()), HandClock())
+            writer = await run_sync(open_writer, settings, db, OfflineModel(collect_offline_rules()), HandClock())
             await writer.indexing.refresh()
             before = await db.read(lambda tx: tx.rows("select rid, id, stamp from documents"))
             changes = await db.read(lambda tx: tx.row("pragma data_version"))
@@ -112,7 +112,7 @@ async def test_vectors_wait_while_words_are_indexed(tmp_path: Path, monkeypatch:
                     return await super().compute_vectors(texts, asked=asked)
 
             offline = OfflineModel(collect_offline_rules())
-            writer = await run_sync(partial(Writer, settings, db, offline, HandClock(), embedder=Watching()))
+            writer = await run_sync(partial(open_writer, settings, db, offline, HandClock(), embedder=Watching()))
 
             async def embed() -> None:
                 while not searchable:
@@ -232,10 +232,10 @@ async def test_beside_a_running_bot_the_bot_does_the_work(tmp_path: Path) -> Non
             open_intern(settings) as intern,
             create_task_group() as tg,
         ):
-            writer = await run_sync(Writer, settings, db, OfflineModel(collect_offline_rules()), HandClock())
+            writer = await run_sync(open_writer, settings, db, OfflineModel(collect_offline_rules()), HandClock())
 
             async def work() -> None:
-                await do_jobs_forever(writer.stores.jobs, do=writer.run_job)
+                await do_jobs_forever(writer.stores.jobs, writer.handlers)
 
             tg.start_soon(work)
             assert (await intern.discover()).indexed == (str(path),)
@@ -259,7 +259,7 @@ async def test_what_is_forgotten_is_not_found_from_that_moment_on(tmp_path: Path
     settings = settings_in(tmp_path)
     with fail_after(30):
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            writer = await run_sync(Writer, settings, db, OfflineModel(collect_offline_rules()), HandClock())
+            writer = await run_sync(open_writer, settings, db, OfflineModel(collect_offline_rules()), HandClock())
             first = samples.capture("How do I purge the xylophone spool?", "Purge it with the mallet.", n=1)
             pair = await writer.learning.keep(first)
             assert pair is not None
@@ -308,9 +308,9 @@ async def test_what_the_model_cannot_describe_is_tried_by_who_asks_for_that_and_
     model.always(SUMMARIZE_SOURCE, ModelReplyError("it made no sense"))
     with fail_after(20):
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            writer = await run_sync(Writer, settings, db, model, HandClock())
-            for kind, calls in (("index", 1), ("refresh", 1), ("index", 2)):
-                await writer.run_job(Job(id=1, kind=kind, key="", payload=b""))
+            writer = await run_sync(open_writer, settings, db, model, HandClock())
+            for kind, calls in ((INDEX, 1), (REFRESH, 1), (INDEX, 2)):
+                await writer.handlers.run(kind, None)
                 assert len(model.calls(SUMMARIZE_SOURCE)) == calls
 
 
@@ -321,7 +321,7 @@ async def test_a_source_that_could_not_be_described_tells_why(tmp_path: Path) ->
     clock = HandClock()
     with fail_after(20):
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            writer = await run_sync(Writer, settings, db, model, clock)
+            writer = await run_sync(open_writer, settings, db, model, clock)
             await writer.indexing.refresh()
             [source] = open_source_statuses(settings, clock=clock)
             assert (source.state, source.last_error, source.is_described) == ("failed", "it made no sense", False)

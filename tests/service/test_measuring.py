@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.server import create_metrics
 from intern.models.usage import UsageCounter
 from intern.search.embedding_endpoint import EndpointEmbedder
-from intern.service.metrics import count_embeddings
+from intern.service.metrics import count_embedding
 from intern.settings.loading import load_settings
 from tests.worlds.clock import HandClock
 
@@ -46,12 +47,15 @@ async def test_embeddings_are_counted_under_their_own_name_with_calls_seconds_to
     llm = {"base_url": "http://model.test/v1", "max_retries": 0, "prices": [{"model": "e", "input": 1_000_000}]}
     embeddings = {"provider": "endpoint", "model": "e"}
     settings = load_settings(environ={}, overrides={"llm": llm, "embeddings": embeddings})
-    usage = UsageCounter(clock=HandClock())
     metrics = create_metrics(settings)
-    usage.counted = metrics.count_usage
+    usage = UsageCounter(clock=HandClock(), counted=metrics.count_usage)
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        embedder = EndpointEmbedder(settings.embeddings.merge_with_llm(settings.llm), usage=usage, client=client)
-        count_embeddings(metrics, embedder)
+        embedder = EndpointEmbedder(
+            settings.embeddings.merge_with_llm(settings.llm),
+            usage=usage,
+            client=client,
+            ended=partial(count_embedding, metrics),
+        )
         with fail_after(5):
             await embedder.compute_vectors(["which port"])
             assert told(metrics, "intern_model_tokens_total") == {"prompt": 9}

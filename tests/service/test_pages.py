@@ -11,6 +11,7 @@ from anyio.to_thread import run_sync
 
 from intern.core.ids import SourceId
 from intern.models.prompt import OfflineModel
+from intern.service.job_kinds import REFRESH
 from intern.service.models import collect_offline_rules
 from intern.service.source_status import open_source_statuses
 from intern.service.writer import Writer
@@ -18,7 +19,7 @@ from intern.settings.settings import DataSection, KbSection, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import MOST_MISSING
 from intern.stores.engines.sqlite.database import SqliteDatabase
-from intern.stores.tables.jobs import Job
+from tests.service.writers import open_writer
 from tests.worlds.clock import HandClock
 from tests.worlds.site import Served, SiteDouble, page, site_double
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def opened(settings: Settings, db: SqliteDatabase, clock: HandClock, site: SiteDouble) -> Writer:
-    writer = await run_sync(Writer, settings, db, OfflineModel(collect_offline_rules()), clock)
+    writer = await run_sync(open_writer, settings, db, OfflineModel(collect_offline_rules()), clock)
     writer.indexing.open_web, writer.indexing.policy = site.fetcher, site.policy
     return writer
 
@@ -66,7 +67,7 @@ async def test_a_site_that_stalls_holds_up_neither_files_nor_a_search(tmp_path: 
                     await checkpoint()
                 (settings.paths.sources / "a.md").write_text("# A file")
                 assert (await writer.indexing.refresh()).changed == ("kb:a.md",)
-                assert b"kb:a.md" not in await writer.run_job(Job(id=1, kind="refresh", key="", payload=b""))
+                assert "kb:a.md" not in (await writer.handlers.run(REFRESH, None)).changed
                 assert list(await writer.stores.search.stamps("source")) == ["kb:a.md"]
                 assert site.asked == ["/0"]
                 tg.cancel_scope.cancel()

@@ -28,6 +28,7 @@ from intern.core.messages import AnswerResult, Conversation, Message
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.service.intern import Intern
+from intern.service.job_kinds import ADOPT
 from intern.service.models import collect_offline_rules
 from intern.service.opening import open_intern
 from intern.service.restoring import TopicAdoption
@@ -40,7 +41,7 @@ from intern.stores.engines.sqlite.copies import copy_database
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase, SqliteDatabase
 from intern.stores.files import FileLayer
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
-from tests.service.writers import settings_in, writer_in
+from tests.service.writers import open_writer, settings_in, writer_in
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.disk import KilledError, MortalDisk
@@ -233,7 +234,7 @@ async def test_a_tombstone_is_on_disk_before_anything_else_is_cleared(tmp_path: 
         pair = await filed(writer, 1)
     with fail_after(20):
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            make = partial(Writer, settings, db, OfflineModel(collect_offline_rules()), HandClock(), Broken())
+            make = partial(open_writer, settings, db, OfflineModel(collect_offline_rules()), HandClock(), Broken())
             writer = await run_sync(make)
             with pytest.raises(KnowledgeError, match="no space"):
                 await writer.forget(ForgetRequest(message_ids=tuple(map(MessageId, pair.message_ids))))
@@ -383,8 +384,8 @@ async def test_beside_a_process_that_works_in_the_folder_it_takes_the_edit_in(tm
         await filed(writer, 1)
         path = settings.paths.topics / "spool.txt"
         path.write_text(path.read_text().replace("1 times", "once"))
-        await writer.stores.jobs.submit("adopt", b'"spool"', key="adopt")
-        await do_all_jobs(writer.stores.jobs, writer.run_job)
+        await writer.stores.jobs.submit(ADOPT, "spool")
+        await do_all_jobs(writer.stores.jobs, writer.handlers)
         assert b"Purge it once." in writer.stores.knowledge.read_topic_file(SPOOL)
 
 

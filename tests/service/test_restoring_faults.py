@@ -43,7 +43,7 @@ from tests.service.test_restoring import (
     lose_database,
     text_files,
 )
-from tests.service.writers import settings_in, writer_in
+from tests.service.writers import open_writer, settings_in, writer_in
 from tests.worlds import samples
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
@@ -104,7 +104,9 @@ async def test_neither_an_index_nor_a_damaged_file_revives_what_was_forgotten(tm
         await shop.work.indexing.refresh()
         await shop.work.stores.files.catch_up()
     async with await SqliteDatabase.open(shop.settings.paths.database) as db:
-        work = await run_sync(Writer, shop.settings, db, OfflineModel(collect_offline_rules()), shop.clock, Broken())
+        work = await run_sync(
+            open_writer, shop.settings, db, OfflineModel(collect_offline_rules()), shop.clock, Broken()
+        )
         with pytest.raises(KnowledgeError, match="no space"):
             await work.forget(ForgetRequest(user_id=MIA))
         [pair, _] = work.stores.archive.pairs_after(None)

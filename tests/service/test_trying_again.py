@@ -25,6 +25,7 @@ from intern.learning.review import Review
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
 from intern.stores.engines.sqlite.database import SqliteDatabase
+from tests.service.writers import open_writer
 from tests.worlds import samples
 from tests.worlds.clock import HandClock, all_quiet, leap, leaping
 from tests.worlds.model import ScriptedModel
@@ -81,7 +82,7 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
     decided, to_extract = create_memory_object_stream[DecisionRecorded](1)
     with fail_after(1_000_000), archived, withdrawals, to_index, to_extract:
         async with await SqliteDatabase.open(settings.paths.database) as db:
-            writer = await run_sync(Writer, settings, db, model, clock)
+            writer = await run_sync(open_writer, settings, db, model, clock)
             events, attempts = ActivityReporter(), writer.stores.attempts
             async with create_task_group() as tg:
                 tg.start_soon(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from anyio import Event, create_task_group
+from anyio import Event, create_task_group, fail_after
+from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
+from intern.actors.job_worker import do_jobs_forever
 from intern.actors.loops import DueRecord
 from intern.core.captures import CapturedPair
-from intern.core.decisions import PairApproved, PairDecision, PairFiled, PairParked, PairRejected, PairReviewRequested
+from intern.core.decisions import PairApproved, PairFiled, PairParked, PairRejected, PairReviewRequested
 from intern.core.errors import ConfigError, KnowledgeError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import QAId, TopicName
@@ -25,11 +27,12 @@ from intern.learning.offline_rules import split_topic
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.service.job_kinds import CAPTURE, INDEX, REGENERATE, RETRY, REVIEW
 from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
 from intern.sources.catalogue import Catalogue
 from intern.stores.qa_ids import make_qa_id
-from intern.stores.tables.jobs import Job
+from intern.stores.tables.jobs import JobKind
 from tests.service.writers import settings_in, writer_in
 from tests.worlds import samples
 from tests.worlds.clock import HandClock, all_quiet
@@ -205,25 +208,28 @@ async def test_a_deletion_is_written_down_whoever_is_filing(tmp_path: Path) -> N
         assert writer.stores.knowledge.topic_names() == ()
 
 
-@pytest.mark.parametrize(("kind", "looks"), [("index", 0), ("regenerate", 1), ("capture", 1)])
-async def test_a_job_says_once_that_there_is_something_to_see(tmp_path: Path, kind: str, looks: int) -> None:
-    payload = msgspec.json.encode(samples.capture()) if kind == "capture" else b""
+@pytest.mark.parametrize(("kind", "looks"), [(INDEX, 0), (REGENERATE, 1), (CAPTURE, 1)])
+async def test_a_job_says_once_that_there_is_something_to_see(
+    tmp_path: Path, kind: JobKind[Any, Any], looks: int
+) -> None:
     settings = settings_in(tmp_path)
     settings.paths.sources.mkdir(parents=True)
     seen: list[Any] = []
     async with writer_in(settings) as writer:
-        job = Job(id=1, kind=kind, key="", payload=payload)
-        await writer.run_job(job, lambda: seen.append(writer.stores.find_last_decided()))
+        jobs = writer.stores.jobs
+        job_id = await (jobs.submit(CAPTURE, samples.capture()) if kind is CAPTURE else jobs.submit(kind, None))
+
+        def look() -> None:
+            seen.append(writer.stores.find_last_decided())
+
+        with fail_after(10):
+            async with create_task_group() as tg:
+                tg.start_soon(partial(do_jobs_forever, jobs, writer.handlers, wakes=look))
+                while await jobs.result(job_id) is None:
+                    await checkpoint()
+                tg.cancel_scope.cancel()
         assert seen == [writer.stores.find_last_decided()] * looks
-        assert (writer.stores.find_last_decided() is not None) == (kind == "capture")
-
-
-def job(kind: str, asked: object) -> Job:
-    return Job(id=1, kind=kind, key="", payload=msgspec.json.encode(asked))
-
-
-async def done(writer: Writer, kind: str, asked: object) -> tuple[PairDecision, ...]:
-    return msgspec.json.decode(await writer.run_job(job(kind, asked)), type=tuple[PairDecision, ...])
+        assert (writer.stores.find_last_decided() is not None) == (kind is CAPTURE)
 
 
 def approving(*pairs: CapturedPair) -> Review:
@@ -235,13 +241,13 @@ async def test_a_capture_waits_for_review_and_a_command_that_approves_it_files_i
         pairs = [await kept(writer, n) for n in range(1, 4)]
         assert (await writer.learning.catch_up()).awaiting_review == 3
         assert (await writer.learning.catch_up()) == DecisionCounts()
-        first, second = await done(writer, "review", approving(*pairs[:2]))
+        first, second = await writer.handlers.run(REVIEW, approving(*pairs[:2]))
         assert isinstance(first, PairFiled)
         assert isinstance(second, PairFiled)
-        [rejected] = await done(writer, "review", Review(action="reject", qa_ids=(pairs[2].qa_id,), by="77"))
+        [rejected] = await writer.handlers.run(REVIEW, Review(action="reject", qa_ids=(pairs[2].qa_id,), by="77"))
         assert rejected == PairRejected(qa_id=pairs[2].qa_id, by="77", at=HandClock().now())
         # A job may be done twice.
-        assert await done(writer, "review", approving(*pairs[:2])) == (first, second)
+        assert await writer.handlers.run(REVIEW, approving(*pairs[:2])) == (first, second)
         assert set(Catalogue(writer.stores.knowledge, "team").entries()) == {
             f"team:{first.topic}.txt",
             f"team:{second.topic}.txt",
@@ -261,7 +267,7 @@ async def test_what_was_approved_while_the_model_is_away_is_due(tmp_path: Path) 
     async with writer_in(settings_in(tmp_path, review=True), model) as writer:
         pair = await kept(writer, 1)
         await writer.learning.catch_up()
-        [decision] = await done(writer, "review", approving(pair))
+        [decision] = await writer.handlers.run(REVIEW, approving(pair))
         assert isinstance(decision, PairApproved)
         model.next(CLASSIFY, ClassifyOut(skip=False, topic_name="spool"))
         assert (await writer.learning.find_next_due(set())).record == pair
@@ -269,14 +275,14 @@ async def test_what_was_approved_while_the_model_is_away_is_due(tmp_path: Path) 
         assert (await writer.learning.find_next_due(set())).record is None
 
 
-@pytest.mark.parametrize("kind", ["review", "retry"])
-async def test_an_id_that_is_unknown_is_told_and_nothing_is_done(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", [REVIEW, RETRY])
+async def test_an_id_that_is_unknown_is_told_and_nothing_is_done(tmp_path: Path, kind: JobKind[Any, Any]) -> None:
     async with writer_in(settings_in(tmp_path, review=True)) as writer:
         pair = await kept(writer, 1)
         await writer.learning.catch_up()
         ids = (pair.qa_id, QAId("qa_19990101_000000"))
         with pytest.raises(ConfigError, match="qa_19990101_000000"):
-            await done(writer, kind, Review(action="approve", qa_ids=ids) if kind == "review" else ids)
+            await writer.handlers.run(kind, Review(action="approve", qa_ids=ids) if kind is REVIEW else ids)
         assert isinstance(writer.stores.knowledge.last_decision(pair.qa_id), PairReviewRequested)
 
 
@@ -292,7 +298,7 @@ async def test_parked_pairs_can_be_tried_at_once_and_one_that_fails_again_stops_
     async with writer_in(settings_in(tmp_path), model) as writer:
         pairs = await parked_pairs(writer, model, 3)
         model.next(CLASSIFY, ModelReplyError("nonsense"), named("spool"), named("drum"))
-        first, *others = await done(writer, "retry", ())
+        first, *others = await writer.handlers.run(RETRY, ())
         reason = "the model's reply did not fit classify; the log says how"
         assert first == PairParked(qa_id=pairs[0].qa_id, reason=reason, at=HandClock().now())
         assert all(isinstance(each, PairFiled) for each in others)
@@ -301,11 +307,11 @@ async def test_parked_pairs_can_be_tried_at_once_and_one_that_fails_again_stops_
         }
         # Pairs with a final decision keep it.
         model.next(CLASSIFY, named("wheel"))
-        again = await done(writer, "retry", [pair.qa_id for pair in pairs])
+        again = await writer.handlers.run(RETRY, [pair.qa_id for pair in pairs])
         assert again[1:] == tuple(others)
         assert isinstance(again[0], PairFiled)
         assert await writer.stores.attempts.read_retries() == {}
-        assert await done(writer, "retry", ()) == ()
+        assert await writer.handlers.run(RETRY, ()) == ()
 
 
 async def test_an_outage_ends_a_retry_and_is_counted_against_nobody(tmp_path: Path) -> None:
@@ -422,4 +428,4 @@ async def test_a_split_that_fails_costs_no_filing(tmp_path: Path) -> None:
 async def test_a_job_that_this_version_does_not_know_is_refused(tmp_path: Path) -> None:
     async with writer_in(settings_in(tmp_path)) as writer:
         with pytest.raises(KnowledgeError, match="no job 'dance'"):
-            await writer.run_job(Job(id=1, kind="dance", key="", payload=b""))
+            await writer.handlers.run(JobKind(name="dance", takes=None, gives=None), None)

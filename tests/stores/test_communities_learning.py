@@ -9,6 +9,7 @@ import pytest
 
 from intern.core.ids import FactId, MessageId, NuggetId, QAId
 from intern.core.knowledge import NewFact
+from intern.service.job_kinds import INDEX
 from intern.stores.database import Database as Handle
 from intern.stores.search_file.word_matches import match_any
 from intern.stores.tables.attempts import AttemptStore
@@ -92,11 +93,11 @@ async def test_a_community_takes_its_own_jobs_only(tmp_path: Path) -> None:
     with anyio.fail_after(20):
         async with await open_database(tmp_path / "intern.db") as db:
             one, other = JobQueue(db.for_community("one")), JobQueue(db.for_community("other"))
-            number = await one.submit("index", b"4711", "k")
+            number = await one.submit(INDEX, None)
             assert await other.claim() is None
             with pytest.raises(LookupError):
                 await other.result(number)
-            assert await other.submit("index", b"", "k") != number
+            assert await other.submit(INDEX, None) != number
             claimed = await one.claim()
             assert claimed is not None
             assert (claimed.id, await other.reclaim()) == (number, 0)

@@ -8,9 +8,20 @@ from pathlib import Path
 import anyio
 import pytest
 
+from intern.core.errors import (
+    ConfigError,
+    FolderBusyError,
+    InternError,
+    KnowledgeError,
+    ModelBudgetError,
+    ModelReplyError,
+)
 from intern.stores.database import Database
-from intern.stores.tables.jobs import Job, JobOutcome, JobQueue
+from intern.stores.tables.jobs import Job, JobKind, JobQueue
 from tests.engines import open_database
+
+INDEX = JobKind(name="index", takes=str, gives=str)
+REGENERATE = JobKind(name="regenerate", takes=str, gives=str)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
@@ -30,24 +41,27 @@ async def test_a_job_goes_from_one_process_to_another_and_its_result_back(jobs: 
     with anyio.fail_after(5):
         async with await open_database(tmp_path / "intern.db") as other:
             asker = JobQueue(other)
-            asked = await asker.submit("capture", b"\x00\xff", "k")
+            asked = await asker.submit(INDEX, "this \x00\xff")
             assert await asker.result(asked) is None
-            assert await jobs.claim() == Job(id=asked, kind="capture", key="k", payload=b"\x00\xff")
+            claimed = await jobs.claim()
+            assert claimed == Job(id=asked, kind="index", payload='"this \\u0000\xff"'.encode())
+            assert claimed is not None
+            assert INDEX.decode_given(claimed.payload) == "this \x00\xff"
             assert await asker.result(asked) is None
-            await jobs.finish(asked, result=b"done")
-            assert await asker.result(asked) == JobOutcome(result=b"done", error=None, exit_code=0)
+            await jobs.finish(asked, b"\x00\xff")
+            assert await asker.result(asked) == b"\x00\xff"
 
 
 async def test_an_equal_job_that_waits_is_not_asked_for_twice(jobs: JobQueue) -> None:
     with anyio.fail_after(5):
-        first = await jobs.submit("index", b"", "all")
-        assert await jobs.submit("index", b"", "all") == first
-        assert await jobs.submit("index", b"", "other") != first
-        assert await jobs.submit("regenerate", b"", "all") != first
+        first = await jobs.submit(INDEX, "all")
+        assert await jobs.submit(INDEX, "all") == first
+        assert await jobs.submit(INDEX, "other") != first
+        assert await jobs.submit(REGENERATE, "all") != first
         claimed = await jobs.claim()
         assert claimed is not None
         assert claimed.id == first
-        assert await jobs.submit("index", b"", "all") != first, "work that has begun may have missed what changed since"
+        assert await jobs.submit(INDEX, "all") != first, "work that has begun may have missed what changed since"
 
 
 async def test_jobs_are_claimed_in_order_and_each_but_once(jobs: JobQueue) -> None:
@@ -55,62 +69,73 @@ async def test_jobs_are_claimed_in_order_and_each_but_once(jobs: JobQueue) -> No
 
     async def claim() -> None:
         while (job := await jobs.claim()) is not None:
-            claimed.append(job.key)
+            claimed.append(INDEX.decode_given(job.payload))
 
     with anyio.fail_after(5):
         for n in range(20):
-            await jobs.submit("index", b"", f"{n:02}")
+            await jobs.submit(INDEX, f"{n:02}")
         for expected in ("00", "01"):
             job = await jobs.claim()
             assert job is not None
-            assert job.key == expected
+            assert INDEX.decode_given(job.payload) == expected
         async with anyio.create_task_group() as tg:
             for _ in range(4):
                 tg.start_soon(claim)
     assert sorted(claimed) == [f"{n:02}" for n in range(2, 20)]
 
 
-async def test_a_failure_tells_its_error_and_exit_code(jobs: JobQueue) -> None:
+@pytest.mark.parametrize(
+    ("error", "crosses"),
+    [
+        (ConfigError, ConfigError),
+        (ModelBudgetError, KnowledgeError),
+        (ModelReplyError, KnowledgeError),
+        (FolderBusyError, KnowledgeError),
+    ],
+)
+async def test_a_failure_tells_its_error_and_exit_code(
+    jobs: JobQueue, error: type[InternError], crosses: type[InternError]
+) -> None:
     with anyio.fail_after(5):
-        asked = await jobs.submit("index", b"", "all")
+        asked = await jobs.submit(INDEX, "all")
         await jobs.claim()
-        await jobs.finish(asked, error="the folder is gone", exit_code=2)
-        await jobs.finish(asked, result=b"too late")
-        assert await jobs.result(asked) == JobOutcome(result=None, error="the folder is gone", exit_code=2)
+        await jobs.finish(asked, error("redis://:hunter2@cache is gone"))
+        await jobs.finish(asked, b"too late")
+        outcome = await jobs.result(asked)
+    assert isinstance(outcome, InternError)
+    assert (type(outcome), str(outcome)) == (crosses, "redis://:[masked password]@cache is gone")
+    assert outcome.exit_code == error.exit_code
 
 
 async def test_what_a_dead_process_claimed_is_done_by_the_next(jobs: JobQueue) -> None:
     with anyio.fail_after(5):
-        asked = await jobs.submit("index", b"", "all")
-        again = await jobs.submit("regenerate", b"", "all")
+        asked = await jobs.submit(INDEX, "all")
+        again = await jobs.submit(REGENERATE, "all")
         await jobs.claim()
-        assert await jobs.submit("index", b"", "all") > asked, "an equal one may wait beside the claimed one"
+        assert await jobs.submit(INDEX, "all") > asked, "an equal one may wait beside the claimed one"
         assert await jobs.reclaim() == 1
         assert [await claimed_id(jobs), await claimed_id(jobs)] == [asked, again]
 
 
 async def test_a_job_that_ends_its_process_three_times_fails(jobs: JobQueue) -> None:
     with anyio.fail_after(5):
-        asked = await jobs.submit("index", b"", "all")
+        asked = await jobs.submit(INDEX, "all")
         for reclaimed in (1, 1, 0):
             assert await claimed_id(jobs) == asked
             assert await jobs.reclaim() == reclaimed
         assert await jobs.claim() is None
         outcome = await jobs.result(asked)
-    assert outcome is not None
-    assert outcome.exit_code == 3
-    assert outcome.error is not None
-    assert "3 times" in outcome.error
+    assert isinstance(outcome, KnowledgeError)
+    assert "3 times" in str(outcome)
 
 
-@pytest.mark.parametrize("kind", ["capture", "import"])
-async def test_messages_are_not_kept_once_their_job_has_ended(jobs: JobQueue, db: Database, kind: str) -> None:
+async def test_messages_are_not_kept_once_their_job_has_ended(jobs: JobQueue, db: Database) -> None:
     with anyio.fail_after(5):
-        done, failed = await jobs.submit(kind, b"a secret", "1"), await jobs.submit(kind, b"a secret", "2")
+        done, failed = await jobs.submit(INDEX, "a secret"), await jobs.submit(INDEX, "another")
         await jobs.claim()
-        await jobs.finish(done, result=b"archived")
+        await jobs.finish(done, b"archived")
         for _ in range(3):
-            assert await payloads(db) == [b"", b"a secret"]
+            assert await payloads(db) == [b"", b'"another"']
             assert await claimed_id(jobs) == failed
             await jobs.reclaim()
         assert await payloads(db) == [b"", b""]
@@ -122,11 +147,11 @@ async def payloads(db: Database) -> list[object]:
 
 async def test_only_the_latest_outcomes_are_kept(jobs: JobQueue, db: Database) -> None:
     with anyio.fail_after(10):
-        waiting = await jobs.submit("index", b"", "waits for ever")
+        waiting = await jobs.submit(INDEX, "waits for ever")
         await db.write(
             lambda tx: tx.run_each(
-                "insert into jobs (community, kind, key, payload, state, exit_code)"
-                " values (:community, 'index', ?, cast('' as blob), 'finished', 0)",
+                "insert into jobs (community, kind, key, payload, state)"
+                " values (:community, 'index', ?, cast('' as blob), 'finished')",
                 [(str(n),) for n in range(1500)],
             )
         )

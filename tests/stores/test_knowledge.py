@@ -217,8 +217,8 @@ async def test_changes_wait_for_each_other_and_each_sees_what_the_last_one_left(
 
 async def test_each_change_tells_that_there_is_something_new(knowledge: KnowledgeStore) -> None:
     told: list[list[Decision]] = []
-    knowledge.changed = lambda: told.append(knowledge.read_decisions())
-    await decide(knowledge, filed())
+    watched = KnowledgeStore(knowledge.db, clock=knowledge.clock, changed=lambda: told.append(watched.read_decisions()))
+    await decide(watched, filed())
     assert told == [[filed()]]
 
 

@@ -33,6 +33,7 @@ from intern.settings.settings import Settings
 from intern.stores.files import FileLayer
 from intern.stores.folder_lock import FolderLock
 from intern.stores.tables.pending_captures import AttachmentTexts
+from tests.service.writers import open_writer
 
 Nudges = MemoryObjectSendStream
 
@@ -79,7 +80,7 @@ async def learners(
     with FolderLock(settings.data.dir):
         async with await open_database(settings) as db:
             await db.lock_community()
-            writer = await run_sync(Writer, settings, db, model, clock or SystemClock(), files)
+            writer = await run_sync(open_writer, settings, db, model, clock or SystemClock(), files)
             await writer.stores.jobs.reclaim()
             captures, to_capture = CAPTURES.open()
             withdrawals, to_withdraw = WITHDRAWALS.open()
@@ -147,12 +148,12 @@ async def learners(
                 )
                 async with create_task_group() as takers, captures, withdrawals:
                     takers.start_soon(_project, writer.stores.files)
-                    commanded = partial(job_worker, jobs=writer.stores.jobs, do=writer.run_job)
+                    commanded = partial(job_worker, jobs=writer.stores.jobs, handlers=writer.handlers)
                     takers.start_soon(commanded, archived.clone(), decided.clone(), changed.clone())
                     yield Learners(writer, captures, withdrawals)
                     takers.cancel_scope.cancel()
             await writer.stores.jobs.reclaim()
-            await do_all_jobs(writer.stores.jobs, writer.run_job)
+            await do_all_jobs(writer.stores.jobs, writer.handlers)
             await writer.indexing.refresh()
             await writer.stores.files.catch_up()
 

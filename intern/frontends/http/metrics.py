@@ -19,7 +19,7 @@ from intern.core.captures import CapturedPair
 from intern.core.decisions import Decision
 from intern.core.flow import DeclineReason
 from intern.core.messages import LOOKUP_FAILURES, SILENCES, AnswerResult, SilenceReason
-from intern.service.metrics import CallOutcome, Gauge, RequestOutcome
+from intern.service.metrics import CallOutcome, Counters, Gauge, RequestOutcome
 
 PREFIX: Final = "intern"
 OTHER: Final = "other"
@@ -37,7 +37,7 @@ _LAG_SECONDS = (1, 5, 15, 60, 120, 300, 900, 3600, 6 * 3600, 86_400)
 _SOURCES = (0, 1, 2, 3, 5, 8)
 
 
-class Metrics:
+class Metrics(Counters):
     """The counters, and the text that a monitoring system reads. `prompts` are the names of all prompts."""
 
     def __init__(self, *, prompts: Collection[str], version: str, currency: str = "USD") -> None:

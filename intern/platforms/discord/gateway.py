@@ -6,14 +6,14 @@ hikari delivers raw payloads, `events` reads them; only `GatewayCache` and `Chan
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import hikari
 import msgspec
 from anyio import move_on_after
 
-from intern.chat.platform import Deliver, Requested
+from intern.chat.platform import Deliver, RequestReports
 from intern.core.errors import ChatError, ConfigError
 from intern.core.flow import GatewayEvent, GuildLeft, MessageEdited
 from intern.core.ids import ChannelId, GuildId, parse_position
@@ -61,6 +61,7 @@ class HikariDiscord(HikariRest):
         hosts: bool = False,
         leased: bool = False,
         turn: Turn = no_turn,
+        reports: RequestReports = RequestReports(),  # noqa: B008 - it is immutable
     ) -> None:
         """With `reactions`, a ✅ of a team member becomes an ApprovalReaction.
 
@@ -68,7 +69,8 @@ class HikariDiscord(HikariRest):
         """
         if not options.guild_ids and not hosts:
             raise ConfigError(NO_SERVERS)
-        super().__init__(options, GatewayCache(_CHANNELS_HOSTED) if hosts else GatewayCache(), max_retries=max_retries)
+        cache = GatewayCache(_CHANNELS_HOSTED) if hosts else GatewayCache()
+        super().__init__(options, cache, max_retries=max_retries, requested=reports.requested)
         self._options = options
         self.guild_ids, self._hosts = tuple(options.guild_ids), hosts
         self._audience = ChannelVisibility(options.listed_channel_ids)
@@ -86,6 +88,7 @@ class HikariDiscord(HikariRest):
             take=self._receive,
             first_pause=first_pause,
             turn=turn,
+            reconnected=reports.reconnected,
         )
         self.wait_ready = self.shards.wait_ready
 
@@ -107,13 +110,6 @@ class HikariDiscord(HikariRest):
     def advice(self) -> str:
         """Advice to the operator about the shards; empty if there is none."""
         return shard_advice(self.shards.count, self.shards.recommended)
-
-    def report_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
-        """Report each request that ended, with its error, and each connection after the first, new or resumed.
-
-        Neither must raise.
-        """
-        self.counted, self.shards.reconnected = requested, reconnected
 
     async def listen(self, deliver: Deliver) -> None:
         """Connect and call `deliver` for each event of our servers, in order, until cancelled.

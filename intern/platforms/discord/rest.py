@@ -66,7 +66,15 @@ class HikariRest:
     ChatUnavailableError (ChatUnauthorizedError until the token is replaced).
     """
 
-    def __init__(self, options: DiscordOptions, cache: GatewayCache | None = None, *, max_retries: int = 3) -> None:
+    def __init__(
+        self,
+        options: DiscordOptions,
+        cache: GatewayCache | None = None,
+        *,
+        max_retries: int = 3,
+        requested: Requested = lambda _: None,
+    ) -> None:
+        """Call `requested` for each call that ended. A 5xx or a lost connection is a ChatUnknownOutcomeError."""
         self.capabilities = Capabilities()
         self.servers = create_server_registry(options)
         """The servers that are served. The gateway corrects the bot's id."""
@@ -86,11 +94,7 @@ class HikariRest:
         self._reads: set[asyncio.Task[Any]] = set()
         self._unsent: set[asyncio.Task[Any]] = set()
         self._turns: FairCallQueue | None = None
-        self.counted: Requested = lambda _: None
-        """Called once for each call that ended, with None or its error; it must not raise.
-
-        A 5xx or a lost connection is a ChatUnknownOutcomeError. Waits (429) and retries inside hikari do not count.
-        """
+        self._requested = requested
 
     def share(self, part: float) -> None:
         """Make only this part of the requests that Discord allows each second, since other processes make the rest.
@@ -427,11 +431,11 @@ class HikariRest:
 
     def _report_call(self, call: asyncio.Task[Any]) -> None:
         if call.cancelled():
-            self.counted(errors.ChatUnknownOutcomeError)
+            self._requested(errors.ChatUnknownOutcomeError)
         elif (error := call.exception()) is None:
-            self.counted(None)
+            self._requested(None)
         elif isinstance(error, Exception):
-            self.counted(type(_build_error("count it", error, errors.ChatUnknownOutcomeError)))
+            self._requested(type(_build_error("count it", error, errors.ChatUnknownOutcomeError)))
 
 
 def _compile_route(route: _Route, ids: Mapping[str, str]) -> routes.CompiledRoute:

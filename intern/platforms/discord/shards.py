@@ -171,12 +171,13 @@ class Shards:
         take: Callable[[int, str, Mapping[str, Any]], None],
         first_pause: float = 1.0,
         turn: sessions.Turn = sessions.no_turn,
+        reconnected: Callable[[], object] = lambda: None,
     ) -> None:
         self.count = chosen.of if chosen else 0
         """The number of all shards of the bot; 0 until Discord has said how many it should have."""
         self.recommended = 0
         """The number that Discord recommends; 0 until it was asked."""
-        self.reconnected: Callable[[], object] = lambda: None
+        self._reconnected = reconnected
         self._token, self._intents, self._chosen, self._ask, self._take = token, intents, chosen, ask, take
         self._first_pause, self._starts = first_pause, sessions.SessionStarts(first_pause)
         self._turns = sessions.IdentifyTurns(turn, _BETWEEN_IDENTIFIES * first_pause)
@@ -299,7 +300,7 @@ class Shards:
         def note_connection() -> None:
             nonlocal was_connected
             if was_connected:
-                self.reconnected()
+                self._reconnected()
             was_connected = True
 
         take(LOST, {})

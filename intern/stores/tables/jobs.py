@@ -5,12 +5,24 @@ A job is done at least once, so the work of each kind must bear repetition.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+import msgspec
+from anyio import sleep
+from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
+from intern.core.errors import ConfigError, InternError, KnowledgeError
+from intern.core.log import redact_text
+from intern.core.text.encoding import encode_json
 from intern.stores.database import Transaction
 from intern.stores.tables.store import IN, OURS, Store, Table, text_array, writes
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm  # for type checkers alone: it says that a union is a type, too
 
 # A job that ended its process this often is to blame; without a bound it would end every process to come.
 _MOST_CLAIMS = 3
@@ -18,36 +30,59 @@ _MOST_CLAIMS = 3
 # A command waits for its job, so only the latest outcomes are ever read again.
 _OUTCOMES_KEPT = 1000
 
+_POLL_SECONDS = 0.1  # a person waits
+
+TakesT = TypeVar("TakesT")
+GivesT = TypeVar("GivesT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobKind(Generic[TakesT, GivesT]):
+    """A kind of job. What it takes and gives crosses to another process as JSON."""
+
+    name: str
+    takes: TypeForm[TakesT]
+    gives: TypeForm[GivesT]
+    at_once: int = 1
+    """The number of its jobs that may run side by side."""
+    wakes: bool = False
+    """Whether archive, topics or sources changed when it ends, so that the actors that follow them look at once."""
+
+    def decode_given(self, payload: bytes) -> TakesT:
+        """Return the value that a job was given. Raises msgspec.DecodeError."""
+        given: TakesT = msgspec.json.decode(payload, type=self.takes)
+        return given
+
+    def decode_result(self, result: bytes) -> GivesT:
+        """Return the result of a job. Raises msgspec.DecodeError."""
+        given: GivesT = msgspec.json.decode(result, type=self.gives)
+        return given
+
 
 class Job(Struct, frozen=True, kw_only=True):
     """A piece of work for the process that holds the folder."""
 
     id: int
     kind: str
-    key: str
     payload: bytes
 
 
-class JobOutcome(Struct, frozen=True, kw_only=True):
-    """The outcome of a job; `error` is None if it succeeded."""
-
-    result: bytes | None
-    error: str | None
-    exit_code: int
-    """The exit code for the waiting command, as if it had done the job itself."""
-
+JobOutcome = bytes | InternError
+"""The encoded result of a job, or the error that ended it."""
 
 _JOBS = Table("jobs", Job)
-_OUTCOMES = Table("jobs", JobOutcome)
-_EMPTIED = "payload = case when kind in ('capture', 'import', 'import_notes') then ? else payload end"
 
 
 class JobQueue(Store):
     """The queue of jobs in the database, first in, first out but for kinds left waiting."""
 
+    async def submit(self, kind: JobKind[TakesT, GivesT], given: TakesT) -> int:
+        """Add a job and return its id; if an equal one waits unclaimed, return the id of that one."""
+        payload = encode_json(given)
+        return await self._add(kind.name, payload, sha256(payload).hexdigest())
+
     @writes
-    def submit(self, db: Transaction, kind: str, payload: bytes, key: str) -> int:
-        """Add a job and return its id; if one of the same kind and key waits unclaimed, return the id of that one."""
+    def _add(self, db: Transaction, kind: str, payload: bytes, key: str) -> int:
         return db.number(
             f"select id from jobs {OURS} and state = 'waiting' and kind = ? and key = ? order by id", (kind, key)
         ) or db.number(
@@ -74,23 +109,45 @@ class JobQueue(Store):
         )
         return None if row is None else _JOBS.from_row(row)
 
-    async def finish(
-        self, job_id: int, *, result: bytes | None = None, error: str | None = None, exit_code: int = 0
-    ) -> None:
+    async def finish(self, job_id: int, outcome: JobOutcome) -> None:
         """Save the outcome of a claimed job. A job that has ended keeps its first outcome."""
-        # The capture is in the archive by then, its secrets masked, so its original text need not stay here.
+        ended: tuple[bytes | None, str | None, int]
+        if isinstance(outcome, InternError):
+            ended = None, redact_text(str(outcome)), outcome.exit_code
+        else:
+            ended = outcome, None, 0
+        # A capture is in the archive by then, its secrets masked, so its original text need not stay here.
         await self.db.run(
-            f"update jobs set state = 'finished', result = ?, error = ?, exit_code = ?, {_EMPTIED}"
+            f"update jobs set state = 'finished', payload = ?, result = ?, error = ?, exit_code = ?"
             f" {OURS} and id = ? and state <> 'finished'",
-            (result, error, exit_code, b"", job_id),
+            (b"", *ended, job_id),
         )
 
+    async def wait(
+        self, kind: JobKind[TakesT, GivesT], job_id: int, meanwhile: Callable[[], Awaitable[object]] = checkpoint
+    ) -> GivesT:
+        """Wait for the result of a job, with calls of `meanwhile`. Raises the error that ended it."""
+        while (outcome := await self.result(job_id)) is None:
+            await meanwhile()
+            await sleep(_POLL_SECONDS)
+        if isinstance(outcome, InternError):
+            raise outcome
+        return kind.decode_result(outcome)
+
     async def result(self, job_id: int) -> JobOutcome | None:
-        """Return the outcome of a job; None while it waits or is in work. Raises LookupError for an unknown id."""
-        row = await self.db.row(f"select state, {_OUTCOMES.columns} from jobs {OURS} and id = ?", (job_id,))
+        """Return the outcome of a job; None while it waits or is in work. Raises LookupError for an unknown id.
+
+        An error comes as the family that has its exit code: ConfigError or KnowledgeError.
+        """
+        row = await self.db.row(f"select state, result, error, exit_code from jobs {OURS} and id = ?", (job_id,))
         if row is None:
             raise LookupError(f"there is no job {job_id}")
-        return _OUTCOMES.from_row(row[1:]) if row[0] == "finished" else None
+        state, result, error, exit_code = msgspec.convert(row, tuple[str, bytes | None, str | None, int | None])
+        if state != "finished":
+            return None
+        if error is not None:
+            return (ConfigError if exit_code == ConfigError.exit_code else KnowledgeError)(error)
+        return result or b"null"
 
     @writes
     def reclaim(self, db: Transaction) -> int:
@@ -99,9 +156,9 @@ class JobQueue(Store):
         A job that was claimed three times without an end fails instead.
         """
         db.run(
-            f"update jobs set state = 'finished', exit_code = 3, error = ?, {_EMPTIED}"
+            f"update jobs set state = 'finished', exit_code = 3, payload = ?, error = ?"
             f" {OURS} and state = 'claimed' and claims >= ?",
-            (f"the job was begun {_MOST_CLAIMS} times, and each time the process ended before it", b"", _MOST_CLAIMS),
+            (b"", f"the job was begun {_MOST_CLAIMS} times, and each time the process ended before it", _MOST_CLAIMS),
         )
         reclaimed = db.run(f"update jobs set state = 'waiting' {OURS} and state = 'claimed'")
         db.run(

@@ -284,8 +284,12 @@ class KnowledgeStore(Store, _KnowledgeReader):
 
     draft = 0
 
-    def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, db: Database, *, clock: Clock | None = None, changed: Callable[[], object] = lambda: None
+    ) -> None:
+        """Call `changed` after each change, so that the projections catch up."""
         super().__init__(db, clock=clock)
+        self._changed = changed
         # By the pair's id, and as text: few of many are asked for.
         self._last: dict[str, str] = {}
         self._open: dict[str, tuple[str, str]] = {}
@@ -294,8 +298,6 @@ class KnowledgeStore(Store, _KnowledgeReader):
         self._gone: set[str] = set()
         self._forgotten: dict[UserId, datetime] = {}
         self._turn = Lock()
-        self.changed: Callable[[], None] = lambda: None
-        """Called after each change, so that the projections catch up."""
         self.reload()
 
     def reload(self) -> None:
@@ -328,7 +330,7 @@ class KnowledgeStore(Store, _KnowledgeReader):
                 for tell in change.told:
                     tell()
                 results.append(result)
-        self.changed()
+        self._changed()
         return results[0]
 
     def read_decisions(self) -> list[Decision]:

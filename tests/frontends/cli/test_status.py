@@ -19,6 +19,8 @@ from intern.core.clock import SystemClock
 from intern.core.decisions import PairApproved, PairFiled, PairParked, PairReviewRequested
 from intern.core.flow import QuestionDeclined
 from intern.core.ids import GuildId, MessageId, QAId, TopicName, UserId, parse_position, position_at
+from intern.service.activity_recorder import ActivityRecorder
+from intern.service.job_kinds import INDEX
 from intern.service.opening import open_intern
 from intern.service.status import SHED
 from intern.settings.loading import load_settings
@@ -215,7 +217,7 @@ def test_the_database_tells_of_votes_counts_replies_and_marks(intern: Intern) ->
         await ledger.begin(samples.reply(MessageId("1"), CHANNEL, "in_place"), ["Like this."])
         await ledger.begin(samples.reply(MessageId("2"), CHANNEL, "in_place"), ["Like that."])
         await ledger.mark_finished(MessageId("2"))
-        await JobQueue(db).submit("index", b"", "key")
+        await JobQueue(db).submit(INDEX, None)
         await CheckpointStore(db).load_or_create([GuildId("5")], hours_ago)
 
     in_database(work)
@@ -323,11 +325,19 @@ def test_a_database_in_use_is_read_beside_its_writer(intern: Intern) -> None:
     assert told(intern)["feedback"] == {"up": 1, "down": 1}
 
 
+async def _count_decline() -> dict[str, int]:
+    async with await SqliteDatabase.open(DATA / "intern.db") as db:
+        counts = DailyCounts(db, clock=SystemClock())
+        events = ActivityReporter(ActivityRecorder(counts))
+        events.report_decline(QuestionDeclined(request=samples.answer_request(), reason="shed"))
+        await counts.store()
+        return dict(await counts.read_day(SystemClock().now().date()))
+
+
+@pytest.mark.usefixtures("intern")
 def test_what_the_actors_count_is_what_is_told() -> None:
-    events, counted = ActivityReporter(), list[str]()
-    events.count = counted.append
-    events.report_decline(QuestionDeclined(request=samples.answer_request(), reason="shed"))
-    assert counted == [SHED]
+    DATA.mkdir()
+    assert anyio.run(_count_decline) == {SHED: 1}
 
 
 def test_an_empty_database_is_read_as_it_is(intern: Intern) -> None:

@@ -23,7 +23,7 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.captures import CapturedPair
 from intern.core.decisions import PairParked, PairReviewRequested
 from intern.core.errors import ModelUnavailableError
-from intern.core.flow import GatewayEvent, Reply
+from intern.core.flow import Reply
 from intern.core.ids import (
     ChannelId,
     ConversationId,
@@ -64,6 +64,7 @@ from intern.stores.tables.feedback import FeedbackStore
 from intern.stores.tables.judgements import Judgement
 from intern.stores.tables.nuggets import replace_nuggets
 from intern.stores.tables.usage import UsageLog
+from tests.service.writers import open_writer
 from tests.worlds import samples
 from tests.worlds.bot import settings_in
 from tests.worlds.clock import HandClock
@@ -109,17 +110,6 @@ class Site:
     def client(self) -> httpx.AsyncClient:
         """Somebody with a browser that follows nothing by itself."""
         return httpx.AsyncClient(base_url=self.address, timeout=30, verify=False)  # nothing is encrypted here
-
-
-class Silent:
-    """A gateway with events that a test chooses."""
-
-    def __init__(self) -> None:
-        self.told: list[GatewayEvent] = []
-
-    async def listen(self, deliver: Callable[[GatewayEvent], None], /) -> None:
-        for event in self.told:
-            deliver(event)
 
 
 class Rules:
@@ -171,8 +161,8 @@ async def site(
     model, fill, outside = Rules(), StreamMonitor(), Outside()
     with FolderLock(settings.data.dir) as lock:
         async with await SqliteDatabase.open(settings.paths.database) as db, create_task_group() as tg:
-            writer = await run_sync(Writer, settings, db, model, clock)
-            overheard = GatewayWatch(Silent(), clock=clock, drops=(writer.stores.answers.drop,))
+            writer = await run_sync(open_writer, settings, db, model, clock)
+            overheard = GatewayWatch(clock)
             checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
             library = Library(
                 indices=[Catalogue(writer.stores.knowledge, each) for each in INDICES],
@@ -218,7 +208,7 @@ async def site(
                 await _answered(made, answerer)
             if past:
                 await _past(made)
-            tg.start_soon(partial(do_jobs_forever, writer.stores.jobs, do=writer.run_job))
+            tg.start_soon(partial(do_jobs_forever, writer.stores.jobs, handlers=writer.handlers))
             events, heard = EVENTS.open(fill)
             batches, routed = BATCHES.open(fill)
             options = PageOptions(enabled=True, port=0, token=Secret(token))

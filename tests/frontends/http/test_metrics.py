@@ -176,7 +176,6 @@ async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_
             for n in range(3):
                 batches.send_nowait(samples.batch(samples.message(n=n)))
             metrics = create_metrics(settings)
-            usage.counted = metrics.count_usage
             found = read(metrics.text(await standing.gauges())[0].decode())
     told = {(name, *(value for _, value in labels)): count for (name, labels), count in found.items()}
     expected = {

@@ -87,7 +87,7 @@ async def test_a_bot_that_holds_the_folder_does_what_is_approved_and_the_page_se
             await client.get("/review")
             qa_id = await capture(bot, 2)
             assert "Port 7482." in (await client.get("/review")).text
-            tg.start_soon(partial(do_jobs_forever, bot.stores.jobs, do=bot.run_job))
+            tg.start_soon(partial(do_jobs_forever, bot.stores.jobs, handlers=bot.handlers))
             assert await approve(client, qa_id) == "/review?done=approve"
             assert bot.stores.knowledge.find_topic(qa_id) is not None
             assert "Port 7482." not in (await client.get("/review")).text
