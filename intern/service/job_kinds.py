@@ -20,9 +20,9 @@ from intern.service.extraction import NotesJob
 from intern.service.restoring import TopicAdoption
 from intern.sources.discovery import DiscoveryReport
 from intern.sources.refresh import RefreshReport
+from intern.stores.tables.answers import GapState
 from intern.stores.tables.jobs import JobKind
 from intern.stores.tables.judgements import Judgement
-from intern.stores.tables.answers import GapState
 
 
 class GapClosing(Struct, frozen=True, kw_only=True):
