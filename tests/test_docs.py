@@ -44,7 +44,10 @@ CHANGELOG = (SOURCE_TREE / "CHANGELOG.md").read_text(encoding="utf-8")
 PROJECT = tomli.loads((SOURCE_TREE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PACKAGING = SOURCE_TREE / "packaging"
 DOCS = tuple(sorted((SOURCE_TREE / "docs").glob("*.md")))
-EVERY_PAGE = (SOURCE_TREE / "README.md", *DOCS)
+DESIGN = SOURCE_TREE / "docs" / "design.md"
+DECISIONS = tuple(sorted((SOURCE_TREE / "docs" / "decisions").glob("*.md")))
+OLD_NAMES = SOURCE_TREE / "docs" / "decisions" / "names.md"  # lists names that are gone
+EVERY_PAGE = (SOURCE_TREE / "README.md", *DOCS, *(page for page in DECISIONS if page != OLD_NAMES))
 GUIDES = (
     "members.md",
     "team.md",
@@ -147,7 +150,7 @@ def test_the_pictures_of_chats_show_what_the_bot_says_now() -> None:
 def test_the_docs_list_the_packages_in_their_order() -> None:
     (listed,) = [block for block in _blocks(SOURCE_TREE / "docs" / "developing.md", "text") if " > " in block]
     assert listed.replace(">", " ").split() == package_map.layers()
-    layout = (SOURCE_TREE / "docs" / "design.md").read_text(encoding="utf-8").partition("\nintern/\n")[2]
+    layout = DESIGN.read_text(encoding="utf-8").partition("\nintern/\n")[2]
     assert re.findall(r"^  (\w+)/ ", layout.partition("\nprompts/")[0], re.MULTILINE) == package_map.layers()
 
 
@@ -336,9 +339,11 @@ def _anchors(page: Path) -> Iterator[str]:
     yield from re.findall(r'<a id="([^"]+)">', text)
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
+def test_every_page_can_be_reached_from_the_readme_or_the_design() -> None:
     linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", README))
     assert linked == {page.name for page in DOCS}
+    decisions = re.findall(r"\]\(decisions/([\w-]+\.md)", DESIGN.read_text(encoding="utf-8"))
+    assert set(decisions) == {page.name for page in DECISIONS}
 
 
 @every_page
@@ -396,6 +401,13 @@ def _section(page: str, heading: str) -> str:
 @pytest.mark.parametrize("name", GUIDES)
 def test_a_guide_is_read_within_minutes(name: str) -> None:
     assert len((SOURCE_TREE / "docs" / name).read_text(encoding="utf-8").split()) < 900
+
+
+def test_the_design_is_read_within_half_an_hour_and_the_changelog_at_a_glance() -> None:
+    design = DESIGN.read_text(encoding="utf-8")
+    assert len(design.splitlines()) <= 500, "history and figures belong into docs/decisions"
+    assert len(design.split()) <= 6000, "history and figures belong into docs/decisions"
+    assert len(CHANGELOG.splitlines()) <= 120
 
 
 # CHANGELOG.
