@@ -319,6 +319,12 @@ def test_every_file_of_ours_that_a_page_names_exists(page: Path) -> None:
     assert missing == []
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    named = {code for page in EVERY_PAGE for code in _codes(page) if re.fullmatch(r"test_\w+", code)}
+    modules = [path.read_text(encoding="utf-8") for path in (SOURCE_TREE / "tests").rglob("test_*.py")]
+    assert [name for name in named if not any(f"def {name}(" in module for module in modules)] == []
+
+
 @every_page
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", _prose(page))
@@ -359,12 +365,14 @@ def test_every_block_of_json_can_be_read(page: Path) -> None:
         json.loads(line)
 
 
-def test_the_code_that_the_docs_show_is_the_code() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in (SOURCE_TREE / "intern").rglob("*.py")]
+def test_the_code_that_the_docs_show_is_the_code_or_a_test_that_runs() -> None:
+    paths = [*(SOURCE_TREE / "intern").rglob("*.py"), *(SOURCE_TREE / "tests").rglob("test_*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in paths]
     shown = [block for page in DOCS for block in _blocks(page, "python")]
     assert shown
     for block in shown:
         ast.parse(block)
+        assert len(block.splitlines()) <= 25, block
         assert any(block.strip() in source for source in sources), block
 
 
