@@ -44,7 +44,10 @@ CHANGELOG = (SOURCE_TREE / "CHANGELOG.md").read_text(encoding="utf-8")
 PROJECT = tomli.loads((SOURCE_TREE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PACKAGING = SOURCE_TREE / "packaging"
 DOCS = tuple(sorted((SOURCE_TREE / "docs").glob("*.md")))
-EVERY_PAGE = (SOURCE_TREE / "README.md", *DOCS)
+DESIGN = SOURCE_TREE / "docs" / "design.md"
+DECISIONS = tuple(sorted((SOURCE_TREE / "docs" / "decisions").glob("*.md")))
+OLD_NAMES = SOURCE_TREE / "docs" / "decisions" / "names.md"  # lists names that are gone
+EVERY_PAGE = (SOURCE_TREE / "README.md", *DOCS, *(page for page in DECISIONS if page != OLD_NAMES))
 GUIDES = (
     "members.md",
     "team.md",
@@ -147,7 +150,7 @@ def test_the_pictures_of_chats_show_what_the_bot_says_now() -> None:
 def test_the_docs_list_the_packages_in_their_order() -> None:
     (listed,) = [block for block in _blocks(SOURCE_TREE / "docs" / "developing.md", "text") if " > " in block]
     assert listed.replace(">", " ").split() == package_map.layers()
-    layout = (SOURCE_TREE / "docs" / "design.md").read_text(encoding="utf-8").partition("\nintern/\n")[2]
+    layout = DESIGN.read_text(encoding="utf-8").partition("\nintern/\n")[2]
     assert re.findall(r"^  (\w+)/ ", layout.partition("\nprompts/")[0], re.MULTILINE) == package_map.layers()
 
 
@@ -316,6 +319,12 @@ def test_every_file_of_ours_that_a_page_names_exists(page: Path) -> None:
     assert missing == []
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    named = {code for page in EVERY_PAGE for code in _codes(page) if re.fullmatch(r"test_\w+", code)}
+    modules = [path.read_text(encoding="utf-8") for path in (SOURCE_TREE / "tests").rglob("test_*.py")]
+    assert [name for name in named if not any(f"def {name}(" in module for module in modules)] == []
+
+
 @every_page
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", _prose(page))
@@ -336,9 +345,11 @@ def _anchors(page: Path) -> Iterator[str]:
     yield from re.findall(r'<a id="([^"]+)">', text)
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
+def test_every_page_can_be_reached_from_the_readme_or_the_design() -> None:
     linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", README))
     assert linked == {page.name for page in DOCS}
+    decisions = re.findall(r"\]\(decisions/([\w-]+\.md)", DESIGN.read_text(encoding="utf-8"))
+    assert set(decisions) == {page.name for page in DECISIONS}
 
 
 @every_page
@@ -354,12 +365,14 @@ def test_every_block_of_json_can_be_read(page: Path) -> None:
         json.loads(line)
 
 
-def test_the_code_that_the_docs_show_is_the_code() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in (SOURCE_TREE / "intern").rglob("*.py")]
+def test_the_code_that_the_docs_show_is_the_code_or_a_test_that_runs() -> None:
+    paths = [*(SOURCE_TREE / "intern").rglob("*.py"), *(SOURCE_TREE / "tests").rglob("test_*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in paths]
     shown = [block for page in DOCS for block in _blocks(page, "python")]
     assert shown
     for block in shown:
         ast.parse(block)
+        assert len(block.splitlines()) <= 25, block
         assert any(block.strip() in source for source in sources), block
 
 
@@ -396,6 +409,13 @@ def _section(page: str, heading: str) -> str:
 @pytest.mark.parametrize("name", GUIDES)
 def test_a_guide_is_read_within_minutes(name: str) -> None:
     assert len((SOURCE_TREE / "docs" / name).read_text(encoding="utf-8").split()) < 900
+
+
+def test_the_design_is_read_within_half_an_hour_and_the_changelog_at_a_glance() -> None:
+    design = DESIGN.read_text(encoding="utf-8")
+    assert len(design.splitlines()) <= 500, "history and figures belong into docs/decisions"
+    assert len(design.split()) <= 6000, "history and figures belong into docs/decisions"
+    assert len(CHANGELOG.splitlines()) <= 120
 
 
 # CHANGELOG.

@@ -23,7 +23,7 @@ PACKAGES = tuple(sorted(path.parent.name for path in (TREE / "intern").glob("*/_
 TEMPLATES = ("intern/frontends/http/templates/*.html", "intern/lab/templates/*", "prompts/messages/*.j2")
 PAGES = (
     *(TREE / name for name in ("README.md", "CHANGELOG.md", "intern.toml.example")),
-    *sorted((TREE / "docs").glob("*.md")),
+    *sorted(path for path in (TREE / "docs").rglob("*.md") if path.name != "names.md"),  # a list of names, no prose
     *sorted(path for each in TEMPLATES for path in TREE.glob(each)),
 )
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
