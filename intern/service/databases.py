@@ -25,6 +25,7 @@ from intern.stores.folder_lock import FolderLock
 from intern.stores.tables.communities import CommunityStore
 from intern.stores.tables.community_rows import copy_community, erase_community
 from intern.stores.tables.database_archive import DatabaseArchive
+from intern.stores.tables.knowledge import KnowledgeStore
 
 if TYPE_CHECKING:
     from intern.stores.engines.postgres import database as postgres
@@ -106,6 +107,13 @@ def open_archive(
 ) -> Archive:
     """Open the archive: the files beside the database, or its rows where communities move between processes. Blocks."""
     return DatabaseArchive(db, clock=clock) if settings.moves else Archive(settings.paths.raw, clock=clock, files=files)
+
+
+def open_learned(settings: Settings, *, clock: Clock | None = None) -> tuple[KnowledgeStore, Archive]:
+    """Open decisions, topics and archive for reading only, as they are. Blocks; raises KnowledgeError."""
+    # The decisions first: pairs archived meanwhile wait, but every decision is about a pair that we see.
+    knowledge = KnowledgeStore(open_read_only(settings))
+    return knowledge, open_archive(settings, knowledge.db, clock=clock)
 
 
 def is_any_process_running(settings: Settings) -> bool:

@@ -13,9 +13,7 @@ from intern.chat.routing import find_question_messages, is_addressed_to_bot, is_
 from intern.core.captures import Capture
 from intern.core.flow import AnswerRequest, Batch, ChannelCaughtUp, MessageBackfilled
 from intern.core.messages import Channel
-from intern.platforms.discord.exports import (
-    ExportedChannel,
-)
+from intern.platforms.discord.exports import ExportedChannel
 from intern.settings.settings import Settings
 
 

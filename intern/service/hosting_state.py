@@ -1,4 +1,4 @@
-"""The state of a process that hosts many communities, for the page and a monitoring system: totals, and each state."""
+"""The state of a process that hosts many communities, for the page and a monitoring system."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from intern import __version__
 from intern.core.clock import Clock
-from intern.service.health import Health, HealthMonitor
+from intern.service.health import HealthMonitor
 from intern.service.metrics import Gauge, process_gauges
 from intern.service.status_page import StatusPage
 from intern.stores.tables.communities import RegisteredCommunity
@@ -24,20 +23,6 @@ class HostedCommunity(Struct, frozen=True, kw_only=True):
     work: str
     """`open`, `closed` or `failing` in this process; `elsewhere` where it is not hosted here."""
     failure: str
-
-
-class HostingPage(Struct, frozen=True, kw_only=True):
-    """The page of a process."""
-
-    version: str
-    since: datetime
-    health: Health
-    last_message_at: datetime | None
-    shards: str
-    """The shards of this process, for people; empty where it has none."""
-    communities: tuple[HostedCommunity, ...]
-    numbers: Mapping[str, int]
-    """The number of communities in each state."""
 
 
 @dataclass(kw_only=True)
@@ -55,26 +40,16 @@ class HostingState:
     """The communities that are open."""
 
     def __post_init__(self) -> None:
-        self._began = self.clock.now()
+        self.began = self.clock.now()
         self._last_message_at: datetime | None = None
 
     async def renew(self) -> None:
         """Do nothing: each view reads the registry."""
 
-    async def view(self) -> HostingPage:
-        """Return the data of the page."""
+    async def list_communities(self) -> tuple[HostedCommunity, ...]:
+        """Return all communities of the registry."""
         work = self.work()
-        communities = tuple(_build_community_row(each, work.get(each.name)) for each in await self.registered())
-        numbers = Counter(each.known.state for each in communities) + Counter(each.work for each in communities)
-        return HostingPage(
-            version=__version__,
-            since=self._began,
-            health=await self.checks.health(),
-            last_message_at=self._update_last_message_at(),
-            shards=self._shards(),
-            communities=communities,
-            numbers=numbers,
-        )
+        return tuple(_build_community_row(each, work.get(each.name)) for each in await self.registered())
 
     async def gauges(self) -> list[Gauge]:
         """Return totals of all communities. No community has its own figure: there may be thousands."""
@@ -86,17 +61,14 @@ class HostingState:
         return [
             Gauge("communities", told, shown, "state"),
             Gauge("stream_items", "What waits between actors", {k: float(n) for k, n in waiting.items()}, "stream"),
-            *process_gauges(self._update_last_message_at()),
+            *process_gauges(self.last_message_at),
         ]
 
-    def _shards(self) -> str:
-        held = ", ".join(map(str, sorted(self.shards())))
-        return held and f"{held} of {self.shard_count()}"
-
-    def _update_last_message_at(self) -> datetime | None:
+    @property
+    def last_message_at(self) -> datetime | None:
+        """The time of the last message of a community that is open, or was."""
         times = [running.overheard.last_message_at for running in self.open.values()]
-        known = [each for each in (*times, self._last_message_at) if each is not None]
-        self._last_message_at = max(known, default=None)
+        self._last_message_at = max((at for at in (*times, self._last_message_at) if at is not None), default=None)
         return self._last_message_at
 
 

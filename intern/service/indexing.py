@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from intern.answering.distilled_sources import DistilledSourceFinder
 from intern.core.clock import Clock
-from intern.core.errors import ConfigError, KnowledgeError, ModelError, SourceError
+from intern.core.errors import KnowledgeError, ModelError, SourceError
 from intern.core.ids import SourceId, TopicName
 from intern.core.knowledge import IndexEntry, SourceText
 from intern.core.log import get_logger
-from intern.core.search_documents import PassageHit, SearchDocument, SearchFilter, SearchKind
+from intern.core.search_documents import PassageHit, SearchDocument, SearchKind
 from intern.documents.sandboxed import keep_processes
 from intern.models.prompt import Model
 from intern.search.embedder import Embedder, SimilarityThresholds
@@ -156,15 +156,6 @@ def open_library(
         distilled=learned,
         site=site,
     )
-
-
-async def check_searched_guild(wanted: SearchFilter | None, settings: Settings, search: SqliteSearchStore) -> None:
-    """Raise ConfigError for a search on a server that is not configured and has no content here."""
-    if wanted is not None and wanted.guild_id is not None:
-        known = {*settings.discord.guild_ids, *await search.read_guild_ids()}
-        if wanted.guild_id not in known:
-            named = ", ".join(sorted(known)) or "there is none"
-            raise ConfigError(f"{wanted.guild_id!a} is no known server: {named}")
 
 
 def list_ignored_paths(settings: Settings) -> tuple[Path, ...]:

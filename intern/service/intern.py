@@ -22,7 +22,7 @@ from intern.answering.triage import is_chatter
 from intern.core.captures import Capture, CapturedPair
 from intern.core.clock import Clock
 from intern.core.decisions import PairDecision
-from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
+from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError
 from intern.core.ids import FactId, QAId
 from intern.core.knowledge import IndexEntry
 from intern.core.log import get_logger
@@ -37,31 +37,23 @@ from intern.learning.importing import ImportCounts
 from intern.learning.regenerating import RegenerationProgress, RegenerationResult, read_progress
 from intern.learning.review import Review
 from intern.search.embedder import Embedder
-from intern.search.hybrid_search import HybridSearch
-from intern.search.ranking import SearchHit, find_and_rerank
-from intern.service import indexing, job_kinds as kinds
+from intern.service import job_kinds as kinds
 from intern.service.calibration import CalibrationStatus, check_calibration, describe_setup
+from intern.service.captured_pairs import CapturedPairs
 from intern.service.captures import check_parked, check_waiting
 from intern.service.databases import find_worker, open_archive, open_read_only
-from intern.service.distilled_knowledge import DistilledKnowledge
 from intern.service.extraction import FOLLOWER, NotesJob
+from intern.service.facts import LearnedFacts
 from intern.service.indexing import open_library
+from intern.service.knowledge_search import KnowledgeSearch, SearchResult
 from intern.service.model_wrapping import wrap_models
 from intern.service.models import Models, answering_options, load_templates
 from intern.service.questions import AskedQuestions
 from intern.service.recordings import RecordingDetails, Recordings, ReplayedRecording
 from intern.service.restoring import RestoreResult, TopicAdoption, copy_archive, export, restore
-from intern.service.search_results import (
-    Freshness,
-    OutdatedResults,
-    SearchResult,
-    build_search_result,
-    documents_changed,
-)
 from intern.service.stores import Stores, open_search
 from intern.service.writer import Writer, build_discovery
 from intern.settings.settings import Paths, Settings
-from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import DiscoveryFeed, DiscoveryReport
 from intern.sources.refresh import RefreshReport
 from intern.stores.database import Database
@@ -70,7 +62,6 @@ from intern.stores.search_file.search_index import SqliteSearchStore
 from intern.stores.tables.jobs import GivesT, JobKind, JobQueue, TakesT
 from intern.stores.tables.judgements import Judgement, JudgementStore
 from intern.stores.tables.knowledge import KnowledgeStore
-from intern.stores.tables.skipped_sources import SkippedSourceStore
 
 # For the lab, which reads the outcome of a question.
 __all__ = ["PreparedQuestion", "is_chatter", "list_steps", "prepare_question", "tokens_by_prompt"]
@@ -258,9 +249,14 @@ class Intern:
         return await self.run_job(kinds.REVIEW, review)
 
     @property
-    def learned_knowledge(self) -> DistilledKnowledge:
+    def facts(self) -> LearnedFacts:
         """The learned facts and nuggets. Raises KnowledgeError."""
-        return DistilledKnowledge(self._db, self._clock)
+        return LearnedFacts(self._db, self._clock)
+
+    @property
+    def captures(self) -> CapturedPairs:
+        """The captured pairs. Raises KnowledgeError."""
+        return CapturedPairs(self._settings, self._knowledge, self._archive, self._search)
 
     async def explain(self, name: str = "", *, limit: int = 20) -> tuple[RecordingDetails, ...]:
         """Return the recordings of a message, its link, a pair or a source; without a name, the newest.
@@ -312,19 +308,8 @@ class Intern:
         Documents that changed since they were indexed are indexed again first, if possible; deleted ones are left out.
         Raises ConfigError for a server that is not configured and has no content here.
         """
-        await indexing.check_searched_guild(wanted, self._settings, self._search)
-        await self._refresh_changed_documents()
-        finder, freshness = HybridSearch(self._search, self._embedder), Freshness(self._settings, self._knowledge)
-        find = partial(find_and_rerank, finder.find, text, wanted or SearchFilter(), limit, now=self._clock.now())
-        found = await find()
-        outdated = await run_sync(freshness.find_outdated, found)
-        if outdated.sources or outdated.files:
-            await self._refresh_results(found, outdated)
-            found = await find()
-            outdated = await run_sync(freshness.find_outdated, found)
-        return tuple(
-            build_search_result(each, outdated) for each in found if each.document.source_id not in outdated.gone
-        )
+        finder = KnowledgeSearch(self._settings, self._knowledge, self._search, self._embedder, self._clock)
+        return await finder.find_current(text, wanted or SearchFilter(), limit, self.run_job)
 
     async def preview_discovery(self) -> DiscoveryFeed:
         """List the files that discovery would read, and the places that it cannot read. Raises KnowledgeError."""
@@ -333,17 +318,6 @@ class Intern:
     async def discover(self) -> DiscoveryReport:
         """Process the weightiest questions of discovery's feed. Raises KnowledgeError."""
         return await self.run_job(kinds.DISCOVER, None)
-
-    async def _refresh_changed_documents(self) -> None:
-        """Index new, changed and deleted documents by their words, without a model call. Raises KnowledgeError."""
-        try:
-            left_out = SkippedSourceStore(self._db, clock=self._clock)
-            known = {each.place for each in await left_out.all() if each.kind == "document"}
-            if await run_sync(documents_changed, self._settings, Catalogue(self._knowledge, "kb"), known):
-                await self.run_job(kinds.REFRESH, None)
-        except (KnowledgeError, SourceError) as error:
-            # Documents indexed before can still be searched.
-            _log.warning("documents_not_looked_at", reason=str(error))
 
     async def _extract(self, tell: Callable[[int], None] = lambda _: None, *, vectors_within: float = math.inf) -> None:
         """Learn from filed conversations and make vectors, unless another process does so in this folder."""
@@ -355,17 +329,6 @@ class Intern:
         except ModelUnavailableError as error:
             _log.warning("extraction_delayed", reason=str(error))
         await self._writer.indexing.make_vectors(vectors_within)
-
-    async def _refresh_results(self, found: Sequence[SearchHit], outdated: OutdatedResults) -> None:
-        paths = sorted(each.document.path for each in found if each.document.source_id in outdated.files)
-        try:
-            if outdated.sources:
-                # Files and topics only: pages have their own times, and a person waits for the search.
-                await self.run_job(kinds.REFRESH, None)
-            if paths:
-                await self.run_job(kinds.FRESHEN, paths)
-        except KnowledgeError as error:  # the documents found are still listed, as stale
-            _log.warning("results_not_freshened", reason=str(error))
 
     async def write_files(self) -> None:
         """Bring text files and the vector engine up to date. If one fails, the next start does it."""

@@ -16,7 +16,7 @@ from intern.core import errors
 from intern.core.install_hints import format_install_hint
 from intern.core.text.language import detect_any_language
 from intern.search.embedding_local import ENGLISH
-from intern.service.databases import DatabaseServer, examine_server, is_made, open_archive, open_read_only
+from intern.service.databases import DatabaseServer, examine_server, is_made, open_learned, open_read_only
 from intern.service.embedding import embedding_model, embeddings_kind, local_model
 from intern.service.indexing import list_ignored_paths
 from intern.service.status import count_without_vectors, describe_folder_problems
@@ -24,7 +24,6 @@ from intern.settings.settings import Paths, Settings
 from intern.sources.scanning import Scanner
 from intern.stores.engines.sqlite.copies import find_broken_indexes, find_problems
 from intern.stores.tables.figures_at_rest import read_figures, read_newest_texts
-from intern.stores.tables.knowledge import KnowledgeStore
 from intern.stores.tables.skipped_sources import read_skipped_sources
 
 NAMED_AT_MOST: Final = 5
@@ -110,14 +109,11 @@ def _check_languages(settings: Settings) -> Iterator[Finding]:
 
 def check_folder(settings: Settings) -> list[Finding]:
     """Check the data folder, and the places that discovery reads. Blocks; works beside a running bot, too."""
-    found = [
-        *_check_writable(settings.paths),
-        *_check_database(settings),
-        *_check_left_out(settings),
-        *_check_posted_answers(settings),
-        *_check_text_files(settings),
-        *_check_scan_paths(settings),
-    ]
+    found = [*_check_writable(settings.paths), *_check_database(settings)]
+    for check in (_check_left_out, _check_posted_answers):
+        with suppress(errors.KnowledgeError):  # the check of the database reports that
+            found += check(settings)
+    found += [*_check_text_files(settings), *_check_scan_paths(settings)]
     # An unreachable database fails several checks.
     return [each for n, each in enumerate(found) if not each.do or each.do not in (before.do for before in found[:n])]
 
@@ -154,11 +150,7 @@ def _nearest_existing_path(path: Path) -> Path:
 
 def _check_left_out(settings: Settings) -> Iterator[Finding]:
     """Check the files and links that the last refresh did not accept as sources."""
-    try:
-        skipped = read_skipped_sources(open_read_only(settings)) if is_made(settings) else ()
-    except errors.KnowledgeError:
-        return  # the check of the database reports that
-    if skipped:
+    if skipped := read_skipped_sources(open_read_only(settings)) if is_made(settings) else ():
         named = "; ".join(f"{each.place} ({each.reason})" for each in skipped[:NAMED_AT_MOST])
         number = "1 document or link is" if len(skipped) == 1 else f"{len(skipped)} documents or links are"
         more = ", and more" if len(skipped) > NAMED_AT_MOST else ""
@@ -167,11 +159,7 @@ def _check_left_out(settings: Settings) -> Iterator[Finding]:
 
 def _check_posted_answers(settings: Settings) -> Iterator[Finding]:
     """Check whether the sources of posted answers still support them."""
-    try:
-        number = read_figures(open_read_only(settings)).outdated_answers
-    except errors.KnowledgeError:
-        return  # the check of the database reports that
-    if number:
+    if number := read_figures(open_read_only(settings)).outdated_answers:
         some = "1 posted answer cites" if number == 1 else f"{number} posted answers cite"
         yield note(f"{some} what has changed or was withdrawn since; the status page lists them under Outdated")
 
@@ -180,9 +168,9 @@ def _check_text_files(settings: Settings) -> Iterator[Finding]:
     """Find damaged or lost text files."""
     paths = settings.paths
     try:
-        for what in describe_folder_problems(paths, KnowledgeStore(open_read_only(settings)), moves=settings.moves):
-            yield todo(what, what)
-        damaged = open_archive(settings, open_read_only(settings)).damaged
+        knowledge, archive = open_learned(settings)
+        yield from (todo(what, what) for what in describe_folder_problems(paths, knowledge, moves=settings.moves))
+        damaged = archive.damaged
     except errors.KnowledgeError as error:
         yield todo(f"archive or decisions could not be looked at: {error}", str(error))
         return

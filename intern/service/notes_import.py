@@ -137,9 +137,7 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
         intern = None
         if not dry_run or await run_sync(is_made, settings):
             intern = await stack.enter_async_context(open_intern(settings))
-            known = {
-                entry.conversation_id: entry for entry in await intern.learned_knowledge.extractions.list_entries()
-            }
+            known = {entry.conversation_id: entry for entry in await intern.facts.extractions.list_entries()}
         news = [segment for segment in segments if _needs_reading(segment, known)]
         # An existing file that cannot be read has not changed its content yet.
         lost = find_removed_notes(known, name, present) if not skipped else []

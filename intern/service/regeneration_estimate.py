@@ -24,7 +24,7 @@ from intern.learning.regeneration_journal import (
 from intern.models.endpoint import build_chat_request
 from intern.models.options import LlmOptions
 from intern.models.prompt import Prompt
-from intern.service.databases import open_archive, open_read_only
+from intern.service.databases import open_learned
 from intern.service.models import describe_regeneration_basis, load_templates
 from intern.settings.settings import Settings
 from intern.sources.descriptions import describe_by_rules
@@ -132,11 +132,11 @@ def estimate_regeneration(settings: Settings) -> RegenerationEstimate:
 
     Without a model, there are no calls.
     """
-    knowledge = KnowledgeStore(open_read_only(settings))
+    knowledge, archive = open_learned(settings)
     unreviewed = make_review_check(knowledge, QAId(settings.kb.qa_raw_last_processed_id) or None)
     asks = settings.kb_model.kind == "endpoint"
     estimated = estimate_from_archive(
-        open_archive(settings, open_read_only(settings)),
+        archive,
         knowledge,
         describe=describe_by_rules,
         tokens_of=build_token_counter(settings, settings.kb_model) if asks else lambda _prompt, _given: 0,

@@ -17,7 +17,7 @@ from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.core.text.language import SPOKEN
 from intern.service.community_registry import CommunityRegistry
-from intern.service.source_status import open_source_statuses
+from intern.service.sources import open_sources
 from intern.service.status import FolderStatus, read_status
 from intern.settings.communities import CommunityChoices
 from intern.settings.settings import Settings
@@ -45,7 +45,7 @@ class ServerSetup:
             return await self._set_up(command.wanted, command.interaction.guild_id)
         settings = await self._registry.settings(self._name)
         status = await run_sync(lambda: read_status(settings, clock=self._clock))
-        sources = await run_sync(lambda: open_source_statuses(settings, clock=self._clock))
+        sources = await run_sync(lambda: open_sources(settings, self._clock).list_all())
         pages = [each for each in sources if each.source_id.startswith("kb:")]
         troubles = [f"`{each.path}`: {each.last_error}" for each in sources if each.last_error]
         return "\n".join(

@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from intern.core.decisions import PairParked
 from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, parse_position
 from intern.service.calibration import read_calibration_status
-from intern.service.databases import is_any_process_running, open_archive, open_read_only
+from intern.service.databases import is_any_process_running, open_learned
 from intern.service.embedding import embedding_model, open_vector_copy
 from intern.service.hidden_files import find_edited_files
 from intern.settings.settings import Paths, Settings
@@ -136,19 +136,21 @@ class FolderStatus(Struct, frozen=True, kw_only=True):
 def read_status(settings: Settings, *, clock: Clock) -> FolderStatus:
     """Read the folder. Raises KnowledgeError for existing files that cannot be read. Blocks."""
     pid, running = find_lock_holder(settings.home)
-    # The decisions first: pairs archived meanwhile wait, but every decision is about a pair that we see.
-    db = open_read_only(settings)
-    knowledge, copy = KnowledgeStore(db), open_vector_copy(settings, db)
-    cursor = knowledge.cursor()
+    knowledge, archive = open_learned(settings, clock=clock)
+    db, cursor = knowledge.db, knowledge.cursor()
+    copy = open_vector_copy(settings, db)
     floor = QAId(settings.kb.qa_raw_last_processed_id)
     passed_over = normalize_qa_id(floor) if floor else ""
-    archive = open_archive(settings, db, clock=clock)
     archived, damaged = archive.scan_ids()
     counted = {each for each in archived if each > passed_over}
     until, undecided = normalize_qa_id(cursor) if cursor else "", knowledge.find_undecided(counted)
     figures = read_figures(db)
-    today, counts, retries = clock.now().date().isoformat(), figures.counts, parse_retries(figures.retries)
-    votes = dict(figures.votes)
+    today, retries, votes = clock.now().date().isoformat(), parse_retries(figures.retries), dict(figures.votes)
+    counts_today = {name: number for day, name, number in figures.counts if day == today}
+    counts = Counter[str]()
+    for _, name, number in figures.counts:
+        counts[name] += number
+    tokens_today, cost_today = next(((tokens, cost) for day, tokens, cost in figures.spent if day == today), (0, 0))
     return FolderStatus(
         data_dir=str(settings.data.dir),
         running=running or is_any_process_running(settings),
@@ -167,18 +169,18 @@ def read_status(settings: Settings, *, clock: Clock) -> FolderStatus:
         due=len(knowledge.list_due()),
         feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
         calibration=db.read_blocking(partial(read_calibration_status, settings=settings)).problem,
-        shed_today=sum(number for day, name, number in counts if (day, name) == (today, SHED)),
-        shed=sum(number for _, name, number in counts if name == SHED),
-        masked=_sum_masked_secrets(counts),
+        shed_today=counts_today.get(SHED, 0),
+        shed=counts[SHED],
+        masked={name.removeprefix(MASKED): number for name, number in counts.items() if name.startswith(MASKED)},
         secret_facts=figures.secret_facts,
-        counts_today={name: number for day, name, number in counts if day == today},
+        counts_today=counts_today,
         outdated_answers=figures.outdated_answers,
         pending_posts=figures.pending_posts,
         pending_images=_read_pending_images(figures.pending_images, clock),
         waiting_jobs=figures.waiting_jobs,
-        tokens_today=sum(tokens for day, tokens, _ in figures.spent if day == today),
+        tokens_today=tokens_today,
         token_budget=settings.llm.daily_token_budget,
-        cost_today=sum(cost for day, _, cost in figures.spent if day == today),
+        cost_today=cost_today,
         cost_budget=settings.llm.daily_cost_budget,
         currency=settings.llm.currency,
         checkpoints=tuple(_build_read_progress(row, clock) for row in figures.attended),
@@ -204,14 +206,6 @@ def _read_pending_images(rows: Sequence[Sequence[Any]], clock: Clock) -> Pending
     except (ValueError, TypeError) as error:
         raise KnowledgeError(f"a pending capture says that it waits since {since!r}, which is no time") from error
     return PendingImages(captures=len(rows), oldest_seconds=age, reason=str(reason))
-
-
-def _sum_masked_secrets(counts: Iterable[Sequence[Any]]) -> dict[str, int]:
-    kinds: Counter[str] = Counter()
-    for _, name, number in counts:
-        if name.startswith(MASKED):
-            kinds[name.removeprefix(MASKED)] += number
-    return dict(kinds)
 
 
 def _build_read_progress(row: Sequence[Any], clock: Clock) -> ServerReadProgress:

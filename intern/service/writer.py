@@ -29,13 +29,13 @@ from intern.learning.withdrawing import remove_messages
 from intern.models.prompt import Model
 from intern.search.embedder import Embedder
 from intern.service import job_kinds as kinds
-from intern.service.archive_reader import parse_topic_name
 from intern.service.calibration import calibrate
 from intern.service.captures import CaptureService
 from intern.service.extraction import ExtractionService
 from intern.service.indexing import Indexing, list_ignored_paths, merge_refreshes
 from intern.service.restoring import TopicAdoption, adopt
 from intern.service.stores import Stores
+from intern.service.topics import parse_topic_name
 from intern.settings.settings import Settings
 from intern.sources.catalogue import respect_pauses
 from intern.sources.discovery import Discovery, DiscoveryReport

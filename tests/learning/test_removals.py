@@ -10,7 +10,7 @@ from intern.core.decisions import PairFiled, PairMoved
 from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import TopicName
 from intern.learning.prompts import INTEGRATE, IntegrateOut
-from intern.service.archive_reader import find_removed_pairs
+from intern.service.topics import find_removed_pairs
 from tests.learning.pairs import Team
 
 pytestmark = pytest.mark.anyio

@@ -29,7 +29,7 @@ from intern.runtime import hosted_bot, hosting
 from intern.runtime.bot import _LocalFiles, _NoCommands, run_page
 from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.resources import PlatformPorts, open_process_resources
-from intern.service.hosting_state import HostingPage, HostingState
+from intern.service.hosting_state import HostedCommunity, HostingState
 from intern.service.job_kinds import FORGET
 from intern.service.status import read_status
 from intern.service.status_page import StatusPage
@@ -400,7 +400,7 @@ async def test_changed_settings_hold_from_then_on_and_bad_ones_stop_that_communi
 
 
 async def test_the_page_without_a_bot_lists_the_communities(tmp_path: Path) -> None:
-    block, stop, shown = Block(tmp_path), Event(), list[HostingPage]()
+    block, stop, shown = Block(tmp_path), Event(), list[HostedCommunity]()
     async with block.up():
         block.joined("One")
         await block.until(lambda: "one" in block.hosting.communities)
@@ -408,13 +408,13 @@ async def test_the_page_without_a_bot_lists_the_communities(tmp_path: Path) -> N
     @asynccontextmanager
     async def serving(page: StatusPage | HostingState) -> AsyncGenerator[None]:
         assert isinstance(page, HostingState)
-        shown.append(await page.view())
+        shown.extend(await page.list_communities())
         stop.set()
         yield
 
     with fail_after(10):
         await run_page(block._defaults, serving, stop=stop)
-    [found] = shown[0].communities
+    [found] = shown
     assert (found.known.name, found.known.state, found.work) == ("one", "active", "elsewhere")
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from inspect import iscoroutinefunction, signature
+from inspect import iscoroutinefunction, isfunction, signature
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from intern.service.models import Models, open_models
 from intern.service.opening import open_intern
 from intern.service.questions import QuestionFilter
 from intern.service.server_setup import ServerSetup
-from intern.service.source_status import open_source_statuses
+from intern.service.sources import open_sources
 from intern.service.status import read_status
 from intern.service.status_page import StatusPage
 from intern.settings.loading import load_settings
@@ -152,23 +152,27 @@ class Two:
         """Return all that a community shows or stores, except the names of its own files."""
         page = self.pages[name]
         views: list[Any] = [self.events[name].told, self.metrics.text(await page.gauges())]
-        given = {"offset": 0, "days": 14, "most": 20, "wanted": QuestionFilter()}
-        for part in (page, page.browsing, page.reviewing, page.asked):
+        given = {"offset": 0, "length": 14, "gaps": 1, "most": 20, "wanted": QuestionFilter(), "now": self.clock.now()}
+        subjects = (page.topics, page.captures, page.facts, page.sources, page.figures, page.questions)
+        for part in (page, *subjects):
             for view in sorted(name for name in dir(type(part)) if not name.startswith("_")):
                 method = getattr(type(part), view)
-                if iscoroutinefunction(method):
+                if isfunction(method):
                     wanted = [each for each in signature(method).parameters.values() if each.name != "self"]
                     if all(each.default is not each.empty or each.name in given for each in wanted):
-                        views.append(await method(part, *(given[n.name] for n in wanted if n.default is n.empty)))
-        names = [each.name for each in (await page.browsing.topics()).rows]
-        views += [await view(name) for name in names for view in (page.browsing.topic, page.browsing.history)]
-        assert len(views) > 16
+                        arguments = [part, *(given[n.name] for n in wanted if n.default is n.empty)]
+                        waits = iscoroutinefunction(method)
+                        views.append(await (method(*arguments) if waits else run_sync(method, *arguments)))
+        names = [each.name for each in page.topics.list_all()]
+        views += [view(name) for name in names for view in (page.topics.read_page, page.topics.list_changes)]
+        views += [page.topics.read(name) for name in names]
+        assert len(views) > 25
         unknown: Any = "00000000-0000-0000-0000-000000000000"
-        for count_question in (page.browsing.topic, page.browsing.history, page.browsing.fact, page.browsing.nugget):
+        for look in (page.topics.read_page, page.topics.list_changes, page.facts.read_page, page.facts.read_nugget):
             with pytest.raises(ConfigError) as refused:
-                await count_question(unknown)
+                await look(unknown)  # type: ignore[misc]
             views.append(refused.value)
-        views += [await page.browsing.search("How do I reset it?", None), await page.asked.format_gaps()]
+        views += [await page.search.find_page("How do I reset it?", None), await page.questions.format_gaps()]
         guild = next(each.guild_id for each in self.town._channels.values() if each.id == self.places[name])
         posts = [each for each in self.town.posts() if each.guild_id == guild]
         views += [view async for view in self._told(name)]
@@ -187,11 +191,11 @@ class Two:
                 )
                 yield await setup(kind(interaction=ticket, user=samples.author(), manages=True))
         yield await run_sync(
-            lambda: (read_status(settings, clock=self.clock), open_source_statuses(settings, clock=self.clock))
+            lambda: (read_status(settings, clock=self.clock), open_sources(settings, self.clock).list_all())
         )
         async with open_intern(settings, clock=self.clock) as intern:
-            yield [await intern.entries(), await intern.explain(), await intern.learned_knowledge.nuggets(None, 9)]
-            yield await intern.learned_knowledge.facts(FactFilter(active=None, secret=True), 9)
+            yield [await intern.entries(), await intern.explain(), await intern.facts.list_nuggets()]
+            yield await intern.facts.list_all(FactFilter(active=None, secret=True), 9)
         for path in copy.rglob("*.*"):
             yield await run_sync(path.read_text)
 
@@ -225,7 +229,7 @@ async def lived(two: Two) -> tuple[str, str]:
                 await two.ask("one", question)
             for question in ("How do I reset it?", "Which port is it?", "Where is the spool?"):
                 await two.ask("other", question)
-            while not (await two.pages["one"].browsing.facts()).rows:  # noqa: ASYNC110 the extractor sets no events
+            while not (await two.pages["one"].facts.list_page()).rows:  # noqa: ASYNC110 the extractor sets no events
                 await anyio.sleep(0.01)
             for page in two.pages.values():  # else they are stored within a second
                 await page.stores.recorder.store()

@@ -26,10 +26,10 @@ from intern.search.embedder import LEAST_LIKENESS
 from intern.search.hybrid_search import HybridSearch
 from intern.service.indexing import PassageRanking
 from intern.service.job_kinds import INDEX, REFRESH
+from intern.service.knowledge_search import SearchResult
 from intern.service.models import collect_offline_rules
 from intern.service.opening import open_intern
-from intern.service.search_results import SearchResult
-from intern.service.source_status import open_source_statuses
+from intern.service.sources import open_sources
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.sources import catalogue
@@ -81,7 +81,7 @@ async def test_what_is_indexed_is_found_and_what_is_removed_is_not(tmp_path: Pat
             (settings.paths.sources / "logs.md").unlink()
             await intern.index()
             assert await intern.search("lumen") == ()
-            assert [source.source_id for source in open_source_statuses(settings, clock=HandClock())] == ["kb:ports.md"]
+            assert [source.source_id for source in open_sources(settings, HandClock()).list_all()] == ["kb:ports.md"]
 
 
 async def test_a_refresh_that_finds_nothing_changed_writes_nothing_to_the_search(tmp_path: Path) -> None:
@@ -292,14 +292,14 @@ async def test_each_source_tells_how_it_stands(tmp_path: Path) -> None:
             await intern.index()
             await intern.discover()
         clock.turn(hours=2)
-        document, a, b = open_source_statuses(settings, clock=clock)
+        document, a, b = open_sources(settings, clock).list_all()
         assert (document.source_id, document.state, document.age_seconds) == ("kb:ports.md", "ok", 7200)
         assert (document.next_check, document.check_every_seconds) == (None, 600)
         assert (a.path, a.state, a.last_error) == (str(tmp_path / "docs" / "a.md"), "ok", None)
         assert (b.state, b.last_error) == ("failed", "it is binary, not text")
         (tmp_path / "docs" / "a.md").unlink()
         (settings.paths.sources / "ports.md").unlink()
-        assert [each.state for each in open_source_statuses(settings, clock=clock)] == ["gone", "gone", "failed"]
+        assert [each.state for each in open_sources(settings, clock).list_all()] == ["gone", "gone", "failed"]
 
 
 async def test_what_the_model_cannot_describe_is_tried_by_who_asks_for_that_and_by_no_search(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ async def test_a_source_that_could_not_be_described_tells_why(tmp_path: Path) ->
         async with await SqliteDatabase.open(settings.paths.database) as db:
             writer = await run_sync(open_writer, settings, db, model, clock)
             await writer.indexing.refresh()
-            [source] = open_source_statuses(settings, clock=clock)
+            [source] = open_sources(settings, clock).list_all()
             assert (source.state, source.last_error, source.is_described) == ("failed", "it made no sense", False)
             # It is found all the same, by its beginning and by its text.
             assert [hit.source_id for hit in await HybridSearch(writer.stores.search).find_passages("port", 5)] == [
@@ -331,5 +331,5 @@ async def test_a_source_that_could_not_be_described_tells_why(tmp_path: Path) ->
             ]
             model.next(SUMMARIZE_SOURCE, SummarizeOut(description="All about ports."))
             await writer.indexing.refresh()
-            [source] = open_source_statuses(settings, clock=clock)
+            [source] = open_sources(settings, clock).list_all()
             assert (source.state, source.last_error, source.is_described) == ("ok", None, True)

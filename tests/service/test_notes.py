@@ -23,7 +23,7 @@ def settings_in(folder: Path) -> Settings:
 
 async def nuggets(settings: Settings) -> list[str]:
     async with open_intern(settings) as intern:
-        return sorted(each.detailed_analysis for each in await intern.learned_knowledge.nuggets(None, 100))
+        return sorted(each.detailed_analysis for each in (await intern.facts.list_nuggets(size=100)).rows)
 
 
 async def test_notes_are_learned_once_then_changed_then_withdrawn(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from intern.service.community_registry import open_registry
 from intern.service.databases import move_database
 from intern.service.local_checks import check_folder
 from intern.service.opening import open_intern
-from intern.service.source_status import open_source_statuses
+from intern.service.sources import open_sources
 from intern.service.status import read_status
 from intern.settings.settings import Paths, Settings
 from intern.sources.refresh import RefreshReport
@@ -80,9 +80,7 @@ async def test_a_bot_learns_answers_regenerates_and_forgets(settings: Settings, 
             assert (await intern.regenerate()).pairs == 1
             status = await run_sync(partial(read_status, settings, clock=SystemClock()))
             assert (status.archived, status.topics, status.running) == (1, 1, True)
-            assert [
-                each.state for each in await run_sync(partial(open_source_statuses, settings, clock=SystemClock()))
-            ] == ["ok"] * 2
+            assert [each.state for each in await run_sync(open_sources(settings, SystemClock()).list_all)] == ["ok"] * 2
         assert not settings.paths.database.exists()
         assert [ANSWER in text for text in texts(settings).values()] == [True]
         for path in settings.data.dir.glob("search.db*"):

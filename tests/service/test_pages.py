@@ -13,7 +13,7 @@ from intern.core.ids import SourceId
 from intern.models.prompt import OfflineModel
 from intern.service.job_kinds import REFRESH
 from intern.service.models import collect_offline_rules
-from intern.service.source_status import open_source_statuses
+from intern.service.sources import open_sources
 from intern.service.writer import Writer
 from intern.settings.settings import DataSection, KbSection, Settings
 from intern.sources.catalogue import Catalogue
@@ -90,7 +90,7 @@ async def test_each_page_tells_how_it_stands(tmp_path: Path) -> None:
             for _ in range(MOST_MISSING):
                 await writer.indexing.refresh_pages()
                 clock.turn(hours=5)
-        told = {each.path: each for each in open_source_statuses(settings, clock=clock)}
+        told = {each.path: each for each in open_sources(settings, clock).list_all()}
         a, app, gone, b = (told[site.url(path)] for path in ("/a", "/app", "/gone", "/b"))
         assert {each.type for each in told.values()} == {"page"}
         assert (a.state, a.note, a.last_error, a.check_every_seconds) == ("ok", "", None, None)
@@ -115,5 +115,5 @@ async def test_addresses_of_the_settings_are_read_beside_those_of_the_list(tmp_p
             read = await writer.indexing.refresh_pages()
             assert set(read.changed) == {f"kb:{site.url(each)}" for each in ("/a", "/b")}
             assert [each.rel_path for each in read.skipped] == ["kb.links:2"]
-        [left_out] = [each for each in open_source_statuses(settings, clock=HandClock()) if each.state == "skipped"]
+        [left_out] = [each for each in open_sources(settings, HandClock()).list_all() if each.state == "skipped"]
         assert (left_out.path, left_out.type) == ("kb.links:2", "link")

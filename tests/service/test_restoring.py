@@ -429,9 +429,9 @@ async def test_after_a_restore_fifty_questions_have_their_answers_again(tmp_path
             await intern.index()
             assert await _answers(intern, questions) == before
             # Nuggets and facts are in no text file.
-            assert await intern.learned_knowledge.nuggets(None, 9) == ()
+            assert (await intern.facts.list_nuggets()).rows == ()
             await intern.extract()
-            assert await intern.learned_knowledge.nuggets(None, 9) != ()
+            assert (await intern.facts.list_nuggets()).rows != ()
             assert await _answers(intern, questions) == before
     answered = [each.citations[0].source_id for each in before if each.should_reply]
     assert sum(each.startswith("team:") for each in answered) == len(_TAUGHT)

@@ -10,8 +10,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from intern.service.archive_reader import ArchiveReader
+from intern.service.captured_pairs import open_captures
 from intern.service.status import read_status
+from intern.service.topics import open_topics
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from tests.worlds import samples
@@ -45,11 +46,11 @@ def archived(settings: Settings) -> int:
 
 
 def newest(settings: Settings) -> int:
-    return len(ArchiveReader(settings).pairs(newest=0))
+    return len(open_captures(settings).list_all(newest=0))
 
 
 def topics(settings: Settings) -> int:
-    return len(ArchiveReader(settings).topics())
+    return len(open_topics(settings).list_all())
 
 
 # Finding G3.
@@ -75,18 +76,18 @@ def test_the_newest_pairs_are_the_end_of_all_pairs(tmp_path: Path, most: int) ->
     archive = Archive(settings.paths.raw, clock=clock)
     for n in range(PAIRS):
         archive.append(samples.capture(n=n))
-    reading, databases = ArchiveReader(settings), list[object]()
+    reading, databases = open_captures(settings), list[object]()
     apsw.connection_hooks.append(databases.append)
     with openings_of_the_week() as openings:
-        found = reading.pairs(newest=most)
+        found = reading.list_all(newest=most)
     apsw.connection_hooks.remove(databases.append)
     assert len(databases) <= 1
-    assert found == ArchiveReader(settings).pairs()[max(PAIRS - most, 0) :]
+    assert found == open_captures(settings).list_all()[max(PAIRS - most, 0) :]
     assert len(openings) <= 1
 
 
 def newest_pairs(settings: Settings) -> int:
-    return len(ArchiveReader(settings).pairs(newest=5))
+    return len(open_captures(settings).list_all(newest=5))
 
 
 # Finding G3.

@@ -17,11 +17,11 @@ from intern.core.ids import GuildId
 from intern.learning.forgetting import ForgetRequest
 from intern.runtime.bot import open_sandbox
 from intern.search.embedding_local import is_english_installed
-from intern.service.bot_gauges import BotGauges
 from intern.service.community_registry import open_registry
 from intern.service.databases import open_database
 from intern.service.doctor import examine
 from intern.service.health import vector_checks
+from intern.service.metrics import BotGauges
 from intern.service.opening import open_intern
 from intern.service.status import read_status
 from intern.settings.loading import load_settings

@@ -20,7 +20,7 @@ from intern.frontends.wording import excerpt, explain_silence, mark_words
 
 if TYPE_CHECKING:
     from intern.service.intern import Intern
-    from intern.service.search_results import SearchResult
+    from intern.service.knowledge_search import SearchResult
 
 
 @click.command("ask")

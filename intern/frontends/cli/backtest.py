@@ -17,13 +17,7 @@ import click
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.progress import report_progress
 from intern.core.tasks import open_task_group
-from intern.frontends.cli.options import (
-    UTC_DATES,
-    ask_folder,
-    read_settings,
-    run_work,
-    team_options,
-)
+from intern.frontends.cli.options import UTC_DATES, ask_folder, read_settings, run_work, team_options
 from intern.frontends.cli.output import INTERRUPTED, say, show, show_result
 from intern.frontends.wording import describe_calibration
 

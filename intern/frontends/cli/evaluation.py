@@ -12,10 +12,7 @@ import click
 
 from intern.core.knowledge import IndexEntry
 from intern.core.text.words import collapse_whitespace, truncate_text
-from intern.frontends.cli.options import (
-    ask_folder,
-    read_folder_settings,
-)
+from intern.frontends.cli.options import ask_folder, read_folder_settings
 from intern.frontends.cli.output import say, show, show_result
 
 if TYPE_CHECKING:

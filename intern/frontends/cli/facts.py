@@ -1,4 +1,4 @@
-"""`intern facts`: facts from conversations."""
+"""`intern facts` and `intern nuggets`: the lessons of conversations."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from intern.core.errors import ConfigError
-from intern.core.knowledge import Fact, FactCategory
+from intern.core.knowledge import Fact, FactCategory, Nugget, NuggetStatus
 from intern.frontends.cli.options import DefaultListGroup, ask_folder, json_option
 from intern.frontends.cli.output import show, show_list, show_result
 from intern.frontends.wording import minute
 
 if TYPE_CHECKING:
-    from intern.service.distilled_knowledge import FactChainLink, FactFilter
+    from intern.service.facts import FactChainLink, FactFilter
     from intern.service.intern import FactRetirement, Intern
 
 _AS_OF = "Facts as they were known at this time (UTC); of a day, at its end."
 _id = click.argument("fact_id", metavar="ID")
 _secret = click.option("--secret", is_flag=True, help="Also what is secret.")
 _some = click.IntRange(1)
-top_option = click.option("--top", metavar="N", type=_some, default=100, show_default=True, help="At most so many.")
+_top = click.option("--top", metavar="N", type=_some, default=100, show_default=True, help="At most so many.")
 
 
 def _parse_as_of(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
@@ -46,7 +46,7 @@ def _add_fact_filters(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--all", "everything", is_flag=True, help="Also what is retired."),
         click.option("--as-of", metavar="DATE", callback=_parse_as_of, help=_AS_OF),
         click.option("--category", type=click.Choice(get_args(FactCategory))),
-        top_option,
+        _top,
     ):
         command = option(command)
     return command
@@ -68,7 +68,7 @@ def facts() -> None:
 @_add_fact_filters
 def list_facts(*, top: int, as_json: bool, **filters: Any) -> None:
     """List facts, what was said last first."""
-    found = ask_folder(lambda intern: intern.learned_knowledge.facts(_build_fact_filter(**filters), top))
+    found = ask_folder(lambda intern: intern.facts.list_all(_build_fact_filter(**filters), top))
     show_list(found, _fact_line, "no fact is known", as_json=as_json)
 
 
@@ -77,9 +77,7 @@ def list_facts(*, top: int, as_json: bool, **filters: Any) -> None:
 @_add_fact_filters
 def search_facts(*, text: tuple[str, ...], top: int, as_json: bool, **filters: Any) -> None:
     """Find facts that hold words of TEXT, best first."""
-    found = ask_folder(
-        lambda intern: intern.learned_knowledge.search_facts(" ".join(text), _build_fact_filter(**filters), top)
-    )
+    found = ask_folder(lambda intern: intern.facts.search(" ".join(text), _build_fact_filter(**filters), top))
     show_list(found, _fact_line, "nothing was found", as_json=as_json)
     sys.exit(0 if found else 1)
 
@@ -90,7 +88,7 @@ def search_facts(*, text: tuple[str, ...], top: int, as_json: bool, **filters: A
 @json_option
 def show_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show a fact whole, and where it was said."""
-    fact, links = ask_folder(lambda intern: intern.learned_knowledge.fact_history(fact_id, secret=secret))
+    fact, links = ask_folder(lambda intern: intern.facts.find_history(fact_id, secret=secret))
     link = next(each for each in links if each.fact.id == fact.id)
     show_result(link, lambda link: show(_format_fact(link)), as_json=as_json)
 
@@ -101,7 +99,7 @@ def show_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
 @json_option
 def show_fact_history(*, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show what a fact took the place of, and what took its place, oldest first."""
-    _, links = ask_folder(lambda intern: intern.learned_knowledge.fact_history(fact_id, secret=secret))
+    _, links = ask_folder(lambda intern: intern.facts.find_history(fact_id, secret=secret))
     show_result(links, lambda links: show("\n\n".join(map(_format_fact, links))), as_json=as_json)
 
 
@@ -115,7 +113,7 @@ def retire(*, fact_id: str, why: str, as_json: bool) -> None:
         raise click.BadParameter("say why", param_hint="--why")
 
     async def work(intern: Intern) -> FactRetirement:
-        fact = await intern.learned_knowledge.fact(fact_id, secret=True)
+        fact = await intern.facts.find(fact_id, secret=True)
         if not fact.is_active:
             raise ConfigError(f"{fact.id} is retired already; `intern facts history` tells why")
         return await intern.retire_fact(fact.id, why)
@@ -126,7 +124,7 @@ def retire(*, fact_id: str, why: str, as_json: bool) -> None:
 def _build_fact_filter(
     category: FactCategory | None, as_of: datetime | None, *, everything: bool, secret: bool
 ) -> FactFilter:
-    from intern.service.distilled_knowledge import FactFilter
+    from intern.service.facts import FactFilter
 
     return FactFilter(category=category, as_of=as_of, active=None if everything else True, secret=secret)
 
@@ -150,3 +148,43 @@ def _format_fact(link: FactChainLink) -> str:
         snippet = f": {' '.join(each.context_snippet.split())}" if each.context_snippet else ""
         lines.append(f"  said {minute(each.timestamp)} in {each.conversation_id} ({each.sentiment}){gone}{snippet}")
     return "\n".join(lines)
+
+
+@click.group("nuggets", cls=DefaultListGroup)
+def nuggets() -> None:
+    """Read what was distilled from conversations.
+
+    Without a command: the list, with its options. The beginning of an id is enough. Exit code 0; 2 for an id that
+    is unknown, or the beginning of several; 3 where something cannot be read.
+    """
+
+
+@nuggets.command("list")
+@click.option("--status", type=click.Choice(get_args(NuggetStatus)))
+@_top
+@json_option
+def list_nuggets(*, status: NuggetStatus | None, top: int, as_json: bool) -> None:
+    """List nuggets, newest first."""
+    found = ask_folder(lambda intern: intern.facts.list_nuggets(status, size=top))
+    show_list(found.rows, _nugget_line, "no nugget was distilled yet", as_json=as_json)
+
+
+@nuggets.command("show")
+@click.argument("nugget_id", metavar="ID")
+@json_option
+def show_nugget(*, nugget_id: str, as_json: bool) -> None:
+    """Show a nugget whole."""
+    show_result(ask_folder(lambda intern: intern.facts.find_nugget(nugget_id)), _show_nugget, as_json=as_json)
+
+
+def _nugget_line(nugget: Nugget) -> str:
+    return f"{nugget.id}  {minute(nugget.timestamp)}  ({nugget.status})  {nugget.topic}: {nugget.topic_summary}"
+
+
+def _show_nugget(nugget: Nugget) -> None:
+    lines = [_nugget_line(nugget), *(f"  {line}" for line in nugget.detailed_analysis.splitlines())]
+    if nugget.keywords:
+        lines.append(f"  keywords: {', '.join(nugget.keywords)}")
+    if nugget.user_ids_involved:
+        lines.append(f"  said by: {', '.join(nugget.user_ids_involved)}")
+    show("\n".join([*lines, f"  from {nugget.conversation_id}, messages {', '.join(nugget.source_message_ids)}"]))

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from intern.core.ids import MessageId, UserId
-from intern.frontends.cli.options import (
-    ask_folder,
-)
+from intern.frontends.cli.options import ask_folder
 from intern.frontends.cli.output import say, show_result
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from intern.frontends.cli.output import say
 from intern.service import DiscordOptions, Settings, load_settings
 
 if TYPE_CHECKING:
-    from intern.service.archive_reader import ArchiveReader
     from intern.service.intern import Intern
 
 S = TypeVar("S")
@@ -173,13 +172,6 @@ def team_options(command: Callable[..., None]) -> Callable[..., None]:
     ids = partial(click.option, multiple=True, metavar="ID", callback=_discord_ids)
     role = ids("--team-role-id", "team_role_ids", help="A role of the team's, likewise.")
     return ids("--team-id", "team_ids", help="A team member, beside those of the settings.")(role(command))
-
-
-def open_reader() -> ArchiveReader:
-    """Open the data folder to be read. Raises ConfigError and KnowledgeError."""
-    from intern.service.archive_reader import ArchiveReader
-
-    return ArchiveReader(read_folder_settings())
 
 
 def run_work(work: Callable[..., Awaitable[T]], *arguments: Any) -> T:

@@ -1,4 +1,4 @@
-"""`intern init` and `intern doctor`."""
+"""`intern init` and `intern models`: a new data folder, and the models that an endpoint offers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from intern.frontends.cli.output import say, show, show_result
 from intern.service import CONFIG_FILE
 
 if TYPE_CHECKING:
-    from intern.service.doctor import DoctorReport
+    from collections.abc import Sequence
+
+    from intern.service.model_servers import ModelServer
 
 _FOLDERS = ("knowledge-base/sources", "team-knowledge/raw", "team-knowledge/topics")
 
@@ -57,39 +59,37 @@ def _read_example_config() -> str:
     raise ConfigError("the example configuration is missing from this installation; install intern again")
 
 
-_MARKS = {"ok": "ok  ", "note": "note", "todo": "TODO"}
-
-
-@click.command("doctor")
+@click.command("models")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--find", is_flag=True, help="Only look for model servers on this machine, and print the lines to set.")
-def doctor(*, as_json: bool, find: bool) -> None:
-    """Check model, data folder, and rights and roles on Discord.
+def models(*, as_json: bool) -> None:
+    """List the models that the endpoint offers.
 
-    Says the one next thing to do, and prints the link that invites the bot with no more permissions than it needs.
-    Asks each model endpoint one short question of some 1,300 tokens; says what that took, and what it does not take. A
-    database that is there gets the count of tokens and what the endpoint takes; nothing else changes. May run beside
-    the bot. Without a token, Discord is left out. Exit code 0: all is well. 1: there is something to do. 3: could not
-    look.
+    Each with its context, where the server tells it. Costs no tokens. Exit code 0: there are some. 1: it lists none. 2:
+    no endpoint is set. 3: it could not be asked.
     """
-    if find:
-        from intern.frontends.cli.models import show_local_servers
-        from intern.service.model_servers import find_local_servers
-
-        servers = run_work(find_local_servers)
-        show_result(servers, show_local_servers, as_json=as_json)
-        sys.exit(0 if servers else 1)
     settings = read_settings()
-    from intern.service.doctor import examine
+    from intern.service.model_servers import list_configured
 
-    report = run_work(examine, settings)
-    show_result(report, _show_report, as_json=as_json)
-    sys.exit(0 if report.ok else 1)
+    servers = run_work(list_configured, settings)
+    if not servers:
+        raise click.UsageError("no endpoint is set: set llm.base_url, or look for one with `intern doctor --find`")
+    show_result(servers, _show_models, as_json=as_json)
+    sys.exit(0 if any(server.models for server in servers) else 1)
 
 
-def _show_report(report: DoctorReport) -> None:
-    for finding in report.findings:
-        say(f"{_MARKS[finding.level]}  {finding.what}")
-    if report.invite:
-        show(f"invite link: {report.invite}")
-    show(f"next: {report.next}")
+def _show_models(servers: Sequence[ModelServer]) -> None:
+    for server in servers:
+        say(f"{server.base_url}{f' ({server.name})' if server.name else ''}: {len(server.models)} models")
+        for model in server.models:
+            show(f"{model.id or model.name}{f'  {model.context:,} tokens of context' if model.context else ''}")
+
+
+def show_local_servers(servers: Sequence[ModelServer]) -> None:
+    """Show the servers of this machine with the lines that choose each."""
+    if not servers:
+        say("no model server answers on this machine at the default ports of Ollama, LM Studio, llama.cpp and vLLM")
+    for server in servers:
+        say(f"{server.name} answers at {server.base_url}. To use it, put into intern.toml:")
+        show(server.settings_for(server.models[0].id or server.models[0].name))
+        if others := [model.id or model.name for model in server.models[1:]]:
+            say(f"It also offers {', '.join(others)}.")

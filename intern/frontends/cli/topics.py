@@ -9,22 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from intern.core.progress import report_progress
-from intern.frontends.cli.options import (
-    DefaultListGroup,
-    ask_folder,
-    json_option,
-    open_reader,
-    read_folder_settings,
-)
+from intern.frontends.cli.options import DefaultListGroup, ask_folder, json_option, read_folder_settings
 from intern.frontends.cli.output import say, show, show_json, show_list, show_result
 from intern.frontends.wording import minute
 
 if TYPE_CHECKING:
-    from intern.service.archive_reader import TopicLine
     from intern.service.intern import RegenerationProgress, RegenerationResult
     from intern.service.regeneration_estimate import RegenerationEstimate
     from intern.service.restoring import TopicAdoption
-from intern.frontends.cli.review import format_decision, format_turns
+    from intern.service.topics import TopicLine, Topics
+from intern.frontends.cli.captures import format_decision, format_turns
 
 _TOLD = 20  # parked pairs; more would fill the screen
 
@@ -38,11 +32,18 @@ def topics() -> None:
     """
 
 
+def _open_topics() -> Topics:
+    settings = read_folder_settings()
+    from intern.service.topics import open_topics
+
+    return open_topics(settings)
+
+
 @topics.command("list")
 @json_option
 def list_topics(*, as_json: bool) -> None:
     """List all topics, each with its pairs, its characters, its newest answer and what it covers."""
-    topics = open_reader().topics()
+    topics = _open_topics().list_all()
     width = max((len(each.name) for each in topics), default=0)
     show_list(topics, partial(_topic_line, width), "there is no topic yet: nothing was learned", as_json=as_json)
 
@@ -58,7 +59,7 @@ def _topic_line(width: int, topic: TopicLine) -> str:
 @json_option
 def show_topic(name: str, *, removed: bool, as_json: bool) -> None:
     """Show the pairs of a topic, as answers see them."""
-    topic = open_reader().topic(name)
+    topic = _open_topics().read(name)
     if as_json:
         show_json(topic)
         return
@@ -79,7 +80,9 @@ def show_topic(name: str, *, removed: bool, as_json: bool) -> None:
 @json_option
 def show_topic_history(name: str, *, as_json: bool) -> None:
     """Tell all that was decided about the pairs of a topic, oldest first."""
-    show_list(open_reader().history(name), format_decision, "nothing was decided about its pairs", as_json=as_json)
+    show_list(
+        _open_topics().list_decisions(name), format_decision, "nothing was decided about its pairs", as_json=as_json
+    )
 
 
 @topics.command("adopt")

@@ -35,8 +35,8 @@ from intern.frontends.cli.terminal import Keyboard, TypedMessage, say_wrapped, w
 from intern.frontends.wording import explain_silence
 from intern.runtime.bot import ActivityReporter, Sandbox, open_sandbox
 from intern.service import Settings
-from intern.service.archive_reader import ArchiveReader
 from intern.service.intern import RefreshReport
+from intern.service.topics import open_topics
 
 _TEAM_MEMBER = "mira"
 _OWN = ("index_path", "index_cache_path", "team_raw_dir", "team_topics_dir", "team_index_path", "team_index_cache_path")
@@ -425,11 +425,11 @@ async def _wait_in_time(moment: Callable[[], Awaitable[object]]) -> None:
 
 
 def _show_topics(settings: Settings) -> None:
-    reading = ArchiveReader(settings)
-    names = [each.name for each in reading.topics() if each.blocks]
+    topics = open_topics(settings)
+    names = [topic.name for topic in topics.list_all() if topic.blocks]
     for name in names:
         click.echo(name)
-        for block in reading.topic(name).blocks:
+        for block in topics.read(name).blocks:
             question, *_ = *block.turns[0].text.splitlines(), ""
             click.echo(f"  {block.qa_id}  {printable(question)}")
     if not names:

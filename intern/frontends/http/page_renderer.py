@@ -51,6 +51,18 @@ SECTION_OF: Final = {
 
 STATIC: Final = {"style.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
+_DONE: Final[Mapping[str, str]] = {
+    "answer": "Captured in the team's name. It is filed next; then questions like this are answered from it.",
+    "dismiss": "Dismissed. The gap comes back when the question is asked again.",
+    "approve": "Approved: it is filed next.",
+    "reject": "Rejected: nothing is learned from it.",
+    "waiting": "Noted. It takes a while; look again in a moment.",
+    "done": "Done.",
+    "parked": "It was tried and could not be filed again.",
+    "retire": "Retired: answers use it no more.",
+}
+"""The message after a form, by `done` in the address that it leads to."""
+
 _BEARS: Final = web.RequestKey("bears_the_token", bool)
 
 
@@ -64,7 +76,7 @@ class PageRenderer:
         self._templates = templates
 
     def page(self, request: web.Request, name: str, title: str, status: int = 200, **values: Any) -> web.Response:
-        """Render a template. `done` and `problem` in `values` are shown above its content."""
+        """Render a template. A `problem` in `values` is shown above its content."""
         known, path = self.may_see(request), f"/{request.path.split('/')[1]}"
         body = self._templates.render(
             name,
@@ -73,17 +85,10 @@ class PageRenderer:
             nav=self._pages if known else (),
             leaves=known and self.gate.asks_for_token,
             form_token=self.gate.form_token(self.session(request)),
-            **{"done": "", "problem": "", **values},
+            done=_DONE.get(request.query.get("done", ""), ""),
+            **{"problem": "", **values},
         )
         return web.Response(status=status, body=body, content_type="text/html", charset="utf-8")
-
-    def view_handler(self, name: str, title: str, read: Callable[[web.Request], Awaitable[object]]) -> Handler:
-        """Return the handler of a page that only shows a view."""
-
-        async def show(request: web.Request) -> web.Response:
-            return self.page(request, name, title, view=await read(request))
-
-        return show
 
     def problem_page(self, request: web.Request, status: int, problem: str) -> web.Response:
         """Return a page about a problem. A request with a stranger's host name gets plain text."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from asyncio import Lock
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from aiohttp import web
+from anyio import current_time
 
 from intern.core.errors import ConfigError, InternError
 from intern.core.ids import ChannelId, MessageId
+from intern.core.messages import LOOKUP_FAILURES
 from intern.frontends.http.page_renderer import PageRenderer, form_text, query_offset
 from intern.frontends.http.rendering import first_words
 from intern.service.questions import MAX_ANSWER_CHARS, PAGE, QuestionChannel, QuestionFilter
@@ -23,11 +24,6 @@ GAPS = 20  # on the page, which stays below 60 kB; each has a form
 _MOST_WORDS = 100  # characters of a search
 _TITLE = 120  # characters of a question
 _MOST_PLACES = 100  # channels to choose from
-
-_DONE: Final[Mapping[str, str]] = {
-    "answer": "Captured in the team's name. It is filed next; then questions like this are answered from it.",
-    "dismiss": "Dismissed. The gap comes back when the question is asked again.",
-}
 
 
 class QuestionQuery:
@@ -72,7 +68,7 @@ class _QuestionPages:
             since=self._running.clock.now() - timedelta(days=wanted.days) if wanted.days else None,
             words=wanted.words,
         )
-        view = await self._running.asked.find(asked_for, offset=wanted.offset)
+        view = await self._running.questions.find(asked_for, offset=wanted.offset)
         last = wanted.offset + len(view.rows)
         more: dict[str, Any] = {
             "places": [
@@ -88,7 +84,7 @@ class _QuestionPages:
 
     async def show_question(self, request: web.Request, **more: Any) -> web.Response:
         currency = self._running.settings.llm.currency
-        view = await self._running.asked.read_question(MessageId(request.match_info["question_id"]))
+        view = await self._running.questions.read_question(MessageId(request.match_info["question_id"]))
         title = first_words(view.record.text, _TITLE) if view.record else ""
         shown: dict[str, Any] = {"view": view, "again": None, "currency": currency} | more
         return self._shell.page(request, "question", title or "Question", **shown)
@@ -101,13 +97,8 @@ class _QuestionPages:
         return await self.show_question(request, again=found[-1])
 
     async def gaps(self, request: web.Request, status: int = 200, **typed: str) -> web.Response:
-        given = {
-            "done": _DONE.get(request.query.get("done", ""), ""),
-            "question_id": "",
-            "answer": "",
-            "by": "",
-        } | typed
-        view = await self._running.asked.gaps(GAPS)
+        given = {"question_id": "", "answer": "", "by": ""} | typed
+        view = await self._running.questions.gaps(GAPS)
         return self._shell.page(request, "gaps", "Gaps", status, view=view, most=MAX_ANSWER_CHARS, **given)
 
     async def decide(self, request: web.Request) -> web.Response:
@@ -116,9 +107,9 @@ class _QuestionPages:
         answer, by = form_text(form, "answer"), form_text(form, "by")
         try:
             if action == "answer":
-                await self._running.asked.answer_gap(question_id, answer, by)
+                await self._running.questions.answer_gap(question_id, answer, by)
             elif action == "dismiss":
-                await self._running.asked.close_gap(question_id)
+                await self._running.questions.close_gap(question_id)
             else:
                 raise web.HTTPBadRequest(reason="Say answer or dismiss")
         except ConfigError as error:  # the form keeps the typed text
@@ -127,7 +118,7 @@ class _QuestionPages:
         raise web.HTTPSeeOther(f"/gaps?done={action}")
 
     async def export(self, _: web.Request) -> web.Response:
-        body = await self._running.asked.format_gaps()
+        body = await self._running.questions.format_gaps()
         named = {"Content-Disposition": 'attachment; filename="gaps.md"'}
         return web.Response(text=body, content_type="text/markdown", charset="utf-8", headers=named)
 
@@ -143,8 +134,14 @@ class _QuestionPages:
             problem = "Another question is in work here; ask again once it is answered."
             return self._shell.page(request, "ask", "Ask", 429, view=None, problem=problem)
         async with self._asking:
-            view, currency = await self._running.ask(question), self._running.settings.llm.currency
-            return self._shell.page(request, "ask", "Ask", view=view, currency=currency)
+            began, currency = current_time(), self._running.settings.llm.currency
+            view = await self._running.ask(question)
+            shown: dict[str, Any] = {"question": question, "seconds": current_time() - began, "currency": currency}
+            return self._shell.page(request, "ask", "Ask", view=view, failures=LOOKUP_FAILURES, **shown)
+
+    async def list_outdated(self, request: web.Request) -> web.Response:
+        view, retracts = await self._running.list_outdated_answers(), self._running.settings.ai.retract
+        return self._shell.page(request, "outdated", "Outdated answers", view=view, retracts=retracts)
 
 
 def _label_channel(place: QuestionChannel) -> str:
@@ -161,9 +158,7 @@ def routes(shell: PageRenderer, running: StatusPage) -> list[web.RouteDef]:
         web.get("/gaps", pages.gaps),
         web.post("/gaps", pages.decide),
         web.get("/gaps.md", pages.export),
-        web.get(
-            "/outdated", shell.view_handler("outdated", "Outdated answers", lambda _: running.list_outdated_answers())
-        ),
+        web.get("/outdated", pages.list_outdated),
         web.get("/ask", pages.ask),
         web.post("/ask", pages.answer_question),
     ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from importlib.resources import files
+from inspect import isfunction
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -15,22 +16,12 @@ from markupsafe import Markup, escape
 from msgspec import Struct
 
 from intern.core.text.words import stem_set, truncate_text
-from intern.frontends.wording import (
-    ago,
-    describe_calibration,
-    describe_steps,
-    drop_key_terms,
-    excerpt,
-    explain_silence,
-    format_duration,
-    mark_words,
-    minute,
-    source_label,
-)
+from intern.frontends import wording
+from intern.frontends.wording import ago, excerpt, format_duration, mark_words
 from intern.lab.plot import draw_curve
 from intern.service.calibration import CalibrationStatus
-from intern.service.home_figures import Figure, Plot, sum_by_prompt, sum_usage
-from intern.service.search_results import SearchResult
+from intern.service.figures import Figure, Plot, sum_by_prompt, sum_usage
+from intern.service.knowledge_search import SearchResult
 
 _SLOT, _BAR, HEIGHT = 10, 8, 100  # of a day, in the picture's own units: it is stretched to the available width
 _LEAST = 1.5  # so that one of a thousand is still visible
@@ -123,33 +114,10 @@ class PageTemplates:
         self._made = Environment(
             loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        filters: tuple[Callable[..., Any], ...] = (
-            *(
-                amount,
-                sum_by_prompt,
-                describe_calibration,
-                compare_figure,
-                calibration_curve,
-                draw_chart,
-                group_digits,
-                minute,
-                highlight_passage,
-                percent,
-                format_json,
-            ),
-            *(
-                first_words,
-                format_figure,
-                explain_silence,
-                source_label,
-                humanize,
-                describe_steps,
-                drop_key_terms,
-                sum_usage,
-                truncate_text,
-                web_link,
-            ),
-        )
+        # All functions of this module and of the words for every front end; what they import is left out.
+        ours = (each for each in (*vars(wording).values(), *globals().values()) if isfunction(each))
+        filters = [each for each in ours if each.__module__ in {wording.__name__, __name__}]
+        filters += (sum_by_prompt, sum_usage, truncate_text)
         known = cast("dict[str, Callable[..., Any]]", self._made.filters)
         known.update({each.__name__: each for each in filters}, ago=self._ago)
         cast("dict[str, Any]", self._made.globals)["percent"] = percent

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from errno import EADDRNOTAVAIL, errorcode
+from platform import python_version
 from socket import gaierror
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
@@ -21,6 +23,7 @@ from anyio.to_thread import run_sync
 
 from intern import __version__
 from intern.core.errors import ConfigError, InternError
+from intern.core.ids import parse_position
 from intern.core.log import get_logger
 from intern.frontends.http import knowledge, questions
 from intern.frontends.http.access import SESSION_SECONDS, AccessGuard
@@ -38,7 +41,8 @@ from intern.frontends.http.page_renderer import (
 from intern.frontends.http.rendering import PageTemplates
 from intern.runtime.resources import FrontEndHooks
 from intern.service import PageOptions, Settings
-from intern.service.home_figures import PERIODS
+from intern.service.embedding import embedding_model
+from intern.service.figures import PERIODS
 from intern.service.hosting_state import HostingState
 from intern.service.metrics import CALLED
 from intern.service.status_page import StatusPage
@@ -48,6 +52,8 @@ _CLOSE_SECONDS = 1.0  # for requests in work, once the bot has ended
 
 _log = get_logger(__name__)
 
+_DAYS = 14  # in the table of costs
+_GAPS = 5  # on the front page
 _MOST_WANTED = 2_000  # characters of an address that a login leads back to
 
 _OPEN: Final = frozenset({"/healthz", "/readyz", "/login", *(f"/static/{name}" for name in STATIC)})
@@ -231,18 +237,70 @@ def _section_routes(shell: PageRenderer, running: StatusPage) -> Iterable[web.Ro
         addresses = {f"/?days={days}" if days != PERIODS[0] else "/": days for days in PERIODS}
         wanted = request.query.get("days", "")
         here, days = next((each for each in addresses.items() if str(each[1]) == wanted), ("/", PERIODS[0]))
-        periods = [(address, f"{each} days") for address, each in addresses.items()]
-        view = await running.home(days)
-        return shell.page(request, "home", "Home", view=view, periods=periods, period=here)
+        gaps, health = await running.questions.gaps(_GAPS), await running.checks.health()
+        shown: dict[str, Any] = {
+            "checks": [
+                check for check in sorted(health.checks, key=lambda check: check.ok) if not check.ok or check.note
+            ],
+            "needs": await running.figures.count_needs(gaps.total),
+            "figures": await running.figures.read_period(days),
+            "gaps": gaps.groups,
+            "periods": [(address, f"{each} days") for address, each in addresses.items()],
+            "period": here,
+        }
+        return shell.page(request, "home", "Home", **shown)
+
+    async def system(request: web.Request) -> web.Response:
+        rest, usage = running.checkpoints.count_unfinished(), await running.figures.read_usage(_DAYS)
+        today = usage.get(running.clock.now().date(), ())
+        cost, sources = sum(each.cost for each in today), await run_sync(running.sources.list_all)
+        llm = running.settings.llm
+        shown: dict[str, Any] = {
+            "began": running.began,
+            "health": await running.checks.health(),
+            "last_message_at": running.overheard.last_message_at,
+            "unhandled": rest,
+            "oldest_at": None if rest.oldest is None else parse_position(rest.oldest).time,
+            "streams": running.fill.read_fills(),
+            "options": llm,
+            "tokens": sum(each.tokens for each in today),
+            "cost": cost if cost or running.settings.priced else None,
+            "usage": usage,
+            "days": _DAYS,
+            "versions": {
+                "intern": __version__,
+                "Python": python_version(),
+                "model": "offline rules" if llm.kind == "offline" else llm.model,
+                "embeddings": await run_sync(embedding_model, running.settings) or "none: search compares words",
+            },
+            "stored": await running.figures.count_stored(),
+            "left_out": [source for source in sources if source.state == "skipped"],
+            "calibration": await running.check_calibration(),
+        }
+        return shell.page(request, "system", "System", **shown)
 
     yield web.get("/", home)
-    yield web.get("/system", shell.view_handler("system", "System", lambda _: running.system()))
+    yield web.get("/system", system)
     yield from questions.routes(shell, running)
     yield from knowledge.routes(shell, running)
 
 
 def _community_routes(shell: PageRenderer, hosted: HostingState) -> Iterable[web.RouteDef]:
-    yield web.get("/", shell.view_handler("hosted", "Communities", lambda _: hosted.view()))
+    async def communities(request: web.Request) -> web.Response:
+        listed = await hosted.list_communities()
+        shown: dict[str, Any] = {
+            "version": __version__,
+            "began": hosted.began,
+            "health": await hosted.checks.health(),
+            "last_message_at": hosted.last_message_at,
+            "shards": sorted(hosted.shards()),
+            "shard_count": hosted.shard_count(),
+            "communities": listed,
+            "numbers": Counter(each.known.state for each in listed) + Counter(each.work for each in listed),
+        }
+        return shell.page(request, "hosted", "Communities", **shown)
+
+    yield web.get("/", communities)
 
 
 def _login_address(request: web.Request) -> str:

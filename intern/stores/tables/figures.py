@@ -61,9 +61,9 @@ class FigureStore(Store):
 
     @reads
     def count_knowledge(self, db: Transaction) -> dict[str, int]:
-        """Return the numbers of active facts, nuggets, and entries of the search."""
+        """Return the numbers of active facts that are not secret, nuggets, and entries of the search."""
         kinds = {
-            "facts": "facts where is_active = 1 and",
+            "facts": "facts where is_active = 1 and visibility <> 'secret' and",
             "nuggets": "nuggets where",
             "search entries": "documents where",
         }

@@ -14,7 +14,7 @@ from intern.core.errors import ConfigError
 from intern.core.text.secret_values import Secret
 from intern.frontends.http.access import SESSION_SECONDS, AccessGuard
 from intern.frontends.http.rendering import HEIGHT, draw_chart, web_link
-from intern.service.home_figures import Plot
+from intern.service.figures import Plot
 from intern.settings.loading import load_settings
 from intern.settings.settings import PageOptions, is_loopback
 

@@ -25,7 +25,7 @@ from intern.models.options import EmbeddingOptions
 from intern.models.usage import UsageCounter
 from intern.runtime.bot import open_discord_parts
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS
-from intern.service.bot_gauges import BotGauges
+from intern.service.metrics import BotGauges
 from intern.service.models import PROMPTS
 from intern.settings.settings import PageOptions
 from intern.sources.refresh import RefreshReport

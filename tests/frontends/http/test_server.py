@@ -497,7 +497,7 @@ async def test_a_page_with_a_bug_costs_the_bot_nothing(own: Site) -> None:
     async def bug(_: int) -> None:
         raise ZeroDivisionError
 
-    own.running.asked.gaps = bug  # type: ignore[method-assign,assignment]
+    own.running.questions.gaps = bug  # type: ignore[method-assign,assignment]
     shown = await get(own, "/gaps")
     assert shown.status_code == 500
     assert "ZeroDivision" not in shown.text

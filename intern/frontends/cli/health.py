@@ -1,19 +1,21 @@
-"""`intern status`: the state of the data folder."""
+"""`intern status` and `intern doctor`: the state of the data folder, and what is to be mended."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from intern.core.clock import SystemClock
-from intern.frontends.cli.options import read_folder_settings
+from intern.frontends.cli.options import read_folder_settings, read_settings, run_work
 from intern.frontends.cli.output import say, show, show_result
 from intern.frontends.wording import ago
 
 if TYPE_CHECKING:
-    from intern.service.source_status import SourceStatus
+    from intern.service.doctor import DoctorReport
+    from intern.service.sources import SourceStatus
     from intern.service.status import FolderStatus, ParkedPair, ServerReadProgress
 
 _SHOWN = 10  # parked pairs; --json has all
@@ -32,11 +34,11 @@ def status(*, as_json: bool, sources: bool) -> None:
     Reads only, and works beside a running bot. Exit code 0; 3 where something cannot be read.
     """
     settings = read_folder_settings()
-    from intern.service.source_status import open_source_statuses
+    from intern.service.sources import open_sources
     from intern.service.status import read_status
 
     if sources:
-        show_result(open_source_statuses(settings, clock=SystemClock()), _show_sources, as_json=as_json)
+        show_result(open_sources(settings, SystemClock()).list_all(), _show_sources, as_json=as_json)
     else:
         found = read_status(settings, clock=SystemClock())
         show_result(found, lambda found: show("\n".join(_status_lines(found))), as_json=as_json)
@@ -146,3 +148,41 @@ def _format_refusals(counts: Mapping[str, int]) -> str:
     over = counts.get("questions_over_limit", 0) + counts.get("questions_over_day_limit", 0)
     old = counts.get("questions_too_old", 0)
     return f"questions refused today: {over} over the limit, {old} too old"
+
+
+_MARKS = {"ok": "ok  ", "note": "note", "todo": "TODO"}
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--find", is_flag=True, help="Only look for model servers on this machine, and print the lines to set.")
+def doctor(*, as_json: bool, find: bool) -> None:
+    """Check model, data folder, and rights and roles on Discord.
+
+    Says the one next thing to do, and prints the link that invites the bot with no more permissions than it needs.
+    Asks each model endpoint one short question of some 1,300 tokens; says what that took, and what it does not take. A
+    database that is there gets the count of tokens and what the endpoint takes; nothing else changes. May run beside
+    the bot. Without a token, Discord is left out. Exit code 0: all is well. 1: there is something to do. 3: could not
+    look.
+    """
+    if find:
+        from intern.frontends.cli.setup import show_local_servers
+        from intern.service.model_servers import find_local_servers
+
+        servers = run_work(find_local_servers)
+        show_result(servers, show_local_servers, as_json=as_json)
+        sys.exit(0 if servers else 1)
+    settings = read_settings()
+    from intern.service.doctor import examine
+
+    report = run_work(examine, settings)
+    show_result(report, _show_report, as_json=as_json)
+    sys.exit(0 if report.ok else 1)
+
+
+def _show_report(report: DoctorReport) -> None:
+    for finding in report.findings:
+        say(f"{_MARKS[finding.level]}  {finding.what}")
+    if report.invite:
+        show(f"invite link: {report.invite}")
+    show(f"next: {report.next}")

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from intern.core.decisions import Decision, PairApproved, PairFiled, PairMoved, PairRemoved, PairReplaced, PairSkipped
 from intern.core.ids import QAId, TopicName
-from intern.service.knowledge_browser import read_topic_changes
 from intern.service.text_diff import DiffPiece, diff_texts
+from intern.service.topics import read_topic_changes
 
 SPOOL, QUOTA = TopicName("spool"), TopicName("quota")
 AT = datetime(2026, 2, 3, tzinfo=UTC)

@@ -1,23 +1,22 @@
-"""Captures that wait for the team, as the page shows them: with the likely topic and the blocks that approval replaces.
+"""The captures of a data folder, for people to read: all, those that wait for the team, and those that are parked.
 
-No model is asked: the topic on the page is a guess by words, unless the conversation is in a topic already.
+No model is asked: the topic of a waiting capture is a guess by words, unless its conversation is in a topic already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set as AbstractSet
 from datetime import datetime
-from functools import partial
 from itertools import chain
 
 from anyio.to_thread import run_sync
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.core.captures import CapturedPair, TopicBlock, Turn, extract_question
-from intern.core.clock import Clock
-from intern.core.decisions import PairParked
+from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn, PairFiled, PairParked
 from intern.core.errors import ConfigError
-from intern.core.ids import ConversationId, MessageId, QAId, TopicName
+from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, TopicName
 from intern.core.search_documents import SearchFilter
 from intern.core.text.similarity import text_similarity
 from intern.core.text.words import stem_set
@@ -25,21 +24,58 @@ from intern.facts.segments import remove_withdrawn
 from intern.learning.prompts import strip_withdrawn, team_text
 from intern.learning.review import check_awaits_review, get_pair
 from intern.search.hybrid_search import HybridSearch
-from intern.service.databases import open_database
-from intern.service.knowledge_browser import format_conversation
-from intern.service.stores import Stores, build_message_link
+from intern.service.databases import open_learned
+from intern.service.paging import PagedList, cut_page
 from intern.service.text_diff import DiffPiece, diff_texts
+from intern.service.topics import format_conversation
 from intern.settings.settings import Settings
-from intern.stores.tables.attempts import Retry, find_retry
+from intern.stores.archive import Archive
+from intern.stores.qa_ids import qa_id_time
+from intern.stores.search_file.search_index import SqliteSearchStore
+from intern.stores.tables.attempts import AttemptStore, Retry, find_retry
+from intern.stores.tables.knowledge import KnowledgeStore
 
 _CARDS = 12  # on a page: each may hold a whole conversation
-_ROWS = 50
 _LATEST = 40  # blocks of a topic that are compared with a capture
 _CLOSE = 0.3  # the share of words that two answers, or two questions, have in common
 _MOST_CLOSE = 3
 _LIKELY = 0.6  # the least share of the question's words that the name and the questions of a likely topic contain…
 _LIKELY_WORDS = 2  # …and their least number
 _PROPOSED = 5  # topics that a search proposes for a question
+
+
+class PairLine(Struct, frozen=True, kw_only=True):
+    """An archived pair in a list."""
+
+    qa_id: QAId
+    answered_at: datetime
+    conversation_id: ConversationId
+    decision: str
+    """The last decision about it, such as `filed`; `waiting` if there is none yet."""
+    topic: TopicName | None
+    question: str
+
+
+class PairForReview(Struct, frozen=True, kw_only=True):
+    """A pair that the team has to approve or reject."""
+
+    qa_id: QAId
+    answered_at: datetime
+    seconds: float
+    """The time since it was archived."""
+    conversation_id: ConversationId
+    channel_id: ChannelId | None
+    turns: tuple[Turn, ...]
+    """All turns as they would be filed; none if its question or its answer was deleted since."""
+    in_newer: QAId | None
+    """A newer version that waits, too: approving that one decides this one, too."""
+
+
+class PairDetails(Struct, frozen=True, kw_only=True):
+    """An archived pair, complete, with all decisions about it."""
+
+    pair: CapturedPair
+    decisions: tuple[Decision, ...]
 
 
 class CaptureForReview(Struct, frozen=True, kw_only=True):
@@ -63,18 +99,6 @@ class CaptureForReview(Struct, frozen=True, kw_only=True):
     """Blocks of the topic that say something similar. The model may remove older ones of these."""
 
 
-class ReviewPage(Struct, frozen=True, kw_only=True):
-    """Some captures that wait, by topic, and their total number."""
-
-    groups: tuple[tuple[TopicName | None, tuple[CaptureForReview, ...]], ...]
-    total: int
-    """The number of conversations; of each, the newest version counts."""
-    offset: int
-    shown: int
-    review: bool
-    """Whether captures wait at all (`kb.review`)."""
-
-
 class EditableCapture(Struct, frozen=True, kw_only=True):
     """A capture to edit, message by message."""
 
@@ -94,36 +118,68 @@ class ParkedCapture(Struct, frozen=True, kw_only=True):
     link: str
 
 
-class ParkedCaptures(Struct, frozen=True, kw_only=True):
-    """Some pairs that could not be filed, the newest first."""
+class CapturedPairs:
+    """Reads captures. Raises KnowledgeError if a store cannot be read. Methods that are not async block."""
 
-    rows: tuple[ParkedCapture, ...]
-    total: int
-    offset: int
-
-
-class ReviewQueue:
-    """Reads the captures that wait for the team. Raises KnowledgeError if a store cannot be read."""
-
-    def __init__(self, stores: Stores) -> None:
-        self._settings, self._stores = stores.settings, stores
-        self._archive, self._knowledge = stores.archive, stores.knowledge
-        self._finder = HybridSearch(stores.search)
+    def __init__(
+        self, settings: Settings, knowledge: KnowledgeStore, archive: Archive, search: SqliteSearchStore
+    ) -> None:
+        self._settings, self._knowledge, self._archive = settings, knowledge, archive
+        self._finder = HybridSearch(search)
         self._conversations: dict[QAId, ConversationId] = {}
         """Captures that were read already, for the archive holds these on disk."""
 
-    async def list_waiting(self, offset: int = 0) -> ReviewPage:
-        """List conversations that wait, oldest first; a page groups them by topic."""
+    def list_all(self, *, newest: int | None = None) -> tuple[PairLine, ...]:
+        """Return archived pairs, oldest first; at most the `newest` ones."""
+        pairs = self._archive.pairs_after(None) if newest is None else self._archive.newest_pairs(newest)
+        lines = [self._build_line(pair) for pair in pairs]
+        topics = {
+            qa_id_time(qa_id): topic for topic, qa_id in self._knowledge.locate_pairs(line.qa_id for line in lines)
+        }
+        return tuple(replace(line, topic=topics.get(qa_id_time(line.qa_id))) for line in lines)
+
+    def read(self, qa_id: str) -> PairDetails:
+        """Return one archived pair. Raises ConfigError if the id is unknown."""
+        pair = get_pair(QAId(qa_id), self._archive)
+        decisions = tuple(each for each in self._knowledge.read_decisions() if _concerns(each, pair))
+        return PairDetails(pair=pair, decisions=decisions)
+
+    def list_waiting(self, now: datetime) -> tuple[PairForReview, ...]:
+        """Return the pairs that wait for the team at the time `now`, oldest first."""
+        waiting = (self._archive.get(each.qa_id) for each in self._knowledge.list_awaiting_review())
+        pairs = [pair for pair in waiting if pair is not None]
+        newer = {qa_id_time(pair.replaces): pair.qa_id for pair in pairs if pair.replaces is not None}
+        return tuple(self._build_pair_for_review(pair, newer.get(pair.timestamp), now) for pair in pairs)
+
+    def _build_pair_for_review(self, pair: CapturedPair, newer: QAId | None, now: datetime) -> PairForReview:
+        left = strip_withdrawn(pair, self._knowledge.is_withdrawn)
+        return PairForReview(
+            qa_id=pair.qa_id,
+            answered_at=pair.answered_at,
+            seconds=max((now - pair.timestamp).total_seconds(), 0.0),
+            conversation_id=pair.conversation_id,
+            channel_id=pair.channel_id,
+            turns=() if left is None else left.turns,
+            in_newer=newer,
+        )
+
+    def _build_line(self, pair: CapturedPair) -> PairLine:
+        decision = self._knowledge.last_decision(pair.qa_id)
+        return PairLine(
+            qa_id=pair.qa_id,
+            answered_at=pair.answered_at,
+            conversation_id=pair.conversation_id,
+            decision="waiting" if decision is None else str(decision.__struct_config__.tag),
+            topic=None,
+            question=" ".join(pair.question.split()),
+        )
+
+    async def list_review_page(self, offset: int = 0) -> PagedList[CaptureForReview]:
+        """List conversations that wait, by their newest version, oldest first; those of a page are sorted by topic."""
         waiting = await run_sync(self._newest_versions)
         shown = [await self._load_waiting(*each) for each in waiting[offset : offset + _CARDS]]
-        topics = dict.fromkeys(sorted((each.topic for each in shown), key=lambda topic: (topic is None, topic or "")))
-        return ReviewPage(
-            groups=tuple((topic, tuple(each for each in shown if each.topic == topic)) for topic in topics),
-            total=len(waiting),
-            offset=offset,
-            shown=len(shown),
-            review=self._settings.kb.review,
-        )
+        shown.sort(key=lambda each: (each.topic is None, each.topic or ""))
+        return PagedList(rows=tuple(shown), total=len(waiting), offset=offset, size=_CARDS)
 
     async def suggest_topics(self) -> dict[QAId, TopicName | None]:
         """Return the topic of each conversation that waits, by its newest version."""
@@ -152,17 +208,13 @@ class ReviewQueue:
         older = dict(self._newest_versions())
         return tuple(chain.from_iterable((each, *older.get(each, ())) for each in qa_ids))
 
-    async def list_parked(self, offset: int = 0) -> ParkedCaptures:
+    async def list_parked(self, offset: int = 0) -> PagedList[ParkedCapture]:
         """List pairs that could not be filed, the newest first."""
-        retries = await self._stores.attempts.read_retries()
+        retries = await AttemptStore(self._knowledge.db).read_retries()
         parked = sorted(self._knowledge.list_parked(), key=lambda each: each.at, reverse=True)
-
-        def read() -> tuple[ParkedCapture, ...]:
-            return tuple(
-                self._build_parked_capture(each, find_retry(each, retries)) for each in parked[offset : offset + _ROWS]
-            )
-
-        return ParkedCaptures(rows=await run_sync(read), total=len(parked), offset=offset)
+        return await run_sync(
+            cut_page, parked, offset, lambda each: self._build_parked_capture(each, find_retry(each, retries))
+        )
 
     async def _load_waiting(self, qa_id: QAId, older: tuple[QAId, ...]) -> CaptureForReview:
         pair = await run_sync(get_pair, qa_id, self._archive)
@@ -234,16 +286,25 @@ class ReviewQueue:
         )
 
     def _link(self, pair: CapturedPair) -> str:
+        from intern.service.stores import build_message_link
+
         last = pair.message_ids[-1] if pair.message_ids else None
         return build_message_link(self._settings, pair.guild_id, pair.channel_id, last)
 
 
-async def read_waiting_topics(settings: Settings, clock: Clock) -> dict[QAId, TopicName | None]:
-    """Return the topic of each conversation that waits, as the page shows it. Raises KnowledgeError."""
-    async with await open_database(settings) as db:
-        return await ReviewQueue(await run_sync(partial(Stores, settings, db, clock, holds=False))).suggest_topics()
+def open_captures(settings: Settings) -> CapturedPairs:
+    """Open the captures for reading only, whether or not a bot runs. Blocks; raises KnowledgeError."""
+    knowledge, archive = open_learned(settings)
+    return CapturedPairs(settings, knowledge, archive, SqliteSearchStore(knowledge.db, settings.paths.search))
 
 
 def _is_close(block: TopicBlock, pair: CapturedPair) -> bool:
     shared = text_similarity(team_text(block.turns), team_text(pair.turns))
     return max(shared, text_similarity(extract_question(block.turns), pair.question)) >= _CLOSE
+
+
+def _concerns(decision: Decision, pair: CapturedPair) -> bool:
+    if isinstance(decision, MessagesWithdrawn | MessagesForgotten):
+        return not set(decision.message_ids).isdisjoint(pair.message_ids)
+    ids: Sequence[QAId] = (decision.qa_id, *(decision.removed if isinstance(decision, PairFiled) else ()))
+    return any(qa_id_time(qa_id) == pair.timestamp for qa_id in ids)

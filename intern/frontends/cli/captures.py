@@ -1,4 +1,4 @@
-"""`intern review` and `intern retry`: captures that wait, for the team or for another attempt."""
+"""`intern archive`, `intern review` and `intern retry`: the captures, and those that wait."""
 
 from __future__ import annotations
 
@@ -14,21 +14,57 @@ from intern.core.clock import SystemClock
 from intern.core.decisions import Decision, MessagesForgotten, MessagesWithdrawn, PairApproved, PairParked, PairRejected
 from intern.core.errors import ConfigError
 from intern.core.ids import QAId, TopicName
-from intern.frontends.cli.options import (
-    DefaultListGroup,
-    ask_folder,
-    json_option,
-    open_reader,
-    read_folder_settings,
-    run_work,
-)
+from intern.frontends.cli.options import DefaultListGroup, ask_folder, json_option, read_folder_settings
 from intern.frontends.cli.output import say, show, show_list, show_result
 from intern.frontends.wording import ago, describe_decision, minute
 
 if TYPE_CHECKING:
-    from intern.service.archive_reader import PairForReview
+    from intern.service.captured_pairs import CapturedPairs, PairDetails, PairForReview, PairLine
+
+_LISTED = 50  # a screen or two; --all has the rest
 
 _qa_ids = click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
+
+
+@click.group("archive", cls=DefaultListGroup)
+def archive() -> None:
+    """Read the captured pairs: list them, show one.
+
+    Reads only, and works beside a running bot. Without a command: the list, with its options. Exit code 0; 2 for a
+    pair that there is not; 3 where something cannot be read.
+    """
+
+
+@archive.command("list")
+@click.option("--all", "everything", is_flag=True, help=f"All pairs; else the newest {_LISTED}.")
+@json_option
+def list_pairs(*, everything: bool, as_json: bool) -> None:
+    """List archived pairs, oldest first, each with what became of it."""
+    pairs = open_captures().list_all(newest=None if everything else _LISTED)
+    show_list(pairs, _pair_line, "nothing was archived yet", as_json=as_json)
+
+
+def _pair_line(pair: PairLine) -> str:
+    what = pair.decision.replace("_", " ") + (f" {pair.topic}" if pair.topic else "")
+    return f"{pair.qa_id}  answered {minute(pair.answered_at)}  {what}: {pair.question[:200]}"
+
+
+@archive.command("show")
+@click.argument("qa_id")
+@json_option
+def show_pair(qa_id: str, *, as_json: bool) -> None:
+    """Show one pair, word for word, and all that was decided about it."""
+    show_result(open_captures().read(qa_id), _show_pair, as_json=as_json)
+
+
+def _show_pair(found: PairDetails) -> None:
+    pair = found.pair
+    lines = [
+        f"{pair.qa_id}, answered {minute(pair.answered_at)}, archived {minute(pair.timestamp)}",
+        f"conversation {pair.conversation_id}, messages {', '.join(pair.message_ids)}",
+        *format_turns(pair.turns),
+    ]
+    show("\n".join([*lines, *(["", *map(format_decision, found.decisions)] if found.decisions else [])]))
 
 
 @click.group("review", cls=DefaultListGroup)
@@ -108,12 +144,9 @@ def reject(*, qa_ids: tuple[str, ...], topic: str | None, as_json: bool) -> None
 
 
 def _likely_topics() -> dict[QAId, TopicName | None]:
-    settings = read_folder_settings()
     if not _read_waiting():  # and there may be no database
         return {}
-    from intern.service.review_queue import read_waiting_topics
-
-    return run_work(read_waiting_topics, settings, SystemClock())
+    return ask_folder(lambda intern: intern.captures.suggest_topics())
 
 
 def _waiting_in_topic(name: str) -> tuple[str, ...]:
@@ -124,8 +157,16 @@ def _waiting_in_topic(name: str) -> tuple[str, ...]:
     return found
 
 
+def open_captures() -> CapturedPairs:
+    """Open the captures of the data folder to be read. Raises ConfigError and KnowledgeError."""
+    settings = read_folder_settings()
+    from intern.service.captured_pairs import open_captures
+
+    return open_captures(settings)
+
+
 def _read_waiting() -> tuple[PairForReview, ...]:
-    return open_reader().list_waiting_pairs(SystemClock().now())
+    return open_captures().list_waiting(SystemClock().now())
 
 
 def _decide_review(action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool) -> None:

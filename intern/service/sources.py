@@ -1,12 +1,12 @@
-"""The state of each source."""
+"""The sources of answers and the discovered files, for people to read: the state of each."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,7 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.ids import SourceId
 from intern.service.databases import open_read_only
+from intern.service.paging import PagedList, cut_page
 from intern.settings.settings import Settings
 from intern.stores.database import Database
 from intern.stores.source_cache import NEEDS_SCRIPTS, RENDERED, CachedFile, CachedPage, CachedSource, Index
@@ -22,6 +23,8 @@ from intern.stores.tables.knowledge import KnowledgeStore
 from intern.stores.tables.skipped_sources import read_skipped_sources
 
 State = Literal["ok", "pending", "failed", "gone", "skipped"]
+SourceStates = Literal["all", "stale", "skipped"]
+_ORDER: Final[Sequence[State]] = ("failed", "gone", "pending", "ok")
 _NOTES = frozenset({NEEDS_SCRIPTS, RENDERED})
 _OWED: State = "pending"
 _PAGES: dict[str, State] = {"fresh": "ok", "pending": _OWED, "unseen": _OWED, "failing": "failed", "gone": "gone"}
@@ -55,44 +58,79 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
         """The address of a page; else its id."""
         return self.path if self.type == "page" else self.source_id
 
-    @property
-    def why(self) -> str:
-        """The last error; else the reason why it is stale, if it is."""
-        unread = "its present text is not fetched or not described yet"
-        undescribed = "its present text is not described yet; the next look at the folder does that"
-        forgotten = "it is not there any more; the next look at the folder forgets it"
-        stale = {"pending": unread if self.type == "page" else undescribed, "gone": forgotten}
-        return self.last_error or stale.get(self.state, "")
-
     def since(self, now: datetime) -> datetime:
         """Return when it was last described, or first left out."""
         return now - timedelta(seconds=self.age_seconds)
 
 
-def read_source_statuses(settings: Settings, knowledge: KnowledgeStore, *, clock: Clock) -> tuple[SourceStatus, ...]:
-    """Return every source by id, then the files left out when the bot or `intern index` last refreshed. Blocks.
+class SourcesPage(Struct, frozen=True, kw_only=True):
+    """Some sources, the stale ones first, and how many there are of each state."""
 
-    Pass the `knowledge` of the process, if any: opening it reads every decision. Raises KnowledgeError for existing
-    files that cannot be read.
-    """
-    from intern.sources.catalogue import Catalogue
-
-    paths = settings.paths
-    now, every = clock.now(), settings.kb.scan_interval_seconds
-    listed: list[SourceStatus] = []
-    indices: tuple[tuple[Index, Path], ...] = (("kb", paths.sources), ("team", paths.topics))
-    for index, folder in indices:
-        sources = Catalogue(knowledge, index).sources()
-        # Topics are in the database: their files cannot be missing.
-        away = _find_folder_error(folder) if sources and index == "kb" else None
-        for source_id, source in sorted(sources.items()):
-            listed.append(_build_source_status(source_id, source, folder, now, every, away=away))
-    return (*listed, *_read_discovered(settings, knowledge.db, now), *_read_left_out(settings, knowledge.db, now))
+    listed: PagedList[SourceStatus]
+    counts: Mapping[SourceStates, int]
+    now: datetime
 
 
-def open_source_statuses(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
-    """Return the sources for a process that has no store open. Blocks; raises KnowledgeError."""
-    return read_source_statuses(settings, KnowledgeStore(open_read_only(settings)), clock=clock)
+class SourceCounts(Struct, frozen=True, kw_only=True):
+    """The number of documents and pages in use, and of the sources that need a look."""
+
+    documents: int
+    pages: int
+    stale: int
+    left_out: int
+
+
+class Sources:
+    """Reads the states of sources. Methods block, and raise KnowledgeError for files that cannot be read."""
+
+    def __init__(self, settings: Settings, knowledge: KnowledgeStore, clock: Clock) -> None:
+        self._settings, self._knowledge, self._clock = settings, knowledge, clock
+
+    def list_all(self) -> tuple[SourceStatus, ...]:
+        """Return every source by id, then the files left out when the bot or `intern index` last refreshed."""
+        from intern.sources.catalogue import Catalogue
+
+        settings, db, paths = self._settings, self._knowledge.db, self._settings.paths
+        now, every = self._clock.now(), settings.kb.scan_interval_seconds
+        listed: list[SourceStatus] = []
+        indices: tuple[tuple[Index, Path], ...] = (("kb", paths.sources), ("team", paths.topics))
+        for index, folder in indices:
+            sources = Catalogue(self._knowledge, index).sources()
+            # Topics are in the database: their files cannot be missing.
+            away = _find_folder_error(folder) if sources and index == "kb" else None
+            for source_id, source in sorted(sources.items()):
+                listed.append(_build_source_status(source_id, source, folder, now, every, away=away))
+        return (*listed, *_read_discovered(settings, db, now), *_read_left_out(settings, db, now))
+
+    def list_page(self, state: SourceStates = "all", offset: int = 0) -> SourcesPage:
+        """List documents, pages and discovered files, the stale ones first; or the ignored ones with their reasons."""
+        used, left_out = self._split()
+        used.sort(key=lambda source: _ORDER.index(source.state))
+        lists = {"all": used, "stale": [source for source in used if source.state != "ok"], "skipped": left_out}
+        counts: dict[SourceStates, int] = {each: len(lists[each]) for each in get_args(SourceStates)}
+        listed = cut_page(lists[state], offset, lambda source: source)
+        return SourcesPage(listed=listed, counts=counts, now=self._clock.now())
+
+    def count(self) -> SourceCounts:
+        """Count the sources that `list_page` lists."""
+        used, left_out = self._split()
+        return SourceCounts(
+            documents=sum(source.type not in {"page", "line"} for source in used),
+            pages=sum(source.type == "page" for source in used),
+            stale=sum(source.state != "ok" for source in used),
+            left_out=len(left_out),
+        )
+
+    def _split(self) -> tuple[list[SourceStatus], list[SourceStatus]]:
+        """Return the sources that are in use, and those left out. Up-to-date topics have a list of their own."""
+        known = [source for source in self.list_all() if source.type != "topic" or source.state != "ok"]
+        skipped = [source for source in known if source.state == "skipped"]
+        return [source for source in known if source.state != "skipped"], skipped
+
+
+def open_sources(settings: Settings, clock: Clock) -> Sources:
+    """Open the sources for a process that has no store open. Blocks; raises KnowledgeError."""
+    return Sources(settings, KnowledgeStore(open_read_only(settings)), clock)
 
 
 def _build_source_status(

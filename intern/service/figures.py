@@ -1,4 +1,4 @@
-"""The figures of the page's front: how many questions are answered, how fast, how well and at what cost; by the day.
+"""The figures of a bot: how many questions are answered, how fast, how well and at what cost, by the day; its stock.
 
 A period is compared with the one before it, of the same length. Days are UTC.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from itertools import islice
 from statistics import median
 from typing import Literal
@@ -16,15 +16,13 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from intern.actors.pipeline import StreamFill
 from intern.answering import prompts
-from intern.chat.checkpoints import UnfinishedWork
 from intern.core.clock import from_microseconds
 from intern.core.ids import QAId, SourceId
-from intern.service.calibration import CalibrationStatus
-from intern.service.health import Health
-from intern.service.source_status import SourceStatus
+from intern.service.sources import Sources
+from intern.service.status import SHED
 from intern.service.stores import Stores
+from intern.stores.tables.attempts import find_retry
 from intern.stores.tables.daily_counts import DailyCounts
 from intern.stores.tables.feedback import Votes
 from intern.stores.tables.figures import FigureStore
@@ -80,58 +78,7 @@ class PeriodFigures(Struct, frozen=True, kw_only=True):
     """The sources that most answers cite, with the number of answers."""
 
 
-NeedKind = Literal["health", "review", "gaps", "parked", "outdated", "sources", "dropped"]
-
-
-class AttentionItem(Struct, frozen=True, kw_only=True):
-    """An item that needs a person."""
-
-    kind: NeedKind
-    number: int = 0
-    detail: str = ""
-    """The health problem of a part, and the remedy."""
-    name: str = ""
-    """The part."""
-    is_urgent: bool = False
-
-
-class Budget(Struct, frozen=True, kw_only=True):
-    """The cost of today (UTC) so far."""
-
-    tokens: int
-    token_budget: int
-    """0: none."""
-    cost: float | None
-    """None where no prices are set."""
-    cost_budget: float
-    """0: none."""
-    currency: str
-
-
-class SystemPage(Struct, frozen=True, kw_only=True):
-    """The work and the cost of the process."""
-
-    since: datetime
-    """Start of the process."""
-    health: Health
-    last_message_at: datetime | None
-    """The time of the last message from the gateway, since the start."""
-    unhandled: UnfinishedWork
-    oldest_at: datetime | None
-    """The time of the oldest message in work."""
-    streams: tuple[StreamFill, ...]
-    budget: Budget
-    usage: Mapping[date, tuple[PromptUsage, ...]]
-    """By day, the newest first; days without any are missing."""
-    days: int
-    """The days that `usage` covers."""
-    versions: Mapping[str, str]
-    stored: Mapping[str, int]
-    """The amount of data in the folder, by name."""
-    left_out: tuple[SourceStatus, ...]
-    """The first of the documents and links that are not used as sources."""
-    left_out_total: int
-    calibration: CalibrationStatus
+NeedKind = Literal["review", "gaps", "parked", "outdated", "sources", "dropped"]
 
 
 def sum_by_prompt(usage: Iterable[PromptUsage]) -> tuple[PromptUsage, ...]:
@@ -148,14 +95,15 @@ def sum_usage(usage: Sequence[PromptUsage]) -> PromptUsage:
     return PromptUsage(usage[0].prompt, *sums)
 
 
-class HomeFigures:
+class BotFigures:
     """Computes figures from the stores of a data folder. Raises KnowledgeError."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores, self._clock = stores, stores.clock
+        self._sources = Sources(stores.settings, stores.knowledge, stores.clock)
         self._counts, self._figures = DailyCounts(stores.db, clock=stores.clock), FigureStore(stores.db)
 
-    async def figures(self, length: int) -> PeriodFigures:
+    async def read_period(self, length: int) -> PeriodFigures:
         """Return the figures of the last days, today included."""
         today, llm = self._clock.now().date(), self._stores.settings.llm
         both = tuple(today - timedelta(days=n) for n in reversed(range(2 * length)))
@@ -207,14 +155,32 @@ class HomeFigures:
             busiest=tuple(islice(cited.items(), _BUSIEST)),
         )
 
-    async def usage(self, length: int) -> Mapping[date, tuple[PromptUsage, ...]]:
+    async def read_usage(self, length: int) -> Mapping[date, tuple[PromptUsage, ...]]:
         """Return the usage of prompts in the last days, the newest day first."""
         since = self._clock.now().date() - timedelta(days=length - 1)
         return dict(reversed((await self._figures.read_usage(since)).items()))
 
     async def count_stored(self) -> Mapping[str, int]:
-        """Return the amount of data derived from captures and documents."""
-        return await self._figures.count_knowledge()
+        """Return the amount of each kind of data."""
+        topics = await run_sync(self._stores.knowledge.topic_names)
+        known = await self._figures.count_knowledge()
+        return {"captures": len(self._stores.archive), "topics": len(topics), **known}
+
+    async def count_needs(self, gaps: int) -> Mapping[NeedKind, int]:
+        """Return how many items of each kind need a person, beside the open gaps; kinds without any are left out."""
+        stores = self._stores
+        retries = await stores.attempts.read_retries()
+        today = await self._counts.read_day(self._clock.now().date())
+        states = [source.state for source in await run_sync(self._sources.list_all)]
+        numbers: dict[NeedKind, int] = {
+            "review": len(stores.knowledge.list_awaiting_review()),
+            "gaps": gaps,
+            "parked": sum(find_retry(each, retries).next_at is None for each in stores.knowledge.list_parked()),
+            "outdated": await stores.cited.count_outdated(),
+            "sources": states.count("failed"),
+            "dropped": today.get(SHED, 0),
+        }
+        return {kind: number for kind, number in numbers.items() if number}
 
     def _count_captures(self, since: date) -> Counter[date]:
         # Blocks.
