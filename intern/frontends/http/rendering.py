@@ -115,11 +115,11 @@ class PageTemplates:
             loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         # All functions of this module and of the words for every front end; what they import is left out.
-        ours = (each for each in (*vars(wording).values(), *globals().values()) if isfunction(each))
-        filters = [each for each in ours if each.__module__ in {wording.__name__, __name__}]
-        filters += (sum_by_prompt, sum_usage, truncate_text)
+        ours = [each for each in (*vars(wording).values(), *globals().values()) if isfunction(each)]
+        filters = {each.__name__: each for each in ours if each.__module__ in {wording.__name__, __name__}}
         known = cast("dict[str, Callable[..., Any]]", self._made.filters)
-        known.update({each.__name__: each for each in filters}, ago=self._ago)
+        known.update(filters, sum_by_prompt=sum_by_prompt, sum_usage=sum_usage, truncate_text=truncate_text)
+        known["ago"] = self._ago
         cast("dict[str, Any]", self._made.globals)["percent"] = percent
 
     def render(self, name: str, **values: Any) -> bytes:
