@@ -26,7 +26,7 @@ from intern.stores.tables.attempts import find_retry
 from intern.stores.tables.daily_counts import DailyCounts
 from intern.stores.tables.feedback import Votes
 from intern.stores.tables.figures import FigureStore
-from intern.stores.tables.usage import PromptUsage
+from intern.stores.tables.usage import PromptUsage, UsageLog
 
 ANSWERED, SILENT = "questions_answered", "questions_silent"
 PERIODS = (14, 90)
@@ -102,6 +102,7 @@ class BotFigures:
         self._stores, self._clock = stores, stores.clock
         self._sources = Sources(stores.settings, stores.knowledge, stores.clock)
         self._counts, self._figures = DailyCounts(stores.db, clock=stores.clock), FigureStore(stores.db)
+        self._usage = UsageLog(stores.db)
 
     async def read_period(self, length: int) -> PeriodFigures:
         """Return the figures of the last days, today included."""
@@ -109,7 +110,7 @@ class BotFigures:
         both = tuple(today - timedelta(days=n) for n in reversed(range(2 * length)))
         days, since = both[length:], both[0]
         counts, votes = await self._counts.read_since(since), await self._figures.read_votes(since)
-        seconds, usage = await self._figures.read_answer_seconds(since), await self._figures.read_usage(since)
+        seconds, usage = await self._figures.read_answer_seconds(since), await self._usage.read_since(since)
         captured = await run_sync(self._count_captures, since)
         cited = await self._figures.count_citations(days[0])
         is_priced = self._stores.settings.priced or any(each.cost for day in usage.values() for each in day)
@@ -158,7 +159,7 @@ class BotFigures:
     async def read_usage(self, length: int) -> Mapping[date, tuple[PromptUsage, ...]]:
         """Return the usage of prompts in the last days, the newest day first."""
         since = self._clock.now().date() - timedelta(days=length - 1)
-        return dict(reversed((await self._figures.read_usage(since)).items()))
+        return dict(reversed((await self._usage.read_since(since)).items()))
 
     async def count_stored(self) -> Mapping[str, int]:
         """Return the amount of each kind of data."""

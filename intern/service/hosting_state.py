@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.service.health import HealthMonitor
-from intern.service.metrics import Gauge, process_gauges
+from intern.service.metrics import Gauges, process_gauges
 from intern.service.status_page import StatusPage
 from intern.stores.tables.communities import RegisteredCommunity
 
@@ -51,18 +51,13 @@ class HostingState:
         work = self.work()
         return tuple(_build_community_row(each, work.get(each.name)) for each in await self.registered())
 
-    async def gauges(self) -> list[Gauge]:
+    async def gauges(self) -> Gauges:
         """Return totals of all communities. No community has its own figure: there may be thousands."""
         waiting, kinds = Counter[str](), Counter(map(_classify_work, self.work().values()))
         for running in self.open.values():
-            waiting.update({each.name: each.waiting for each in running.fill.read_fills()})
-        told = "Communities of this process, by what they do"
-        shown = {kind: float(kinds[kind]) for kind in ("open", "closed", "failing")}
-        return [
-            Gauge("communities", told, shown, "state"),
-            Gauge("stream_items", "What waits between actors", {k: float(n) for k, n in waiting.items()}, "stream"),
-            *process_gauges(self.last_message_at),
-        ]
+            waiting.update({stream.name: stream.waiting for stream in running.fill.read_fills()})
+        shown = {kind: kinds[kind] for kind in ("open", "closed", "failing")}
+        return {"communities": shown, "stream_items": waiting, **process_gauges(self.last_message_at)}
 
     @property
     def last_message_at(self) -> datetime | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from anyio import get_running_tasks
 from anyio.to_thread import run_sync
@@ -16,12 +16,13 @@ from intern.actors.pipeline import StreamMonitor
 from intern.core import errors
 from intern.core.log import get_logger
 from intern.models.circuit_breaker import CircuitBreaker
-from intern.models.usage import UsageCounter
+from intern.models.usage import UsageCounter, UsageTotal
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS
 from intern.service.gateway_watch import GatewayWatch
 from intern.service.models import PROMPTS
 from intern.service.sources import Sources
 from intern.service.stores import Stores
+from intern.stores.tables.usage import UsageLog
 
 _log = get_logger(__name__)
 
@@ -34,25 +35,16 @@ RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavaila
 """The outcome of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
 
 
-class Gauge(NamedTuple):
-    """A current value for a monitoring system."""
-
-    name: str
-    """Without the prefix; its unit last."""
-    help: str
-    values: Mapping[str, float]
-    """The values by label; under the empty string if there is no label."""
-    label: str = ""
-    only_grows: bool = False
-    """Whether it is a counter."""
+Gauges = dict[str, Mapping[str, float]]
+"""Current values for a monitoring system, by name without the prefix; each by its label, or under the empty string."""
 
 
-def process_gauges(last_message_at: datetime | None) -> Iterator[Gauge]:
-    """Yield the gauges that exist once in a process. Tasks that never end show as a number that grows."""
-    yield Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())})
+def process_gauges(last_message_at: datetime | None) -> Gauges:
+    """Return the gauges that exist once in a process. Tasks that never end show as a number that grows."""
+    gauges: Gauges = {"tasks": {"": len(get_running_tasks())}}
     if last_message_at is not None:
-        told = "When a message last came"
-        yield Gauge("last_message_timestamp_seconds", told, {"": last_message_at.timestamp()})
+        gauges["last_message_timestamp_seconds"] = {"": last_message_at.timestamp()}
+    return gauges
 
 
 class Counters(ActivityCounters):
@@ -102,80 +94,67 @@ class BotGauges:
         self.settings, self.clock = self.stores.settings, self.stores.clock
         self.sources = Sources(self.settings, self.stores.knowledge, self.clock)
 
-    async def gauges(self) -> list[Gauge]:
+    async def gauges(self) -> Gauges:
         """Return all current values."""
-        read = [
-            *self._stream_gauges(),
-            *self._circuit_gauges(),
-            *await self._budget_gauges(),
-            *await self._vector_gauges(),
-        ]
-        read += await run_sync(lambda: [*self._source_gauges(), *self._capture_gauges()])
-        return [*read, *process_gauges(self.overheard.last_message_at)]
+        streams, circuits = self.fill.read_fills(), self.breakers.items()
+        read: Gauges = {
+            "stream_items": {stream.name: stream.waiting for stream in streams},
+            "stream_capacity_items": {stream.name: stream.size for stream in streams},
+            "model_circuit_open": {section: float(breaker.held is not None) for section, breaker in circuits},
+            "model_circuit_openings": {section: breaker.openings for section, breaker in circuits},
+            "model_circuit_refusals": {section: breaker.refusals for section, breaker in circuits},
+            **await self._budget_gauges(),
+            **await self._vector_gauges(),
+        }
+        read |= await run_sync(lambda: {**self._source_gauges(), **self._capture_gauges()})
+        return read | process_gauges(self.overheard.last_message_at)
 
-    def _stream_gauges(self) -> Iterable[Gauge]:
-        streams, name = self.fill.read_fills(), "stream"
-        yield Gauge("stream_items", "What waits between actors", {s.name: s.waiting for s in streams}, name)
-        yield Gauge("stream_capacity_items", "How much may wait", {s.name: s.size for s in streams}, name)
+    async def read_spent(self) -> UsageTotal:
+        """Return the tokens and the cost of this day (UTC)."""
+        return await (self.usage or UsageLog(self.stores.db)).read_spent(self.clock.now().date())
 
-    def _circuit_gauges(self) -> Iterable[Gauge]:
-        circuits, name = self.breakers.items(), "endpoint"
-        told = "1 while an endpoint is left alone, or tried with single calls"
-        yield Gauge("model_circuit_open", told, {s: float(b.held is not None) for s, b in circuits}, name)
-        for what, told, values in (
-            ("openings", "Times that an endpoint failed too often", {s: float(b.openings) for s, b in circuits}),
-            ("refusals", "Attempts while it was left alone", {s: float(b.refusals) for s, b in circuits}),
-        ):
-            yield Gauge(f"model_circuit_{what}", told, values, name, only_grows=True)
-
-    async def _budget_gauges(self) -> Iterable[Gauge]:
+    async def _budget_gauges(self) -> Gauges:
         llm = self.settings.llm
         if self.usage is None:
-            return ()
-        today = self.usage.today()
-        tokens, cost = await self.usage.read_spent(today)
-        money, currency, most = llm.currency, "currency", llm.daily_cost_budget
-        return (
-            Gauge("model_budget_tokens", "Tokens that a day (UTC) may take; 0: no limit", {"": llm.daily_token_budget}),
-            Gauge("model_spent_today_tokens", "Tokens of this day (UTC)", {"": tokens}),
-            Gauge("model_budget_cost", "Money that a day may cost; 0: no limit", {money: most}, currency),
-            Gauge("model_spent_today_cost", "Money of this day (UTC)", {money: cost}, currency),
-        )
+            return {}
+        tokens, cost = await self.read_spent()
+        return {
+            "model_budget_tokens": {"": llm.daily_token_budget},
+            "model_spent_today_tokens": {"": tokens},
+            "model_budget_cost": {llm.currency: llm.daily_cost_budget},
+            "model_spent_today_cost": {llm.currency: cost},
+        }
 
-    async def _vector_gauges(self) -> Iterable[Gauge]:
+    async def _vector_gauges(self) -> Gauges:
         copy = self.stores.search.engine
         if copy is None:
-            return ()
-        behind = await copy.db.read(copy.count_behind)
-        return (
-            Gauge("vector_engine_away", "1 while the vector engine fails", {"": float(bool(copy.away_since))}),
-            Gauge("vector_engine_behind_documents", "Documents still to be copied or deleted there", {"": behind}),
-            Gauge("vector_engine_failures", "Requests that failed", {"": float(copy.failures)}, only_grows=True),
-        )
+            return {}
+        return {
+            "vector_engine_away": {"": float(bool(copy.away_since))},
+            "vector_engine_behind_documents": {"": await copy.db.read(copy.count_behind)},
+            "vector_engine_failures": {"": copy.failures},
+        }
 
-    def _source_gauges(self) -> Iterable[Gauge]:
+    def _source_gauges(self) -> Gauges:
         try:
-            known = self.sources.list_all()
+            states = [source.state for source in self.sources.list_all() if source.state != "skipped"]
         except errors.KnowledgeError as error:
             _log.warning("metrics_not_read", what="sources", reason=str(error))
-            return
-        states = [each.state for each in known if each.state != "skipped"]
-        stale = {state: float(states.count(state)) for state in ("pending", "failed", "gone")}
-        yield Gauge("sources", "Sources that are known", {"": len(states)})
-        yield Gauge("stale_sources", "Sources whose description is not of their present text", stale, "state")
+            return {}
+        stale = {state: states.count(state) for state in ("pending", "failed", "gone")}
+        return {"sources": {"": len(states)}, "stale_sources": stale}
 
-    def _capture_gauges(self) -> Iterable[Gauge]:
+    def _capture_gauges(self) -> Gauges:
         decisions, archive = self.stores.knowledge, self.stores.archive
-        yield Gauge("archived_captures", "Team answers in the archive", {"": len(archive)})
-        yield Gauge("parked_pairs", "Captures that could not be filed", {"": len(decisions.list_parked())})
-        yield Gauge(
-            "awaiting_review_pairs", "Captures that wait for the team", {"": len(decisions.list_awaiting_review())}
-        )
+        gauges: Gauges = {
+            "archived_captures": {"": len(archive)},
+            "parked_pairs": {"": len(decisions.list_parked())},
+            "awaiting_review_pairs": {"": len(decisions.list_awaiting_review())},
+        }
         try:
             waiting = list(islice(archive.pairs_after(self.stores.find_last_decided()), 1))
         except errors.KnowledgeError as error:
             _log.warning("metrics_not_read", what="archive", reason=str(error))
-            return
+            return gauges
         ages = [(self.clock.now() - pair.timestamp).total_seconds() for pair in waiting]
-        told = "Age of the oldest capture that is not decided yet; 0 where none waits"
-        yield Gauge("oldest_unfiled_capture_age_seconds", told, {"": max(0.0, *ages, 0.0)})
+        return gauges | {"oldest_unfiled_capture_age_seconds": {"": max(0.0, *ages, 0.0)}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from anyio.to_thread import run_sync
@@ -123,16 +123,12 @@ def _format_status(status: FolderStatus, settings: Settings, sources: int) -> It
     silent = counts.get("questions_silent", 0)
     yield "**Today (UTC)**"
     yield f"- {counts.get('questions_answered', 0)} questions answered, {silent} without an answer"
-    if refused := _count_refused(counts):
+    if refused := status.refused_today:
         yield f"- {refused} questions beyond the limits" + (f" ({most} a day for this server)" if most else "")
     if settings.llm.daily_cost_budget and status.cost_today >= settings.llm.daily_cost_budget:
         yield "- the budget of the day is used up; it starts anew at 00:00 UTC"
     yield f"- waiting: {status.pending_posts} replies, {status.waiting} captures, {status.awaiting_review} for review"
     yield f"**Known**: {status.topics} topics from {status.archived} replies of the team, {sources} documents and pages"
-
-
-def _count_refused(counts: Mapping[str, int]) -> int:
-    return sum(counts.get(f"questions_{each}", 0) for each in ("over_limit", "over_day_limit"))
 
 
 def _format_lines(what: str, lines: list[str]) -> Iterator[str]:

@@ -132,6 +132,11 @@ class FolderStatus(Struct, frozen=True, kw_only=True):
     engine_behind: int = 0
     """Documents that are still to be copied or deleted there."""
 
+    @property
+    def refused_today(self) -> int:
+        """Questions of this day beyond the limit of a member or of the server."""
+        return sum(self.counts_today.get(f"questions_{each}", 0) for each in ("over_limit", "over_day_limit"))
+
 
 def read_status(settings: Settings, *, clock: Clock) -> FolderStatus:
     """Read the folder. Raises KnowledgeError for existing files that cannot be read. Blocks."""

@@ -121,7 +121,7 @@ async def test_an_engine_that_is_away_is_told_by_health_metrics_status_and_docto
             standing.stores = stores
 
             async def told() -> tuple[list[float], str, str, int, str]:
-                gauges = [next(iter(each.values.values())) for each in await standing._vector_gauges()]
+                gauges = [each[""] for each in (await standing._vector_gauges()).values()]
                 [check] = vector_checks(engine)
                 assert check.ok, "local vectors do"
                 assert "127.0.0.1" not in check.note

@@ -265,7 +265,7 @@ READS: dict[str, Read] = {
     "FeedbackStore.read_votes_each": lambda db: feedback.FeedbackStore(db).read_votes_each([ASKED.id]),
     "FeedbackStore.read_votes": lambda db: feedback.FeedbackStore(db, clock=CLOCK).read_votes(),
     "UsageLog.read_spent": lambda db: usage.UsageLog(db).read_spent(TODAY),
-    "UsageLog.read_day": lambda db: usage.UsageLog(db).read_day(TODAY),
+    "UsageLog.read_since": lambda db: usage.UsageLog(db).read_since(TODAY),
     "VectorMemory.recall": lambda db: vector_cache.VectorMemory(db, clock=CLOCK).recall(["text"]),
     "ReplyStore.recall": lambda db: reply_cache.ReplyStore(db, clock=CLOCK).recall("request", None),
 }

@@ -34,4 +34,4 @@ async def test_tokens_add_up_by_day_over_restarts(tmp_path: Path) -> None:
             assert await UsageLog(db).read_spent(TUESDAY) == (2, 0.0)
             rows = await db.read(lambda tx: tx.rows("select prompt, calls from usage where day = '2026-02-02'"))
             assert sorted(rows) == [("answer", 1), ("gate", 3)]
-            assert [each.cached_tokens for each in await UsageLog(db).read_day(MONDAY)] == [0, 96]
+            assert [each.cached_tokens for each in (await UsageLog(db).read_since(MONDAY))[MONDAY]] == [0, 96]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -63,7 +63,8 @@ def _status_lines(status: FolderStatus) -> Iterator[str]:
     if outdated := status.outdated_answers:
         yield f"answers with sources that changed or went: {outdated} (the status page lists them; see ai.retract)"
     yield f"questions dropped (queue full): {status.shed_today} today, {status.shed} in all"
-    yield _format_refusals(status.counts_today)
+    old = status.counts_today.get("questions_too_old", 0)
+    yield f"questions refused today: {status.refused_today} over the limit, {old} too old"
     if status.masked:
         kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(status.masked.items()))
         yield f"kept out of the archive: {kinds}"
@@ -142,12 +143,6 @@ def _format_tries(pair: ParkedPair) -> str:
     if pair.next_at is None:
         return f"{times}, now only by `intern retry`"
     return f"{times}, again from {pair.next_at:%Y-%m-%d %H:%M} UTC on"
-
-
-def _format_refusals(counts: Mapping[str, int]) -> str:
-    over = counts.get("questions_over_limit", 0) + counts.get("questions_over_day_limit", 0)
-    old = counts.get("questions_too_old", 0)
-    return f"questions refused today: {over} over the limit, {old} too old"
 
 
 _MARKS = {"ok": "ok  ", "note": "note", "todo": "TODO"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import product
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, NamedTuple, cast, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -19,7 +19,7 @@ from intern.core.captures import CapturedPair
 from intern.core.decisions import Decision
 from intern.core.flow import DeclineReason
 from intern.core.messages import LOOKUP_FAILURES, SILENCES, AnswerResult, SilenceReason
-from intern.service.metrics import CallOutcome, Counters, Gauge, RequestOutcome
+from intern.service.metrics import CallOutcome, Counters, Gauges, RequestOutcome
 
 PREFIX: Final = "intern"
 OTHER: Final = "other"
@@ -35,6 +35,44 @@ _CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120)
 _ANSWER_SECONDS = (0.5, 1, 2, 4, 8, 15, 30, 60, 120)
 _LAG_SECONDS = (1, 5, 15, 60, 120, 300, 900, 3600, 6 * 3600, 86_400)
 _SOURCES = (0, 1, 2, 3, 5, 8)
+
+
+class GaugeKind(NamedTuple):
+    """The description of a current value."""
+
+    help: str
+    label: str = ""
+    only_grows: bool = False
+    """Whether it is a counter."""
+
+
+GAUGES: Final[Mapping[str, GaugeKind]] = {
+    "build_info": GaugeKind("The version that runs", "version"),
+    "stream_items": GaugeKind("What waits between actors", "stream"),
+    "stream_capacity_items": GaugeKind("How much may wait", "stream"),
+    "model_circuit_open": GaugeKind("1 while an endpoint is left alone, or tried with single calls", "endpoint"),
+    "model_circuit_openings": GaugeKind("Times that an endpoint failed too often", "endpoint", only_grows=True),
+    "model_circuit_refusals": GaugeKind("Attempts while it was left alone", "endpoint", only_grows=True),
+    "model_budget_tokens": GaugeKind("Tokens that a day (UTC) may take; 0: no limit"),
+    "model_spent_today_tokens": GaugeKind("Tokens of this day (UTC)"),
+    "model_budget_cost": GaugeKind("Money that a day may cost; 0: no limit", "currency"),
+    "model_spent_today_cost": GaugeKind("Money of this day (UTC)", "currency"),
+    "vector_engine_away": GaugeKind("1 while the vector engine fails"),
+    "vector_engine_behind_documents": GaugeKind("Documents still to be copied or deleted there"),
+    "vector_engine_failures": GaugeKind("Requests that failed", only_grows=True),
+    "sources": GaugeKind("Sources that are known"),
+    "stale_sources": GaugeKind("Sources whose description is not of their present text", "state"),
+    "archived_captures": GaugeKind("Team answers in the archive"),
+    "parked_pairs": GaugeKind("Captures that could not be filed"),
+    "awaiting_review_pairs": GaugeKind("Captures that wait for the team"),
+    "oldest_unfiled_capture_age_seconds": GaugeKind(
+        "Age of the oldest capture that is not decided yet; 0 where none waits"
+    ),
+    "communities": GaugeKind("Communities of this process, by what they do", "state"),
+    "tasks": GaugeKind("Tasks of the event loop that have not ended"),
+    "last_message_timestamp_seconds": GaugeKind("When a message last came"),
+}
+"""The gauges by name, without the prefix and with the unit last."""
 
 
 class Metrics(Counters):
@@ -73,11 +111,11 @@ class Metrics(Counters):
         self._requests = count("discord_requests", told, outcome=get_args(RequestOutcome))
         self._reconnects = count("discord_reconnects", "Connections with Discord after the first")
         ProcessCollector(namespace=PREFIX, registry=self._registry)
-        self._build = Gauge("build_info", "The version that runs", {version: 1.0}, "version")
+        self._build: Gauges = {"build_info": {version: 1.0}}
 
-    def text(self, gauges: Iterable[Gauge] = ()) -> tuple[bytes, str]:
+    def text(self, gauges: Gauges) -> tuple[bytes, str]:
         """Return all counts with the gauges, and their content type."""
-        everything = _MetricsCollector(self._registry, (self._build, *gauges))
+        everything = _MetricsCollector(self._registry, self._build | gauges)
         # It needs only this method of a registry.
         return generate_latest(cast("CollectorRegistry", everything)), CONTENT_TYPE_PLAIN_0_0_4
 
@@ -160,7 +198,7 @@ _REASONS: Final[tuple[SilenceReason, ...]] = tuple(reason for reason in get_args
 class _MetricsCollector:
     """The counts and the gauges, in the form that the library wants."""
 
-    def __init__(self, registry: CollectorRegistry, gauges: Iterable[Gauge]) -> None:
+    def __init__(self, registry: CollectorRegistry, gauges: Gauges) -> None:
         self._registry, self._gauges = registry, gauges
 
     def collect(self) -> Iterator[Metric]:
@@ -168,11 +206,14 @@ class _MetricsCollector:
             # The start of each series would be one more series for each.
             counted.samples = [each for each in counted.samples if not each.name.endswith("_created")]
             yield counted
-        for gauge in self._gauges:
-            kind = CounterMetricFamily if gauge.only_grows else GaugeMetricFamily
-            family = kind(f"{PREFIX}_{gauge.name}", gauge.help, labels=(gauge.label,) if gauge.label else ())
-            for label, value in gauge.values.items():
-                family.add_metric((label,) if gauge.label else (), value)
+        for name, values in self._gauges.items():
+            kind = GAUGES[name]
+            labels = (kind.label,) if kind.label else ()
+            family = (CounterMetricFamily if kind.only_grows else GaugeMetricFamily)(
+                f"{PREFIX}_{name}", kind.help, labels=labels
+            )
+            for label, value in values.items():
+                family.add_metric((label,) if labels else (), value)
             yield family
 
 

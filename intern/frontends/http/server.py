@@ -252,9 +252,7 @@ def _section_routes(shell: PageRenderer, running: StatusPage) -> Iterable[web.Ro
 
     async def system(request: web.Request) -> web.Response:
         rest, usage = running.checkpoints.count_unfinished(), await running.figures.read_usage(_DAYS)
-        today = usage.get(running.clock.now().date(), ())
-        cost, sources = sum(each.cost for each in today), await run_sync(running.sources.list_all)
-        llm = running.settings.llm
+        llm, spent, sources = running.settings.llm, await running.read_spent(), await run_sync(running.sources.list_all)
         shown: dict[str, Any] = {
             "began": running.began,
             "health": await running.checks.health(),
@@ -263,8 +261,8 @@ def _section_routes(shell: PageRenderer, running: StatusPage) -> Iterable[web.Ro
             "oldest_at": None if rest.oldest is None else parse_position(rest.oldest).time,
             "streams": running.fill.read_fills(),
             "options": llm,
-            "tokens": sum(each.tokens for each in today),
-            "cost": cost if cost or running.settings.priced else None,
+            "tokens": spent.tokens,
+            "cost": spent.cost if spent.cost or running.settings.priced else None,
             "usage": usage,
             "days": _DAYS,
             "versions": {

@@ -9,23 +9,11 @@ import msgspec
 from intern.core.ids import SourceId
 from intern.stores.database import Transaction
 from intern.stores.tables.feedback import VOTES, Votes
-from intern.stores.tables.store import GIVEN, OURS, Store, Table, reads
-from intern.stores.tables.usage import PromptUsage
-
-_USAGE = Table("usage", PromptUsage)
+from intern.stores.tables.store import GIVEN, OURS, Store, reads
 
 
 class FigureStore(Store):
     """Read-only sums over the other stores' tables."""
-
-    async def read_usage(self, since: date) -> dict[date, tuple[PromptUsage, ...]]:
-        """Return the usage of each prompt by day, from `since` on; days without any are left out."""
-        statement = f"select day, {_USAGE.columns} from usage {OURS} and day >= ? order by day, prompt"
-        days: dict[date, tuple[PromptUsage, ...]] = {}
-        for day, *row in await self.db.rows(statement, (since.isoformat(),)):
-            at = date.fromisoformat(str(day))
-            days[at] = (*days.get(at, ()), _USAGE.from_row(row))
-        return days
 
     async def read_votes(self, since: date) -> dict[date, Votes]:
         """Return the votes by the day on which they were last changed."""

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from intern.models.usage import UsageMeter, UsageTotal
-from intern.stores.database import Transaction
-from intern.stores.tables.store import Store, Table, reads
+from intern.stores.tables.store import OURS, Store, Table
 
 
 class PromptUsage(Struct, frozen=True):
@@ -55,7 +54,11 @@ class UsageLog(Store):
         )
         return msgspec.convert(row, UsageTotal)
 
-    @reads
-    def read_day(self, db: Transaction, day: date) -> tuple[PromptUsage, ...]:
-        """Return the counts of a day, by prompt."""
-        return _USAGE.all(db, "where community = :community and day = ? order by prompt", (day.isoformat(),))
+    async def read_since(self, since: date) -> dict[date, tuple[PromptUsage, ...]]:
+        """Return the usage of each prompt by day, from `since` on; days without any are left out."""
+        statement = f"select day, {_USAGE.columns} from usage {OURS} and day >= ? order by day, prompt"
+        days: dict[date, tuple[PromptUsage, ...]] = {}
+        for day, *row in await self.db.rows(statement, (since.isoformat(),)):
+            at = date.fromisoformat(str(day))
+            days[at] = (*days.get(at, ()), _USAGE.from_row(row))
+        return days

@@ -429,7 +429,7 @@ async def test_an_endpoint_that_answers_is_told_by_address_and_model_and_its_tok
         settings = asking(endpoint, tmp_path)
         async with await SqliteDatabase.open(settings.paths.database) as db:
             report = await examine(settings)
-            counted = await UsageLog(db).read_day(datetime.now(UTC).date())
+            [counted] = (await UsageLog(db).read_since(datetime.now(UTC).date())).values()
     assert said_of_the_model(report) == [f"the endpoint at {endpoint.base_url} answers as double"]
     assert len(endpoint.requests) == 1
     assert [(each.prompt, each.calls) for each in counted] == [("gate", 1)]

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, strategies as st
 from prometheus_client import REGISTRY
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from intern.core.decisions import PairParked
@@ -16,7 +16,7 @@ from intern.core.flow import DeclineReason
 from intern.core.ids import QAId
 from intern.core.messages import AnswerResult, SilenceReason
 from intern.frontends.http.metrics import Metrics
-from intern.service.metrics import CallOutcome, Gauge, RequestOutcome
+from intern.service.metrics import CallOutcome, Gauges, RequestOutcome
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import pair
 
@@ -29,8 +29,8 @@ def counters() -> Metrics:
     return Metrics(prompts=PROMPTS, version="1.2.3", currency="EUR")
 
 
-def families(metrics: Metrics, *gauges: Gauge) -> dict[str, Metric]:
-    body, kind = metrics.text(gauges)
+def families(metrics: Metrics, gauges: Gauges | None = None) -> dict[str, Metric]:
+    body, kind = metrics.text(gauges or {})
     assert kind.startswith("text/plain; version=0.0.4")
     return {family.name: family for family in text_string_to_metric_families(body.decode())}
 
@@ -63,7 +63,7 @@ def faults_of(family: Metric) -> list[str]:
 
 
 def test_each_metric_is_named_typed_and_told_as_prometheus_wants_it() -> None:
-    found = families(counters(), Gauge("stream_items", "What waits", {"a to b": 3.0}, "stream"))
+    found = families(counters(), {"stream_items": {"a to b": 3.0}, "tasks": {"": 1.0}})
     assert len(found) > 20
     assert [fault for family in found.values() for fault in faults_of(family)] == []
     assert found["intern_stream_items"].samples[0].labels == {"stream": "a to b"}
@@ -71,14 +71,8 @@ def test_each_metric_is_named_typed_and_told_as_prometheus_wants_it() -> None:
 
 
 def test_the_check_knows_faults_when_it_sees_them() -> None:
-    wrong = (
-        Gauge("waiting_ms", "What waits", {"": 1}),
-        Gauge("waits_total", "What waits", {"": 1}),
-        Gauge("wait_gauge", "What waits", {"": 1}),
-        Gauge("wait", "", {"": 1}),
-    )
-    found = families(counters(), *wrong)
-    assert all(faults_of(found[f"intern_{each.name}"]) for each in wrong)
+    wrong = (("waiting_ms", "What waits"), ("waits_total", "What waits"), ("wait_gauge", "What waits"), ("wait", ""))
+    assert all(faults_of(GaugeMetricFamily(f"intern_{name}", told, value=1)) for name, told in wrong)
 
 
 def test_every_series_is_there_from_the_start_and_there_are_few() -> None:
