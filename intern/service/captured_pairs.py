@@ -212,9 +212,8 @@ class CapturedPairs:
         """List pairs that could not be filed, the newest first."""
         retries = await AttemptStore(self._knowledge.db).read_retries()
         parked = sorted(self._knowledge.list_parked(), key=lambda each: each.at, reverse=True)
-        return await run_sync(
-            cut_page, parked, offset, lambda each: self._build_parked_capture(each, find_retry(each, retries))
-        )
+        page = cut_page([(each, find_retry(each, retries)) for each in parked], offset)
+        return await run_sync(page.map, self._build_parked_capture)
 
     async def _load_waiting(self, qa_id: QAId, older: tuple[QAId, ...]) -> CaptureForReview:
         pair = await run_sync(get_pair, qa_id, self._archive)
@@ -278,7 +277,8 @@ class CapturedPairs:
             close=tuple(close[-_MOST_CLOSE:]),
         )
 
-    def _build_parked_capture(self, parked: PairParked, retry: Retry) -> ParkedCapture:
+    def _build_parked_capture(self, row: tuple[PairParked, Retry]) -> ParkedCapture:
+        parked, retry = row
         pair = self._archive.get(parked.qa_id)
         left = pair and strip_withdrawn(pair, self._knowledge.is_withdrawn)
         return ParkedCapture(

@@ -23,8 +23,12 @@ class PagedList(Struct, Generic[T], frozen=True, kw_only=True):
     size: int = ROWS
     """Rows on a page."""
 
+    def map(self, build: Callable[[T], S]) -> PagedList[S]:
+        """Return the page with a value built of each row."""
+        rows = tuple(map(build, self.rows))
+        return PagedList(rows=rows, total=self.total, offset=self.offset, size=self.size)
 
-def cut_page(items: Sequence[S], offset: int, build: Callable[[S], T], size: int = ROWS) -> PagedList[T]:
-    """Return the page of a list that begins at `offset`, and `build` only its rows."""
-    rows = tuple(map(build, items[offset : offset + size]))
-    return PagedList(rows=rows, total=len(items), offset=offset, size=size)
+
+def cut_page(items: Sequence[T], offset: int, size: int = ROWS) -> PagedList[T]:
+    """Return the page of a list that begins at `offset`."""
+    return PagedList(rows=tuple(items[offset : offset + size]), total=len(items), offset=offset, size=size)

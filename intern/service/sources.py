@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +24,7 @@ from intern.stores.tables.skipped_sources import read_skipped_sources
 
 State = Literal["ok", "pending", "failed", "gone", "skipped"]
 SourceStates = Literal["all", "stale", "skipped"]
-_ORDER: Final[Sequence[State]] = ("failed", "gone", "pending", "ok")
+_ORDER: Final[Sequence[State]] = ("failed", "gone", "pending", "ok", "skipped")
 _NOTES = frozenset({NEEDS_SCRIPTS, RENDERED})
 _OWED: State = "pending"
 _PAGES: dict[str, State] = {"fresh": "ok", "pending": _OWED, "unseen": _OWED, "failing": "failed", "gone": "gone"}
@@ -64,20 +64,12 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
 
 
 class SourcesPage(Struct, frozen=True, kw_only=True):
-    """Some sources, the stale ones first, and how many there are of each state."""
+    """Some sources, the stale ones first."""
 
     listed: PagedList[SourceStatus]
-    counts: Mapping[SourceStates, int]
+    counts: Mapping[str, int]
+    """The number of sources in each state; and, as `pages`, of the web pages in use."""
     now: datetime
-
-
-class SourceCounts(Struct, frozen=True, kw_only=True):
-    """The number of documents and pages in use, and of the sources that need a look."""
-
-    documents: int
-    pages: int
-    stale: int
-    left_out: int
 
 
 class Sources:
@@ -104,28 +96,18 @@ class Sources:
 
     def list_page(self, state: SourceStates = "all", offset: int = 0) -> SourcesPage:
         """List documents, pages and discovered files, the stale ones first; or the ignored ones with their reasons."""
-        used, left_out = self._split()
-        used.sort(key=lambda source: _ORDER.index(source.state))
-        lists = {"all": used, "stale": [source for source in used if source.state != "ok"], "skipped": left_out}
-        counts: dict[SourceStates, int] = {each: len(lists[each]) for each in get_args(SourceStates)}
-        listed = cut_page(lists[state], offset, lambda source: source)
-        return SourcesPage(listed=listed, counts=counts, now=self._clock.now())
-
-    def count(self) -> SourceCounts:
-        """Count the sources that `list_page` lists."""
-        used, left_out = self._split()
-        return SourceCounts(
-            documents=sum(source.type not in {"page", "line"} for source in used),
-            pages=sum(source.type == "page" for source in used),
-            stale=sum(source.state != "ok" for source in used),
-            left_out=len(left_out),
-        )
-
-    def _split(self) -> tuple[list[SourceStatus], list[SourceStatus]]:
-        """Return the sources that are in use, and those left out. Up-to-date topics have a list of their own."""
+        # Up-to-date topics have a list of their own.
         known = [source for source in self.list_all() if source.type != "topic" or source.state != "ok"]
-        skipped = [source for source in known if source.state == "skipped"]
-        return [source for source in known if source.state != "skipped"], skipped
+        known.sort(key=lambda source: _ORDER.index(source.state))
+        used = [source for source in known if source.state != "skipped"]
+        lists = {
+            "all": used,
+            "stale": [source for source in used if source.state != "ok"],
+            "skipped": known[len(used) :],
+        }
+        counts = {name: len(listed) for name, listed in lists.items()}
+        counts["pages"] = sum(source.type == "page" for source in used)
+        return SourcesPage(listed=cut_page(lists[state], offset), counts=counts, now=self._clock.now())
 
 
 def open_sources(settings: Settings, clock: Clock) -> Sources:

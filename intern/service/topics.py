@@ -132,7 +132,7 @@ class Topics:
         if order != "name":
             # The length of each topic, and the position of its newest change.
             names.sort(key=lambda name: versions[name][order == "newest"], reverse=True)
-        return cut_page(names, offset, self._line_builder())
+        return cut_page(names, offset).map(self._line_builder())
 
     def _line_builder(self) -> Callable[[TopicName], TopicLine]:
         entries = self._index.entries()
@@ -160,12 +160,12 @@ class Topics:
     def read_page(self, label: str, offset: int = 0) -> TopicPage:
         """Return one topic with some of its pairs."""
         name, blocks, changes = self._find(label)
-        page = cut_page(blocks[::-1], offset, lambda block: block, _BLOCKS)
+        page = cut_page(blocks[::-1], offset, _BLOCKS)
         return TopicPage(name=name, description=self._describe(name), blocks=page, changes=len(changes))
 
     def list_changes(self, label: str, offset: int = 0) -> PagedList[TopicChange]:
         """List the changes of a topic, newest first."""
-        return cut_page(self._find(label)[2][::-1], offset, self._add_diff, _CHANGES)
+        return cut_page(self._find(label)[2][::-1], offset, _CHANGES).map(self._add_diff)
 
     def list_latest_changes(self) -> tuple[TopicChange, ...]:
         """Return the latest changes of all topics, newest first."""

@@ -107,7 +107,7 @@ def _build_topic_routes(shell: PageRenderer, running: StatusPage) -> list[web.Ro
             shown["found"] = await running.search.find_page(sought, kind or None, query_offset(request))
         else:
             shown["stored"] = await running.figures.count_stored()
-            shown["sources"] = await run_sync(running.sources.count)
+            shown["sources"] = (await run_sync(running.sources.list_page)).counts
             shown["latest"] = await run_sync(topics.list_latest_changes)
         return shell.page(request, "knowledge", "Knowledge", **shown)
 
