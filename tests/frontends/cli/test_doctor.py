@@ -30,7 +30,7 @@ from intern.core.ids import SourceId
 from intern.core.install_hints import format_install_hint
 from intern.core.search_documents import SearchDocument
 from intern.core.text.secret_values import Secret
-from intern.frontends.cli.setup import doctor as doctor_command
+from intern.frontends.cli.health import doctor as doctor_command
 from intern.models.options import EmbeddingOptions, LlmOptions
 from intern.models.pricing import ModelPrice
 from intern.models.request_forms import RequestForm
