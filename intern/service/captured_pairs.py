@@ -206,7 +206,7 @@ class CapturedPairs:
     def add_older_versions(self, qa_ids: Sequence[QAId]) -> tuple[QAId, ...]:
         """Return captures and the earlier versions of them that wait, too. Blocks."""
         older = dict(self._newest_versions())
-        return tuple(chain.from_iterable((each, *older.get(each, ())) for each in qa_ids))
+        return tuple(chain.from_iterable((*older.get(each, ()), each) for each in qa_ids))
 
     async def list_parked(self, offset: int = 0) -> PagedList[ParkedCapture]:
         """List pairs that could not be filed, the newest first."""

@@ -137,9 +137,7 @@ def reject(*, qa_ids: tuple[str, ...], topic: str | None, as_json: bool) -> None
     if bool(qa_ids) == (topic is not None):
         raise click.UsageError("say which: ids from `intern review`, or --topic")
     if topic is not None:
-        newest, waiting = _waiting_in_topic(topic), _read_waiting()
-        conversations = {each.conversation_id for each in waiting if each.qa_id in newest}
-        qa_ids = tuple(each.qa_id for each in waiting if each.conversation_id in conversations)
+        qa_ids = open_captures().add_older_versions(_waiting_in_topic(topic))
     _decide_review("reject", qa_ids, as_json=as_json)
 
 
@@ -149,7 +147,7 @@ def _likely_topics() -> dict[QAId, TopicName | None]:
     return ask_folder(lambda intern: intern.captures.suggest_topics())
 
 
-def _waiting_in_topic(name: str) -> tuple[str, ...]:
+def _waiting_in_topic(name: str) -> tuple[QAId, ...]:
     """Return the newest version of each conversation that waits for the topic. Raises ConfigError if none does."""
     found = tuple(qa_id for qa_id, topic in _likely_topics().items() if topic == name)
     if not found:
