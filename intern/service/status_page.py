@@ -24,7 +24,6 @@ from intern.facts.reconciliation import FactRetirement
 from intern.learning.review import Review
 from intern.search.embedder import Embedder
 from intern.service import job_kinds as kinds
-from intern.service.calibration import CalibrationStatus, check_calibration
 from intern.service.captured_pairs import CapturedPairs
 from intern.service.facts import LearnedFacts
 from intern.service.figures import BotFigures
@@ -76,10 +75,6 @@ class StatusPage(BotGauges):
 
     async def renew(self) -> None:
         """Read changes of other processes again. A running bot knows of every change."""
-
-    async def check_calibration(self) -> CalibrationStatus:
-        """Return the state of the calibration."""
-        return await check_calibration(self.stores.db, self.settings)
 
     async def list_outdated_answers(self) -> PagedList[tuple[OutdatedAnswerReport, str]]:
         """List posted answers that their sources no longer support, newest first, with the links that are known."""

@@ -41,6 +41,7 @@ from intern.frontends.http.page_renderer import (
 from intern.frontends.http.rendering import PageTemplates
 from intern.runtime.resources import FrontEndHooks
 from intern.service import PageOptions, Settings
+from intern.service.calibration import check_calibration
 from intern.service.embedding import embedding_model
 from intern.service.figures import PERIODS
 from intern.service.hosting_state import HostingState
@@ -273,7 +274,7 @@ def _section_routes(shell: PageRenderer, running: StatusPage) -> Iterable[web.Ro
             },
             "stored": await running.figures.count_stored(),
             "left_out": [source for source in sources if source.state == "skipped"],
-            "calibration": await running.check_calibration(),
+            "calibration": await check_calibration(running.stores.db, running.settings),
         }
         return shell.page(request, "system", "System", **shown)
 
