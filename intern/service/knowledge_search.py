@@ -141,7 +141,7 @@ class KnowledgeSearch:
         try:
             left_out = SkippedSourceStore(self._knowledge.db, clock=self._clock)
             known = {each.place for each in await left_out.all() if each.kind == "document"}
-            if await run_sync(documents_changed, self._settings, Catalogue(self._knowledge, "kb"), known):
+            if await run_sync(self._have_documents_changed, known):
                 await run_job(kinds.REFRESH, None)
         except (KnowledgeError, SourceError) as error:
             # Documents indexed before can still be searched.
@@ -175,6 +175,25 @@ class KnowledgeSearch:
                 outdated[document.source_id] = mtime is None
         return outdated
 
+    def _have_documents_changed(self, left_out: Collection[str]) -> bool:
+        """Return whether a document is new, changed or deleted since all were indexed; `left_out` are ignored files.
+
+        Reads no file. Raises SourceError and KnowledgeError.
+        """
+        files = [
+            source for source in Catalogue(self._knowledge, "kb").sources().values() if isinstance(source, CachedFile)
+        ]
+        known = {file.rel_path: (file.size_bytes, file.version, file.includes) for file in files}
+        if not known:
+            return False  # never indexed; that may take minutes, so only a request for it starts it
+        scan = SourceFolder(self._sources, self._settings.kb.max_source_bytes).scan(files)
+        found = {file.rel_path: file[1:] for file in scan.files}
+        fit = (path for path in found if path in known or (path not in left_out and is_source_id(f"kb:{path}")))
+        if any(found[path] != known.get(path) for path in fit):
+            return True
+        # Files below an unreadable folder are neither deleted nor present.
+        return not scan.unreadable and not known.keys() <= found.keys()
+
     def _mtime(self, document: SearchDocument) -> float | None:
         """Return the time of the last change; None if the file was deleted. Raises OSError."""
         if document.kind == "file":
@@ -193,24 +212,6 @@ class KnowledgeSearch:
         except (FileNotFoundError, NotADirectoryError):
             os.listdir(self._sources)  # noqa: PTH208 if the whole folder is unreachable, no file counts as deleted
             return None
-
-
-def documents_changed(settings: Settings, catalogue: Catalogue, left_out: Collection[str]) -> bool:
-    """Whether a document is new, changed or deleted since all were indexed; `left_out` names files that are ignored.
-
-    Reads no file. Blocks; raises SourceError and KnowledgeError.
-    """
-    files = [source for source in catalogue.sources().values() if isinstance(source, CachedFile)]
-    known = {file.rel_path: (file.size_bytes, file.version, file.includes) for file in files}
-    if not known:
-        return False  # never indexed; that may take minutes, so only a request for it starts it
-    scan = SourceFolder(settings.paths.sources, settings.kb.max_source_bytes).scan(files)
-    found = {file.rel_path: file[1:] for file in scan.files}
-    fit = (path for path in found if path in known or (path not in left_out and is_source_id(f"kb:{path}")))
-    if any(found[path] != known.get(path) for path in fit):
-        return True
-    # Files below an unreadable folder are neither deleted nor present.
-    return not scan.unreadable and not known.keys() <= found.keys()
 
 
 def _build_search_result(hit: SearchHit, *, stale: bool = False) -> SearchResult:

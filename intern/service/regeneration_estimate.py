@@ -14,7 +14,7 @@ from intern.core.captures import CapturedPair
 from intern.core.ids import QAId
 from intern.core.knowledge import IndexEntry
 from intern.learning import prompts
-from intern.learning.regenerating import Describe, fingerprint
+from intern.learning.regenerating import fingerprint
 from intern.learning.regeneration_journal import (
     RegenerationJournal,
     is_archive_unchanged,
@@ -59,7 +59,6 @@ def estimate_from_archive(
     archive: Archive,
     knowledge: KnowledgeStore,
     *,
-    describe: Describe,
     tokens_of: TokensOf,
     options: prompts.LearningOptions,
     basis: str,
@@ -79,7 +78,7 @@ def estimate_from_archive(
     opened = min(max(known - len(draft.topic_names() if draft else ()), 0), len(unclassified))
     # A topic's first pair is classified twice, except the first of an epoch, and needs no integration.
     classified, integrated = len(unclassified) + opened, len(left) - opened
-    measured = _PromptEstimator(knowledge, describe, tokens_of, options)
+    measured = _PromptEstimator(knowledge, tokens_of, options)
     sample = [archive.get(qa_id) for qa_id in left[:: ceil(len(left) / _SAMPLE) or 1]]
     pairs = [
         each for pair in sample if pair is not None and (each := prompts.strip_withdrawn(pair, knowledge.is_withdrawn))
@@ -97,12 +96,10 @@ def estimate_from_archive(
 class _PromptEstimator:
     """Averages of prompts as today's library would make them: a new one starts small, and grows as large."""
 
-    def __init__(
-        self, of: KnowledgeStore, describe: Describe, count: TokensOf, options: prompts.LearningOptions
-    ) -> None:
+    def __init__(self, of: KnowledgeStore, count: TokensOf, options: prompts.LearningOptions) -> None:
         self._topics, self._tokens_of, self._options = of, count, options
         names = of.topic_names()
-        self._entries = [IndexEntry(topic_id(name), describe(of.read_topic(name))) for name in names]
+        self._entries = [IndexEntry(topic_id(name), describe_by_rules(of.read_topic(name))) for name in names]
 
     def classification_tokens(self, pair: CapturedPair) -> int:
         """Tokens of the call that chooses its topic."""
@@ -138,7 +135,6 @@ def estimate_regeneration(settings: Settings) -> RegenerationEstimate:
     estimated = estimate_from_archive(
         archive,
         knowledge,
-        describe=describe_by_rules,
         tokens_of=build_token_counter(settings, settings.kb_model) if asks else lambda _prompt, _given: 0,
         options=settings.learning,
         basis=describe_regeneration_basis(settings),

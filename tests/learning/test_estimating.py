@@ -11,7 +11,7 @@ from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.learning.regenerating import read_progress
 from intern.models.prompt import Prompt
 from intern.service.regeneration_estimate import RegenerationEstimate, estimate_from_archive
-from tests.learning.anew import KEEP, again, by_first_word, describe
+from tests.learning.anew import KEEP, again, by_first_word
 from tests.learning.pairs import Team
 
 pytestmark = pytest.mark.anyio
@@ -29,14 +29,7 @@ def hundred(_prompt: Prompt[Any, Any], _given: Any) -> int:
 
 
 def estimated(team: Team) -> RegenerationEstimate:
-    return estimate_from_archive(
-        team.archive,
-        team.knowledge,
-        describe=describe,
-        tokens_of=hundred,
-        options=team.options,
-        basis="",
-    )
+    return estimate_from_archive(team.archive, team.knowledge, tokens_of=hundred, options=team.options, basis="")
 
 
 def taught(team: Team, *topics: str) -> None:
