@@ -98,9 +98,8 @@ def sum_usage(usage: Sequence[PromptUsage]) -> PromptUsage:
 class BotFigures:
     """Computes figures from the stores of a data folder. Raises KnowledgeError."""
 
-    def __init__(self, stores: Stores) -> None:
-        self._stores, self._clock = stores, stores.clock
-        self._sources = Sources(stores.settings, stores.knowledge, stores.clock)
+    def __init__(self, stores: Stores, sources: Sources) -> None:
+        self._stores, self._sources, self._clock = stores, sources, stores.clock
         self._counts, self._figures = DailyCounts(stores.db, clock=stores.clock), FigureStore(stores.db)
         self._usage = UsageLog(stores.db)
 

@@ -66,7 +66,7 @@ class StatusPage(BotGauges):
         stores, settings, clock = self.stores, self.settings, self.clock
         db, knowledge, archive = stores.db, stores.knowledge, stores.archive
         self.began = clock.now()
-        self.figures, self.facts = BotFigures(stores), LearnedFacts(db, clock)
+        self.figures, self.facts = BotFigures(stores, self.sources), LearnedFacts(db, clock)
         self.topics = Topics(knowledge, archive)
         self.captures = CapturedPairs(settings, knowledge, archive, stores.search)
         self.search = KnowledgeSearch(settings, knowledge, stores.search, self.embedder, clock)

@@ -15,6 +15,7 @@ from intern.frontends.wording import ago
 
 if TYPE_CHECKING:
     from intern.service.doctor import DoctorReport
+    from intern.service.model_servers import ModelServer
     from intern.service.sources import SourceStatus
     from intern.service.status import FolderStatus, ParkedPair, ServerReadProgress
 
@@ -161,11 +162,10 @@ def doctor(*, as_json: bool, find: bool) -> None:
     look.
     """
     if find:
-        from intern.frontends.cli.setup import show_local_servers
         from intern.service.model_servers import find_local_servers
 
         servers = run_work(find_local_servers)
-        show_result(servers, show_local_servers, as_json=as_json)
+        show_result(servers, _show_local_servers, as_json=as_json)
         sys.exit(0 if servers else 1)
     settings = read_settings()
     from intern.service.doctor import examine
@@ -173,6 +173,17 @@ def doctor(*, as_json: bool, find: bool) -> None:
     report = run_work(examine, settings)
     show_result(report, _show_report, as_json=as_json)
     sys.exit(0 if report.ok else 1)
+
+
+def _show_local_servers(servers: Sequence[ModelServer]) -> None:
+    """Show the servers of this machine with the lines that choose each."""
+    if not servers:
+        say("no model server answers on this machine at the default ports of Ollama, LM Studio, llama.cpp and vLLM")
+    for server in servers:
+        say(f"{server.name} answers at {server.base_url}. To use it, put into intern.toml:")
+        show(server.settings_for(server.models[0].id or server.models[0].name))
+        if others := [model.id or model.name for model in server.models[1:]]:
+            say(f"It also offers {', '.join(others)}.")
 
 
 def _show_report(report: DoctorReport) -> None:

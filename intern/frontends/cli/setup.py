@@ -82,14 +82,3 @@ def _show_models(servers: Sequence[ModelServer]) -> None:
         say(f"{server.base_url}{f' ({server.name})' if server.name else ''}: {len(server.models)} models")
         for model in server.models:
             show(f"{model.id or model.name}{f'  {model.context:,} tokens of context' if model.context else ''}")
-
-
-def show_local_servers(servers: Sequence[ModelServer]) -> None:
-    """Show the servers of this machine with the lines that choose each."""
-    if not servers:
-        say("no model server answers on this machine at the default ports of Ollama, LM Studio, llama.cpp and vLLM")
-    for server in servers:
-        say(f"{server.name} answers at {server.base_url}. To use it, put into intern.toml:")
-        show(server.settings_for(server.models[0].id or server.models[0].name))
-        if others := [model.id or model.name for model in server.models[1:]]:
-            say(f"It also offers {', '.join(others)}.")
