@@ -208,8 +208,7 @@ class Topics:
         after = format_conversation(left.turns) if left else ""
         match change.what:
             case "updated":
-                old = change.before and load_without_withdrawn(self._archive, self._knowledge, change.before)
-                pieces = diff_texts(format_conversation(old.turns) if old else "", after)
+                pieces = diff_texts(self._read_pair_text(change.before), after)
             case "edited":
                 blocks = [block for block in self._knowledge.read_topic(change.topic) if block.qa_id == change.qa_id]
                 pieces = diff_texts(after, format_conversation(blocks[0].turns)) if blocks else ()
@@ -218,6 +217,10 @@ class Topics:
                 pieces = (DiffPiece(kind, truncate_text(after, _LONGEST)),) if after else ()
         question = truncate_text(collapse_whitespace(left.question), _QUESTION) if left else ""
         return replace(change, pieces=pieces, question=question)
+
+    def _read_pair_text(self, qa_id: QAId | None) -> str:
+        left = load_without_withdrawn(self._archive, self._knowledge, qa_id) if qa_id else None
+        return format_conversation(left.turns) if left else ""
 
 
 def open_topics(settings: Settings) -> Topics:
