@@ -41,11 +41,11 @@ from intern.service.hosting_state import HostingState
 from intern.service.indexing import open_library
 from intern.service.opening import open_intern
 from intern.service.recordings import ReplayedRecording
-from intern.service.status import find_lock_holder
 from intern.service.status_page import StatusPage
 from intern.service.stores import Stores
 from intern.settings.settings import Settings
 from intern.stores.database import DEFAULT_COMMUNITY
+from intern.stores.folder_lock import FolderLock
 from intern.stores.tables.checkpoints import StoredCheckpoints
 from intern.stores.tables.communities import CommunityStore
 from intern.stores.tables.jobs import JobQueue
@@ -198,7 +198,7 @@ async def _do_jobs(settings: Settings, jobs: JobQueue) -> None:
     """Do jobs until cancelled. The folder is locked only meanwhile, so that a bot can be started."""
     while True:
         with surviving("page"):
-            if await jobs.count_waiting() and not (await run_sync(find_lock_holder, settings.home))[1]:
+            if await jobs.count_waiting() and await run_sync(FolderLock(settings.home).find_holder) is None:
                 async with open_intern(settings) as intern:
                     await intern.do_jobs()
         await sleep(POLL_SECONDS)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -23,6 +20,7 @@ from intern.service.databases import is_any_process_running, open_learned
 from intern.service.embedding import embedding_model, open_vector_copy
 from intern.service.hidden_files import find_edited_files
 from intern.settings.settings import Paths, Settings
+from intern.stores.folder_lock import FolderLock
 from intern.stores.qa_ids import normalize_qa_id
 from intern.stores.tables.attempts import Retry, find_retry, parse_retries
 from intern.stores.tables.feedback import Votes
@@ -140,7 +138,7 @@ class FolderStatus(Struct, frozen=True, kw_only=True):
 
 def read_status(settings: Settings, *, clock: Clock) -> FolderStatus:
     """Read the folder. Raises KnowledgeError for existing files that cannot be read. Blocks."""
-    pid, running = find_lock_holder(settings.home)
+    pid = FolderLock(settings.home).find_holder()
     knowledge, archive = open_learned(settings, clock=clock)
     db, cursor = knowledge.db, knowledge.cursor()
     copy = open_vector_copy(settings, db)
@@ -158,7 +156,7 @@ def read_status(settings: Settings, *, clock: Clock) -> FolderStatus:
     tokens_today, cost_today = next(((tokens, cost) for day, tokens, cost in figures.spent if day == today), (0, 0))
     return FolderStatus(
         data_dir=str(settings.data.dir),
-        running=running or is_any_process_running(settings),
+        running=pid is not None or is_any_process_running(settings),
         pid=pid,
         archived=len(archived),
         topics=len(knowledge.topic_names()),
@@ -240,28 +238,3 @@ def describe_folder_problems(paths: Paths, knowledge: KnowledgeStore, *, moves: 
         name = re.sub(r"(\.[0-9]+)?\.edited$", "", edited.name[1:])  # a second one has a number
         adopt = f"run `intern topics adopt {name.removesuffix('.txt')}`, or " if edited.parent == paths.topics else ""
         yield f"{name} was edited by hand, which changes nothing; the edit is kept as {edited}: {adopt}delete it"
-
-
-def find_lock_holder(data_dir: Path) -> tuple[int | None, bool]:
-    """Return the process that holds the folder, and whether one does. Reads the lock's file, to disturb no process.
-
-    Only if a process died and left its id behind, try the lock for an instant.
-    """
-    path = data_dir / ".lock"
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None, False
-    except OSError as error:
-        raise KnowledgeError(f"{path} cannot be read ({error.strerror}); check its rights") from error
-    try:
-        written = os.pread(fd, 32, 0).strip()
-        if not written.isdigit():
-            return None, False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return int(written), True
-        return None, False
-    finally:
-        os.close(fd)

@@ -23,16 +23,33 @@ class FolderLock:
         """Whether this object holds the lock."""
         return self._fd is not None
 
-    def describe_holder(self) -> str:
-        """Describe the holder of the folder, for people. The lock file may be gone, or empty."""
+    def find_holder(self) -> int | None:
+        """Return the process that holds the folder, if one does. Raises KnowledgeError.
+
+        Reads the lock's file, to disturb no process. Only if one died and left its id behind, it tries the lock for an
+        instant.
+        """
+        path = self._dir / ".lock"
         try:
-            fd = os.open(self._dir / ".lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return "another process"
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise KnowledgeError(f"{path} cannot be read ({error.strerror}); check its rights") from error
         try:
-            return _read_holder(fd)
+            if (pid := _read_pid(fd)) is not None:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return pid
         finally:
             os.close(fd)
+        return None
+
+    def describe_holder(self) -> str:
+        """Describe the holder of the folder, for people. The lock file may be gone, or empty."""
+        with contextlib.suppress(KnowledgeError):
+            return _describe_process(self.find_holder())
+        return _describe_process(None)
 
     @property
     def is_valid(self) -> bool:
@@ -63,7 +80,7 @@ class FolderLock:
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError as error:
-            busy = f"{self._dir} is in use by {_read_holder(fd)}"
+            busy = f"{self._dir} is in use by {_describe_process(_read_pid(fd))}"
             os.close(fd)
             raise FolderBusyError(f"{busy}; stop that first, or choose another data folder") from error
         except OSError as error:
@@ -94,6 +111,10 @@ class FolderLock:
         )
 
 
-def _read_holder(fd: int) -> str:
-    pid = os.pread(fd, 32, 0).strip()
-    return f"process {pid.decode()}" if pid.isdigit() else "another process"
+def _read_pid(fd: int) -> int | None:
+    written = os.pread(fd, 32, 0).strip()
+    return int(written) if written.isdigit() else None
+
+
+def _describe_process(pid: int | None) -> str:
+    return "another process" if pid is None else f"process {pid}"

@@ -17,7 +17,6 @@ from intern.core.ids import QAId
 from intern.frontends.http.server import serve_pages
 from intern.runtime.bot import run_page
 from intern.service.hosting_state import HostingState
-from intern.service.status import find_lock_holder
 from intern.service.status_page import StatusPage
 from intern.service.writer import Writer
 from intern.settings.settings import PageOptions, Settings
@@ -72,7 +71,7 @@ async def test_it_files_what_is_approved_and_holds_the_folder_no_longer_than_tha
         assert "Port 7481." in (await client.get("/review")).text
         assert await approve(client, qa_id) == "/review?done=approve"
         assert "Port 7481." not in (await client.get("/review")).text
-        while (await run_sync(find_lock_holder, settings.data.dir))[1]:  # noqa: ASYNC110 the lock sends no event
+        while await run_sync(FolderLock(settings.data.dir).find_holder):  # noqa: ASYNC110 the lock sends no event
             await sleep(0.01)
         with FolderLock(settings.data.dir):  # so a bot may start
             assert "team:" not in (await client.get("/topics")).text
