@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
@@ -31,7 +31,7 @@ from intern.sources.source_folder import SourceFolder
 from intern.stores.search_file.search_index import SqliteSearchStore
 from intern.stores.source_cache import CachedFile, is_source_id
 from intern.stores.tables.knowledge import KnowledgeStore
-from intern.stores.tables.skipped_sources import SkippedSourceStore
+from intern.stores.tables.skipped_sources import read_skipped_sources
 
 _log = get_logger(__name__)
 
@@ -139,9 +139,7 @@ class KnowledgeSearch:
     async def _refresh_documents(self, run_job: RunJob) -> None:
         """Index new, changed and deleted documents by their words, without a model call."""
         try:
-            left_out = SkippedSourceStore(self._knowledge.db, clock=self._clock)
-            known = {each.place for each in await left_out.all() if each.kind == "document"}
-            if await run_sync(self._have_documents_changed, known):
+            if await run_sync(self._have_documents_changed):
                 await run_job(kinds.REFRESH, None)
         except (KnowledgeError, SourceError) as error:
             # Documents indexed before can still be searched.
@@ -175,10 +173,10 @@ class KnowledgeSearch:
                 outdated[document.source_id] = mtime is None
         return outdated
 
-    def _have_documents_changed(self, left_out: Collection[str]) -> bool:
-        """Return whether a document is new, changed or deleted since all were indexed; `left_out` are ignored files.
+    def _have_documents_changed(self) -> bool:
+        """Return whether a document is new, changed or deleted since all were indexed. Reads none.
 
-        Reads no file. Raises SourceError and KnowledgeError.
+        Raises SourceError and KnowledgeError.
         """
         files = [
             source for source in Catalogue(self._knowledge, "kb").sources().values() if isinstance(source, CachedFile)
@@ -188,6 +186,7 @@ class KnowledgeSearch:
             return False  # never indexed; that may take minutes, so only a request for it starts it
         scan = SourceFolder(self._sources, self._settings.kb.max_source_bytes).scan(files)
         found = {file.rel_path: file[1:] for file in scan.files}
+        left_out = {each.place for each in read_skipped_sources(self._knowledge.db) if each.kind == "document"}
         fit = (path for path in found if path in known or (path not in left_out and is_source_id(f"kb:{path}")))
         if any(found[path] != known.get(path) for path in fit):
             return True

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from anyio import fail_after
+from anyio.to_thread import run_sync
 from structlog.testing import capture_logs
 
 from intern.sources.source_folder import SkippedFile, drop_hidden_files
-from intern.stores.tables.skipped_sources import SkippedKind, SkippedSource, SkippedSourceStore
+from intern.stores.tables.skipped_sources import SkippedKind, SkippedSource, SkippedSourceStore, read_skipped_sources
 from tests.engines import ON_SQLITE, open_database
 from tests.worlds.clock import HandClock
 
@@ -63,13 +64,13 @@ async def test_all_are_kept_with_the_time_since_when_for_a_reason_and_nothing_is
             await SkippedSourceStore(db, clock=clock).save("document", [LATIN, BIG])
             assert await db.read(lambda tx: tx.row("pragma data_version")) == version
             await store.save("document", [BIG, LATIN._replace(reason="it is empty")])
-            assert await store.all() == (
+            assert await run_sync(read_skipped_sources, db) == (
                 SkippedSource("document", "big.md", "it is too big", began),
                 SkippedSource("document", "latin.md", "it is empty", began + timedelta(hours=1)),
                 SkippedSource("link", "links.txt:2", "no address", began),
             )
             await store.save("document", [])
-            assert [each.kind for each in await store.all()] == ["link"]
+            assert [each.kind for each in await run_sync(read_skipped_sources, db)] == ["link"]
 
 
 def test_hidden_and_temporary_files_are_missed_by_nobody() -> None:
@@ -89,5 +90,5 @@ async def test_a_folder_of_pictures_does_not_flood_the_log_and_secrets_of_the_li
             assert (len(log), log[-1]["event"], log[-1]["more"]) == (51, "documents_left_out", 70)
             with capture_logs() as log:
                 await store.save("link", [SkippedFile("links.txt:1", f"'ftp://x/?key={key}': no address")])
-            assert key not in str(log) + str(await store.all())
-            assert len(await store.all()) == 121
+            assert key not in str(log) + str(await run_sync(read_skipped_sources, db))
+            assert len(await run_sync(read_skipped_sources, db)) == 121

@@ -21,8 +21,6 @@ SkippedKind = Literal["document", "link"]
 
 _MOST_LOGGED = 50  # at once; a folder of pictures has thousands
 
-_ALL = f"select kind, place, reason, since from skipped_sources {OURS} order by kind, place"
-
 
 class SkippedSource(NamedTuple):
     """A file or line that is no source, though the operator may expect it to be one."""
@@ -65,10 +63,6 @@ class SkippedSourceStore(Store):
             [(kind, place, reason, self.now()) for place, reason in found.items()],
         )
 
-    async def all(self) -> tuple[SkippedSource, ...]:
-        """Return everything, by kind and place."""
-        return msgspec.convert(await self.db.rows(_ALL), tuple[SkippedSource, ...])
-
     def _log_new(self, kind: SkippedKind, found: Mapping[str, str]) -> None:
         told = self._told.get(kind, {})
         self._told[kind] = found
@@ -81,4 +75,5 @@ class SkippedSourceStore(Store):
 
 def read_skipped_sources(database: Database) -> tuple[SkippedSource, ...]:
     """Return everything, by kind and place. Blocks; raises KnowledgeError."""
-    return msgspec.convert(database.read_blocking(lambda db: db.rows(_ALL)), tuple[SkippedSource, ...])
+    statement = f"select kind, place, reason, since from skipped_sources {OURS} order by kind, place"
+    return msgspec.convert(database.read_blocking(lambda db: db.rows(statement)), tuple[SkippedSource, ...])
