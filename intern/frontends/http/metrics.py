@@ -113,9 +113,9 @@ class Metrics(Counters):
         ProcessCollector(namespace=PREFIX, registry=self._registry)
         self._build: Gauges = {"build_info": {version: 1.0}}
 
-    def text(self, gauges: Gauges) -> tuple[bytes, str]:
+    def text(self, gauges: Gauges | None = None) -> tuple[bytes, str]:
         """Return all counts with the gauges, and their content type."""
-        everything = _MetricsCollector(self._registry, self._build | gauges)
+        everything = _MetricsCollector(self._registry, self._build | (gauges or {}))
         # It needs only this method of a registry.
         return generate_latest(cast("CollectorRegistry", everything)), CONTENT_TYPE_PLAIN_0_0_4
 
