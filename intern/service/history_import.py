@@ -39,6 +39,7 @@ from intern.platforms.discord.exports import (
 )
 from intern.service.databases import open_archive, open_read_only
 from intern.service.history_batches import find_batch_captures, find_exclusion_reason, form_batches
+from intern.service.job_kinds import IMPORT
 from intern.service.opening import open_intern
 from intern.settings.settings import Settings
 from intern.stores.tables.knowledge import KnowledgeStore
@@ -163,7 +164,7 @@ async def _import_captures(
 
     async with open_intern(settings) as intern:
         for done, captures in _split_into_jobs(rehearsed.captures):
-            kept += await intern.keep_imported(captures)
+            kept += await intern.run_job(IMPORT, captures)
             progress.report_progress("Archiving {total} conversations", done, whole)
         tally = await intern.file_archived(report_filed, report_read, vectors_within=vectors_within)
         return kept, tally, await intern.count_without_vectors() if tally else 0

@@ -23,17 +23,14 @@ from intern.core.captures import Capture, CapturedPair
 from intern.core.clock import Clock
 from intern.core.decisions import PairDecision
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError
-from intern.core.ids import FactId, QAId
+from intern.core.ids import QAId
 from intern.core.knowledge import IndexEntry
 from intern.core.log import get_logger
 from intern.core.messages import AnswerResult, Conversation, RequestContext
 from intern.core.progress import report_progress
 from intern.core.search_documents import SearchFilter
 from intern.facts.extraction import ExtractionOutcome
-from intern.facts.reconciliation import FactRetirement
 from intern.learning.filing import DecisionCounts
-from intern.learning.forgetting import ForgetRequest, ForgetResult
-from intern.learning.importing import ImportCounts
 from intern.learning.regenerating import RegenerationProgress, RegenerationResult, read_progress
 from intern.learning.review import Review
 from intern.search.embedder import Embedder
@@ -42,7 +39,7 @@ from intern.service.calibration import CalibrationStatus, check_calibration, des
 from intern.service.captured_pairs import CapturedPairs
 from intern.service.captures import check_parked, check_waiting
 from intern.service.databases import find_worker, open_archive, open_read_only
-from intern.service.extraction import FOLLOWER, NotesJob
+from intern.service.extraction import FOLLOWER
 from intern.service.facts import LearnedFacts
 from intern.service.indexing import open_library
 from intern.service.knowledge_search import KnowledgeSearch, SearchResult
@@ -50,11 +47,11 @@ from intern.service.model_wrapping import wrap_models
 from intern.service.models import Models, answering_options, load_templates
 from intern.service.questions import AskedQuestions
 from intern.service.recordings import RecordingDetails, Recordings, ReplayedRecording
-from intern.service.restoring import RestoreResult, TopicAdoption, copy_archive, export, restore
+from intern.service.restoring import RestoreResult, copy_archive, export, restore
 from intern.service.stores import Stores, open_search
 from intern.service.writer import Writer, build_discovery
 from intern.settings.settings import Paths, Settings
-from intern.sources.discovery import DiscoveryFeed, DiscoveryReport
+from intern.sources.discovery import DiscoveryFeed
 from intern.sources.refresh import RefreshReport
 from intern.stores.database import Database
 from intern.stores.folder_lock import FolderLock
@@ -116,10 +113,6 @@ class Intern:
         refreshed = await self.run_job(kinds.INDEX, None)
         await self._extract(vectors_within=vectors_within)
         return refreshed
-
-    async def rebuild_search(self) -> None:
-        """Rebuild the search's file from documents and vectors, without a model. Raises KnowledgeError."""
-        await self.run_job(kinds.REBUILD_SEARCH, None)
 
     async def extract(
         self, tell: Callable[[int, int], None] = lambda _done, _of: None, *, vectors_within: float = math.inf
@@ -185,10 +178,6 @@ class Intern:
             meanwhile=report_state,
         )
 
-    async def keep_imported(self, captures: Sequence[Capture]) -> ImportCounts:
-        """Archive the captures that an import rehearsed; see `intern.service.history_import`. Raises KnowledgeError."""
-        return await self.run_job(kinds.IMPORT, captures)
-
     async def file_archived(
         self,
         tell: Callable[[int], None] = lambda _: None,
@@ -207,10 +196,6 @@ class Intern:
             tally = await writer.learning.catch_up(tell)
         await self._extract(tell_read, vectors_within=vectors_within)
         return tally
-
-    async def forget(self, asked: ForgetRequest) -> ForgetResult:
-        """Remove a member's messages, or single ones. Raises ConfigError for an impossible id, and KnowledgeError."""
-        return await self.run_job(kinds.FORGET, asked.validate())
 
     async def restore(self, folder: Path) -> RestoreResult:
         """Rebuild the database from the text files of a data folder, which may be this one; ask no model.
@@ -235,10 +220,6 @@ class Intern:
         knowledge = await run_sync(partial(KnowledgeStore, self._db, clock=self._clock))
         copy = self._archive.copy_to if self._settings.moves else partial(copy_archive, self._settings.paths.raw)
         return await export(knowledge, copy, Paths(folder))
-
-    async def adopt(self, topic: str) -> TopicAdoption:
-        """Take in a topic that a person edited, as a decision of the team. Raises ConfigError and KnowledgeError."""
-        return await self.run_job(kinds.ADOPT, topic)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
         """Approve or reject waiting captures, file them if possible, and return the last decision about each.
@@ -279,14 +260,6 @@ class Intern:
             wanted, answerer=self._answerer, learning=learning, templates=templates, offline=offline, only=only
         )
 
-    async def retire_fact(self, fact_id: FactId, why: str) -> FactRetirement:
-        """Retire a fact, with the reason. Raises ConfigError for an unknown fact, and KnowledgeError."""
-        return await self.run_job(kinds.RETIRE_FACT, FactRetirement(fact_id=fact_id, why=why))
-
-    async def learn_from_notes(self, job: NotesJob) -> Mapping[ExtractionOutcome, int]:
-        """Learn from notes; withdraw the lessons of deleted notes. Raises KnowledgeError and ModelError families."""
-        return await self.run_job(kinds.IMPORT_NOTES, job)
-
     async def calibrate(self, judged: Sequence[Judgement] = (), *, dry_run: bool = False) -> CalibrationStatus:
         """Store judgements and calibrate by all; with `dry_run`, only return the result. Raises KnowledgeError."""
         if dry_run:
@@ -314,10 +287,6 @@ class Intern:
     async def preview_discovery(self) -> DiscoveryFeed:
         """List the files that discovery would read, and the places that it cannot read. Raises KnowledgeError."""
         return await build_discovery(self._settings, self._search, self._models.learning, self._clock).find_questions()
-
-    async def discover(self) -> DiscoveryReport:
-        """Process the weightiest questions of discovery's feed. Raises KnowledgeError."""
-        return await self.run_job(kinds.DISCOVER, None)
 
     async def _extract(self, tell: Callable[[int], None] = lambda _: None, *, vectors_within: float = math.inf) -> None:
         """Learn from filed conversations and make vectors, unless another process does so in this folder."""

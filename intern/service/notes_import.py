@@ -22,7 +22,7 @@ from intern.core.text.passages import split_passages
 from intern.facts.prompts import EXTRACT, MAX_CONVERSATION_CHARS, build_extraction_input
 from intern.facts.segments import Pseudonyms, Segment
 from intern.service.databases import is_made
-from intern.service.extraction import NotesJob
+from intern.service.job_kinds import IMPORT_NOTES, NotesJob
 from intern.service.opening import open_intern
 from intern.service.regeneration_estimate import build_token_counter
 from intern.settings.settings import Settings
@@ -157,9 +157,10 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
         done = Counter(unchanged=planned.unchanged)
         for start in range(0, len(news), _JOB_NOTES):
             report_progress("Reading {total} conversations", start, len(news))
-            done.update(await intern.learn_from_notes(NotesJob(notes=tuple(news[start : start + _JOB_NOTES]))))
+            read = await intern.run_job(IMPORT_NOTES, NotesJob(notes=tuple(news[start : start + _JOB_NOTES])))
+            done.update(read)
         if lost:
-            await intern.learn_from_notes(NotesJob(withdrawn=tuple(lost)))
+            await intern.run_job(IMPORT_NOTES, NotesJob(withdrawn=tuple(lost)))
     return replace(
         planned, tokens=None, read=NotesReadCounts(**{end: done[end] for end in NotesReadCounts.__struct_fields__})
     )

@@ -24,6 +24,7 @@ from intern.facts.segments import ExtractionOptions
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.runtime.bot import open_sandbox
+from intern.service.job_kinds import FORGET
 from intern.service.models import Models, collect_offline_rules
 from intern.service.opening import open_intern
 from intern.settings.settings import Settings
@@ -375,10 +376,10 @@ async def test_forgetting_reaches_what_a_thread_taught(tmp_path: Path, by: str, 
 
     if running:
         async with scene.at_work(), open_intern(scene.settings) as intern:
-            forgot = await intern.forget(asked)
+            forgot = await intern.run_job(FORGET, asked)
     else:
         async with open_intern(scene.settings) as intern:
-            forgot = await intern.forget(asked)
+            forgot = await intern.run_job(FORGET, asked)
         assert await scene.learned() == ([], [])
     assert forgot.found
     assert forgot.messages == 1

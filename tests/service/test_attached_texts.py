@@ -18,6 +18,7 @@ from intern.core.messages import AnswerResult, Attachment, Image
 from intern.learning.forgetting import ForgetRequest
 from intern.platforms.discord.attachments import AttachmentFetcher
 from intern.runtime.bot import open_sandbox
+from intern.service.job_kinds import FORGET
 from intern.service.opening import open_intern
 from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
@@ -209,5 +210,7 @@ async def test_forgetting_leaves_no_byte_of_a_file(tmp_path: Path, by: str) -> N
         wanted = ForgetRequest(user_id=asked.author.id) if by == "member" else ForgetRequest(message_ids=(asked.id,))
         with fail_after(30):
             async with open_intern(scene.settings, clock=HandClock()) as intern:
-                await intern.forget(ForgetRequest(user_id=wanted.user_id, message_ids=wanted.message_ids, erase=True))
+                await intern.run_job(
+                    FORGET, ForgetRequest(user_id=wanted.user_id, message_ids=wanted.message_ids, erase=True)
+                )
         assert await run_sync(holding, scene.settings, "quokka") == []

@@ -25,7 +25,7 @@ from intern.models.prompt import OfflineModel
 from intern.search.embedder import LEAST_LIKENESS
 from intern.search.hybrid_search import HybridSearch
 from intern.service.indexing import PassageRanking
-from intern.service.job_kinds import INDEX, REFRESH
+from intern.service.job_kinds import DISCOVER, INDEX, REFRESH
 from intern.service.knowledge_search import SearchResult
 from intern.service.models import collect_offline_rules
 from intern.service.opening import open_intern
@@ -162,7 +162,7 @@ async def test_discovered_files_are_found_fresh_and_do_not_serve_answers(tmp_pat
         async with open_intern(settings) as intern:
             assert [question.why for question in (await intern.preview_discovery()).questions] == ["new", "new"]
             assert await intern.search("spool") == ()
-            done = await intern.discover()
+            done = await intern.run_job(DISCOVER, None)
             assert done.indexed == (str(notes), str(code))
             assert (await intern.preview_discovery()).questions == ()
             found = await intern.search("spool", SearchFilter(type="source_code"))
@@ -181,7 +181,7 @@ async def test_discovered_files_serve_answers_where_the_operator_wants_that(tmp_
     put(tmp_path / "docs" / "spool.md", f"# Spool\n\nThe spool holds 4 GB. Its key is {token}.\n")
     with fail_after(20):
         async with open_intern(settings) as intern:
-            await intern.discover()
+            await intern.run_job(DISCOVER, None)
             [entry] = await intern.entries()
             assert entry.source_id.startswith("file:")
             assert token not in entry.description
@@ -207,7 +207,7 @@ async def test_discovered_files_go_by_their_paths_below_their_scan_paths_in_prom
     put(tmp_path / "one.md", "# One\n\nAbout keys.\n")
     with fail_after(20):
         async with open_intern(settings) as intern:
-            await intern.discover()
+            await intern.run_job(DISCOVER, None)
             ids = ["file:docs/limits.md", "file:more/limits.md", "file:one.md", "file:ops/spool.md"]
             entries = await intern.entries()
             assert sorted(each.source_id for each in entries) == ids
@@ -238,7 +238,7 @@ async def test_beside_a_running_bot_the_bot_does_the_work(tmp_path: Path) -> Non
                 await do_jobs_forever(writer.stores.jobs, writer.handlers)
 
             tg.start_soon(work)
-            assert (await intern.discover()).indexed == (str(path),)
+            assert (await intern.run_job(DISCOVER, None)).indexed == (str(path),)
             put(path, "# Notes\n\nOn the spool and its valve.\n", later=5)
             [found] = await intern.search("spool")
             assert "valve" in found.summary
@@ -290,7 +290,7 @@ async def test_each_source_tells_how_it_stands(tmp_path: Path) -> None:
     with fail_after(20):
         async with open_intern(settings, clock=clock) as intern:
             await intern.index()
-            await intern.discover()
+            await intern.run_job(DISCOVER, None)
         clock.turn(hours=2)
         document, a, b = open_sources(settings, clock).list_all()
         assert (document.source_id, document.state, document.age_seconds) == ("kb:ports.md", "ok", 7200)

@@ -28,6 +28,7 @@ from intern.runtime.bot import open_sandbox
 from intern.service.backups import back_up
 from intern.service.community_registry import open_registry
 from intern.service.databases import move_database
+from intern.service.job_kinds import FORGET
 from intern.service.local_checks import check_folder
 from intern.service.opening import open_intern
 from intern.service.sources import open_sources
@@ -88,7 +89,7 @@ async def test_a_bot_learns_answers_regenerates_and_forgets(settings: Settings, 
         async with open_intern(settings) as intern:
             assert ANSWER in await reply(intern, PARAPHRASE)
             await intern.export(tmp_path / "export")
-            await intern.forget(ForgetRequest(message_ids=pair.message_ids))
+            await intern.run_job(FORGET, ForgetRequest(message_ids=pair.message_ids))
             assert ANSWER not in await reply(intern, PARAPHRASE)
         assert texts(settings) == {}
         assert [path.name for path in (tmp_path / "export" / "team-knowledge" / "topics").iterdir()] != []

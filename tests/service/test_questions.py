@@ -13,6 +13,7 @@ from intern.core.ids import GuildId, MessageId, RoleId, UserId
 from intern.core.messages import AnswerResult, Conversation, MemberRoles, Message
 from intern.learning.forgetting import ForgetRequest
 from intern.service.databases import open_database
+from intern.service.job_kinds import FORGET
 from intern.service.opening import open_intern
 from intern.service.questions import QuestionFilter
 from intern.settings.settings import Settings
@@ -83,7 +84,7 @@ async def test_an_answered_gap_answers_the_next_member_and_is_forgotten_with_its
             assert "Brush the quokka weekly." in (result.reply_text or "")
             await intern.questions.close_gap(other)
             assert (await intern.questions.gaps(9)).total == 0
-            await intern.forget(ForgetRequest(user_id=samples.author().id, erase=True))
+            await intern.run_job(FORGET, ForgetRequest(user_id=samples.author().id, erase=True))
             assert (await intern.questions.find(QuestionFilter())).total == 0
             assert await intern.search("quokka") == ()
     assert holding(tmp_path, b"Hello numbats") == holding(tmp_path, b"groom a quokka") == []
@@ -128,7 +129,7 @@ async def test_a_gap_whose_question_was_deleted_meanwhile_is_not_captured(tmp_pa
     async with open_intern(settings, clock=CLOCK) as intern:
         with fail_after(20):
             await intern.questions.gaps(9)
-            await intern.forget(ForgetRequest(message_ids=(question,)))
+            await intern.run_job(FORGET, ForgetRequest(message_ids=(question,)))
             with pytest.raises(ConfigError, match="no gap any more"):
                 await intern.questions.answer_gap(question, "Brush it.", TESS)
 

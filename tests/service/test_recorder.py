@@ -28,6 +28,7 @@ from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import Intern
+from intern.service.job_kinds import FORGET
 from intern.service.models import collect_offline_rules
 from intern.service.opening import open_intern
 from intern.settings.settings import Settings
@@ -174,7 +175,7 @@ async def test_what_a_member_wrote_is_in_no_recording_once_they_are_forgotten(bo
     async with bot.looked_into() as intern:
         (why,) = await intern.explain(later.id)
         assert "zebrafish" in why.said[0].shown
-        assert (await intern.forget(ForgetRequest(user_id=asked.author.id, erase=True))).found
+        assert (await intern.run_job(FORGET, ForgetRequest(user_id=asked.author.id, erase=True))).found
         for each in (asked.id, later.id):
             with pytest.raises(ConfigError, match="nothing is recorded of"):
                 await intern.explain(each)

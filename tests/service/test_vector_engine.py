@@ -21,6 +21,7 @@ from intern.service.community_registry import open_registry
 from intern.service.databases import open_database
 from intern.service.doctor import examine
 from intern.service.health import vector_checks
+from intern.service.job_kinds import FORGET, REBUILD_SEARCH
 from intern.service.metrics import BotGauges
 from intern.service.opening import open_intern
 from intern.service.status import read_status
@@ -75,7 +76,7 @@ async def test_commands_copy_what_they_change_and_search_finds_it_there(
             assert found.source_id == "kb:car.md"
             assert any(each.url.path.endswith("/query") for each in qdrant.asked)
             qdrant.lose()
-            await intern.rebuild_search()
+            await intern.run_job(REBUILD_SEARCH, None)
             assert "car will not start" in texts(qdrant)
 
 
@@ -98,12 +99,12 @@ async def test_what_is_forgotten_while_the_engine_is_away_is_deleted_once_it_is_
             await intern.index()
             assert SECRET in texts(qdrant)
             qdrant.is_away = True
-            done = await intern.forget(ForgetRequest(message_ids=capture.message_ids))
+            done = await intern.run_job(FORGET, ForgetRequest(message_ids=capture.message_ids))
             assert done.found
             assert "qdrant" in done.owed
             assert KEY not in done.owed
             qdrant.is_away = False
-            again = await intern.forget(ForgetRequest(message_ids=capture.message_ids))
+            again = await intern.run_job(FORGET, ForgetRequest(message_ids=capture.message_ids))
             assert again.owed == ""
             assert "xylophone" not in texts(qdrant)
 

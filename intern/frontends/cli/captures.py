@@ -168,7 +168,7 @@ def _read_waiting() -> tuple[PairForReview, ...]:
 
 
 def _decide_review(action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool) -> None:
-    from intern.service.intern import Review
+    from intern.service.job_kinds import Review
 
     asked = Review(action=action, qa_ids=tuple(map(QAId, qa_ids)))
     decisions = ask_folder(lambda intern: intern.review(asked)) if qa_ids else ()

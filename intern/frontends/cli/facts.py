@@ -17,7 +17,8 @@ from intern.frontends.wording import minute
 
 if TYPE_CHECKING:
     from intern.service.facts import FactChainLink, FactFilter
-    from intern.service.intern import FactRetirement, Intern
+    from intern.service.intern import Intern
+    from intern.service.job_kinds import FactRetirement
 
 _AS_OF = "Facts as they were known at this time (UTC); of a day, at its end."
 _id = click.argument("fact_id", metavar="ID")
@@ -111,12 +112,13 @@ def retire(*, fact_id: str, why: str, as_json: bool) -> None:
     """Mark a fact as outdated. The older fact is not restored."""
     if not why.strip():
         raise click.BadParameter("say why", param_hint="--why")
+    from intern.service.job_kinds import RETIRE_FACT, FactRetirement
 
     async def work(intern: Intern) -> FactRetirement:
         fact = await intern.facts.find(fact_id, secret=True)
         if not fact.is_active:
             raise ConfigError(f"{fact.id} is retired already; `intern facts history` tells why")
-        return await intern.retire_fact(fact.id, why)
+        return await intern.run_job(RETIRE_FACT, FactRetirement(fact_id=fact.id, why=why))
 
     show_result(ask_folder(work), lambda done: show(f"{done.fact_id}  retired: {done.why}"), as_json=as_json)
 

@@ -12,7 +12,7 @@ from intern.frontends.cli.options import ask_folder
 from intern.frontends.cli.output import say, show_result
 
 if TYPE_CHECKING:
-    from intern.service.intern import ForgetResult
+    from intern.service.job_kinds import ForgetResult
 
 _NAMED = 10
 
@@ -30,7 +30,7 @@ def forget(*, user: str | None, messages: tuple[str, ...], erase: bool, yes: boo
     regeneration. The archive keeps it unless you --erase. While `intern run` works on the same data folder, it does the
     work, and this command waits for it. Exit code 0: done. 1: nothing was held of it. 3: that could not be looked up.
     """
-    from intern.service.intern import ForgetRequest
+    from intern.service.job_kinds import FORGET, ForgetRequest
 
     user_id, ids = UserId(user) if user is not None else None, tuple(map(MessageId, messages))
     asked = ForgetRequest(user_id=user_id, message_ids=ids, erase=erase).validate()
@@ -38,7 +38,7 @@ def forget(*, user: str | None, messages: tuple[str, ...], erase: bool, yes: boo
         if not sys.stdin.isatty():
             raise click.UsageError("--erase cannot be undone: without a terminal, confirm it with --yes")
         click.confirm("This rewrites the archive and cannot be undone. Erase?", abort=True, err=True)
-    done = ask_folder(lambda intern: intern.forget(asked))
+    done = ask_folder(lambda intern: intern.run_job(FORGET, asked))
     show_result(done, _report_forgetting, as_json=as_json)
     sys.exit(0 if done.found else 1)
 

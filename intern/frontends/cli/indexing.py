@@ -14,7 +14,8 @@ from intern.frontends.cli import options
 from intern.frontends.cli.output import say, show, show_json
 
 if TYPE_CHECKING:
-    from intern.service.intern import DiscoveryFeed, DiscoveryReport, ExtractionOutcome, Intern, RefreshReport
+    from intern.service.intern import DiscoveryFeed, Intern
+    from intern.service.job_kinds import DiscoveryReport, ExtractionOutcome, RefreshReport
 
 _CAME: Mapping[ExtractionOutcome, str] = {
     "extracted": "read now",
@@ -51,12 +52,14 @@ def index(*, as_json: bool, extract: bool, wait: bool, rebuild_search: bool) -> 
     no vector.
     """
     settings = options.read_settings()
+    from intern.service.job_kinds import REBUILD_SEARCH
+
     if not settings.paths.sources.exists():
         options.check_folder(settings)
 
     async def work(intern: Intern) -> tuple[RefreshReport, Mapping[ExtractionOutcome, int] | None, int, bool]:
         if rebuild_search:
-            await intern.rebuild_search()
+            await intern.run_job(REBUILD_SEARCH, None)
         refreshed = await intern.index(vectors_within=VECTORS_WITHIN)
         if not as_json:
             _report_index(refreshed)
@@ -120,9 +123,13 @@ def discover(*, once: bool, as_json: bool) -> None:
     scan paths could be looked at.
     """
     settings = options.read_folder_settings()
+    from intern.service.job_kinds import DISCOVER
 
     async def work(intern: Intern) -> tuple[DiscoveryReport | None, DiscoveryFeed | None]:
-        return (await intern.discover(), None) if once else (None, await intern.preview_discovery())
+        if not once:
+            return None, await intern.preview_discovery()
+        done = await intern.run_job(DISCOVER, None)
+        return done, None
 
     done, feed = options.ask_folder(work, settings)
     looked = done or feed

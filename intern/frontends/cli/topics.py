@@ -14,9 +14,9 @@ from intern.frontends.cli.output import say, show, show_json, show_list, show_re
 from intern.frontends.wording import minute
 
 if TYPE_CHECKING:
-    from intern.service.intern import RegenerationProgress, RegenerationResult
+    from intern.service.intern import RegenerationProgress
+    from intern.service.job_kinds import RegenerationResult, TopicAdoption
     from intern.service.regeneration_estimate import RegenerationEstimate
-    from intern.service.restoring import TopicAdoption
     from intern.service.topics import TopicLine, Topics
 from intern.frontends.cli.captures import format_decision, format_turns
 
@@ -96,7 +96,9 @@ def adopt(name: str, *, as_json: bool) -> None:
     knows nothing of it. While `intern run` works on the same data folder, it does the work. Exit code 2 where nothing
     was edited, or where it has what cannot be taken in.
     """
-    show_result(ask_folder(lambda intern: intern.adopt(name)), _report_adoption, as_json=as_json)
+    from intern.service.job_kinds import ADOPT
+
+    show_result(ask_folder(lambda intern: intern.run_job(ADOPT, name)), _report_adoption, as_json=as_json)
 
 
 def _report_adoption(done: TopicAdoption) -> None:

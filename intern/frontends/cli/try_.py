@@ -35,7 +35,7 @@ from intern.frontends.cli.terminal import Keyboard, TypedMessage, say_wrapped, w
 from intern.frontends.wording import explain_silence
 from intern.runtime.bot import ActivityReporter, Sandbox, open_sandbox
 from intern.service import Settings
-from intern.service.intern import RefreshReport
+from intern.service.job_kinds import RefreshReport
 from intern.service.topics import open_topics
 
 _TEAM_MEMBER = "mira"
