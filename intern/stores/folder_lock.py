@@ -36,8 +36,10 @@ class FolderLock:
             return None
         except OSError as error:
             raise KnowledgeError(f"{path} cannot be read ({error.strerror}); check its rights") from error
+        pid = None
         try:
-            if (pid := _read_pid(fd)) is not None:
+            pid = _read_pid(fd)
+            if pid is not None:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return pid

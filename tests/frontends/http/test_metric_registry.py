@@ -63,7 +63,9 @@ def faults_of(family: Metric) -> list[str]:
 
 
 def test_each_metric_is_named_typed_and_told_as_prometheus_wants_it() -> None:
-    gauges = {name: {"a to b" if kind.label else "": 3.0} for name, kind in GAUGES.items() if name != "build_info"}
+    gauges: Gauges = {
+        name: {"a to b" if kind.label else "": 3.0} for name, kind in GAUGES.items() if name != "build_info"
+    }
     found = families(counters(), gauges)
     assert {f"intern_{name}" for name in GAUGES} <= found.keys()
     assert [fault for family in found.values() for fault in faults_of(family)] == []

@@ -37,7 +37,7 @@ TOKEN = "a-token-of-the-operator-8437"
 
 
 class _Up(Metrics):
-    def text(self, gauges: object) -> tuple[bytes, str]:
+    def text(self, gauges: object = None) -> tuple[bytes, str]:
         del gauges
         return b"intern_up 1\n", "text/plain; version=1"
 
