@@ -293,6 +293,7 @@ async def bot() -> AsyncGenerator[None]:
 
     class Indexed(ActivityReporter):
         def __init__(self) -> None:
+            super().__init__()
             self.once = Event()
 
         def report_index_refresh(self, refreshed: RefreshReport) -> None:
