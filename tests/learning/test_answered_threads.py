@@ -23,6 +23,7 @@ from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, Nugget
 from intern.facts.segments import ExtractionOptions
 from intern.learning.forgetting import ForgetRequest
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.models.usage import UsageCounter
 from intern.runtime.bot import open_sandbox
 from intern.service.job_kinds import FORGET
 from intern.service.models import Models, collect_offline_rules
@@ -36,7 +37,6 @@ from intern.stores.tables.documents import DocumentStore
 from intern.stores.tables.extractions import ExtractionLog
 from intern.stores.tables.facts import FactFilter, FactStore
 from intern.stores.tables.nuggets import NuggetStore
-from intern.stores.tables.usage import UsageLog
 from tests.worlds.bot import Watching, settings_in
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock, all_quiet
@@ -143,8 +143,8 @@ class Scene:
         """Run the bot within the block; at the end, it finishes all due work."""
 
         @asynccontextmanager
-        async def models(settings: Settings, log: UsageLog, clock: Clock) -> AsyncGenerator[Models]:
-            del settings, log, clock
+        async def models(settings: Settings, usage: UsageCounter, clock: Clock) -> AsyncGenerator[Models]:
+            del settings, usage, clock
             yield Models(self.model, self.model)
 
         events = self.events = Seeing()
