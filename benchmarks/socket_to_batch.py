@@ -53,7 +53,6 @@ from intern.core.flow import (
 )
 from intern.core.ids import GuildId, MessageId
 from intern.core.text.secret_values import Secret
-from intern.learning.approvals import ApprovalQueue
 from intern.platforms.discord.gateway import INTENTS, HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from intern.service.status import read_status
@@ -381,7 +380,6 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
                     GatewayListener(
                         gateway=_Counted(discord, meter),
                         checkpoints=checkpoints,
-                        approvals=ApprovalQueue(clock=SystemClock()),
                     ).run,
                     events,
                     interactions,

@@ -22,12 +22,12 @@ from intern.core.log import bind_trace_id, configure_logging
 from intern.core.messages import AnswerResult, Image
 from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.models.usage import UsageCounter
 from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, collect_offline_rules
 from intern.service.opening import open_intern
 from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
-from intern.stores.tables.usage import UsageLog
 from tests.worlds.bot import Watching, settings_in
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
@@ -89,7 +89,7 @@ async def test_each_event_of_the_specs_is_told_by_its_deed(tmp_path: Path, log: 
     settings = settings_in(tmp_path)
 
     @asynccontextmanager
-    async def models(settings: Settings, usage: UsageLog, clock: Clock) -> AsyncGenerator[Models]:
+    async def models(settings: Settings, usage: UsageCounter, clock: Clock) -> AsyncGenerator[Models]:
         del settings, usage, clock
         yield Models(model, model)
 

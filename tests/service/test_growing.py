@@ -16,13 +16,13 @@ from intern.core.clock import Clock
 from intern.core.messages import ChatMessage, Image
 from intern.facts.segments import remove_person_ids
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.models.usage import UsageCounter
 from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, collect_offline_rules
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase
 from intern.stores.tables.knowledge import KnowledgeStore
-from intern.stores.tables.usage import UsageLog
 from tests.simulation.machine import SimulatedTime, run_seed
 from tests.worlds.bot import settings_in
 from tests.worlds.chat import Sandbox
@@ -48,8 +48,8 @@ class Counting:
         return await self._rules.ask(prompt, given, images=images)
 
     @asynccontextmanager
-    async def __call__(self, settings: Settings, log: UsageLog, clock: Clock) -> AsyncGenerator[Models]:
-        del settings, log, clock
+    async def __call__(self, settings: Settings, usage: UsageCounter, clock: Clock) -> AsyncGenerator[Models]:
+        del settings, usage, clock
         yield Models(answering=self, learning=self)
 
 

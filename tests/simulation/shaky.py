@@ -22,9 +22,9 @@ from intern.core.flow import InteractionTicket
 from intern.core.ids import parse_position
 from intern.core.messages import Button, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.models.usage import UsageCounter
 from intern.service.models import Models, collect_offline_rules
 from intern.settings.settings import Settings
-from intern.stores.tables.usage import UsageLog
 from tests.worlds.chat import SandboxCommands
 
 LATENCY = 0.4  # seconds, at most, on each way of a call
@@ -54,8 +54,8 @@ class ShakyModels:
         self._rng = rng
 
     @asynccontextmanager
-    async def __call__(self, settings: Settings, log: UsageLog, clock: Clock) -> AsyncGenerator[Models]:
-        del settings, log, clock
+    async def __call__(self, settings: Settings, usage: UsageCounter, clock: Clock) -> AsyncGenerator[Models]:
+        del settings, usage, clock
         yield Models(
             answering=ShakyModel(self._rng, (ModelUnavailableError, ModelReplyError, ModelRefusedError)),
             # A reply that makes no sense parks its pair for ten minutes; that is tested elsewhere.

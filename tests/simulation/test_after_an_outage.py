@@ -12,10 +12,10 @@ from intern.core.clock import Clock
 from intern.core.flow import AnswerRequest, QuestionDeclined
 from intern.core.messages import AnswerResult, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.models.usage import UsageCounter
 from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, collect_offline_rules
 from intern.settings.settings import Settings
-from intern.stores.tables.usage import UsageLog
 from tests.simulation.machine import SimulatedTime, run_seed
 from tests.worlds.bot import Watching, settings_in
 from tests.worlds.chat import Sandbox
@@ -35,8 +35,8 @@ class SlowModel:
         return await self._rules.ask(prompt, given, images=images)
 
     @asynccontextmanager
-    async def __call__(self, settings: Settings, log: UsageLog, clock: Clock) -> AsyncGenerator[Models]:
-        del settings, log, clock
+    async def __call__(self, settings: Settings, usage: UsageCounter, clock: Clock) -> AsyncGenerator[Models]:
+        del settings, usage, clock
         yield Models(answering=self, learning=self)
 
 

@@ -25,12 +25,12 @@ from intern.core.flow import MessageRevisions
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.models.usage import UsageCounter
 from intern.runtime import parts
 from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, SharedResources, collect_offline_rules
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
-from intern.stores.tables.usage import UsageLog
 from tests.simulation.community import Community, World
 from tests.simulation.laws import Books, books_of, violations
 from tests.simulation.machine import SimulatedTime
@@ -60,8 +60,8 @@ class _Steady:
 
 
 @asynccontextmanager
-async def _models(settings: Settings, log: UsageLog, clock: Clock) -> AsyncGenerator[Models]:
-    del settings, log, clock
+async def _models(settings: Settings, usage: UsageCounter, clock: Clock) -> AsyncGenerator[Models]:
+    del settings, usage, clock
     yield Models(answering=_Steady(), learning=_Steady())
 
 
