@@ -14,7 +14,9 @@ import ssl
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import suppress
+from functools import wraps
 from importlib import import_module
+from inspect import iscoroutinefunction
 from pathlib import Path
 from threading import Lock
 from types import CodeType
@@ -23,6 +25,7 @@ from typing import Any
 import certifi
 import pytest
 import structlog
+from anyio import fail_after
 from hypothesis import is_hypothesis_test
 from jinja2 import Environment
 
@@ -30,6 +33,7 @@ from intern.core.log import PROCESSORS
 from intern.stores.engines.sqlite import database
 from tests import examples
 from tests.engines import engine, postgres, server
+from tests.worlds.clock import leaping
 
 __all__ = ["engine", "postgres", "server"]  # fixtures
 
@@ -51,6 +55,7 @@ A test with several cases runs one of them on trio.
 WAITING = ("platforms/",)
 HERE = Path(__file__).parent
 SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set others, and their default values
+PATIENCE = 100.0  # seconds for an async test without a timeout of its own; a loaded machine takes half of them
 FOR_THE_REST = ("rest", "process")  # marks
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30  # bytes, several times a run's usual garbage
@@ -88,8 +93,10 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
-    """Make no cases that `--part=test` omits anyway: making one takes as long as a short test."""
+    """Make no cases on trio for `on_asyncio`, and none that `--part=test` omits: one takes as long as a short test."""
     yield
+    if metafunc.definition.get_closest_marker("on_asyncio"):
+        metafunc._calls = [case for case in metafunc._calls if _backend_of(case.params) != "trio"]
     if metafunc.config.getoption("--part") != "test":
         return
     wanted = [case for case in metafunc._calls if not any(mark.name in FOR_THE_REST for mark in case.marks)]
@@ -181,9 +188,29 @@ def _has_room(folder: Path) -> bool:
     return disk.f_bavail * disk.f_frsize >= ROOM and not disk.f_flag & os.ST_NOEXEC
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Let no async test wait for longer than `PATIENCE`, or than its own timeout.
+
+    Where a test's clock leaps, a limit by that clock says nothing: such a test has its own.
+    """
+    test, backend = pyfuncitem.obj, pyfuncitem.funcargs.get("anyio_backend")
+    if isinstance(backend, str) and iscoroutinefunction(test):
+        limit = _patience(pyfuncitem) or (PATIENCE if pyfuncitem.get_closest_marker("timeout") is None else None)
+
+        @wraps(test)
+        async def bounded(**arguments: object) -> None:
+            with fail_after(limit):
+                await test(**arguments)
+
+        pyfuncitem.obj = bounded
+    return (yield)
+
+
 @pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
+    """Run a test on both; the clock of a test marked `leaps` is one that the test advances."""
+    return leaping(request.param) if request.node.get_closest_marker("leaps") else str(request.param)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -45,8 +45,6 @@ from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.worlds.chat import Sandbox, mark_of
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 DOWN = ChatUnavailableError("Discord is out of order")
 
 
@@ -341,6 +339,6 @@ async def test_its_streams_close_once_nobody_nudges_any_more() -> None:
     events, heard = create_memory_object_stream[BatcherEvent](1)
     behind, woken = create_memory_object_stream[BackfillNeeded](1)
     behind.close()
-    with fail_after(5), heard:
+    with heard:
         await Backfill(checkpoints=Desk().checkpoints, pages=Desk().sandbox).run(woken, events)
         assert [each async for each in heard] == []

@@ -28,10 +28,9 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage
+from tests.worlds.actors import running
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import CHANNEL, GUILD, author, message
-
-pytestmark = pytest.mark.anyio
 
 
 class Settled:
@@ -145,19 +144,18 @@ async def test_what_was_read_from_history_is_sent_when_its_channel_is_read() -> 
 async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
     events, inbox = create_memory_object_stream[BatcherEvent](1)
     batches, sent = create_memory_object_stream[Batch | LateChange](0)
-    with fail_after(5), sent, events:
-        async with create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    batcher,
-                    inbox,
-                    batches,
-                    open_batches=OpenBatches(0),
-                    settle=Settled().settle,
-                    clock=HandClock(),
-                    flush=True,
-                )
+    with sent, events:
+        async with running(
+            partial(
+                batcher,
+                inbox,
+                batches,
+                open_batches=OpenBatches(0),
+                settle=Settled().settle,
+                clock=HandClock(),
+                flush=True,
             )
+        ):
             for n in range(2):
                 await events.send(created(message(n=n, by=author(f"user {n}"))))
                 await wait_all_tasks_blocked()
@@ -168,7 +166,6 @@ async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
                 batch = await sent.receive()
                 assert isinstance(batch, Batch)
                 assert batch.last.id == message(n=n).id
-            tg.cancel_scope.cancel()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import trio
 import trio.testing
-from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import wait_all_tasks_blocked
 from structlog.testing import capture_logs
 
 from intern.actors.checkpointer import checkpointer
@@ -13,9 +13,8 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
 from intern.stores.tables.checkpoints import Checkpoint, StoredCheckpoints
+from tests.worlds.actors import running
 from tests.worlds.samples import CHANNEL, GUILD, message
-
-pytestmark = pytest.mark.anyio
 
 
 class Keeper:
@@ -43,12 +42,9 @@ def settled(checkpoints: Checkpoints, n: int) -> None:
 
 async def test_what_was_settled_last_is_kept_at_the_end_also_when_the_end_comes_at_once() -> None:
     keeper, checkpoints = Keeper(), Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
-            await wait_all_tasks_blocked()
-            settled(checkpoints, 1)
-            tg.cancel_scope.cancel()
+    async with running(partial(checkpointer, keeper.keep, checkpoints=checkpoints)):
+        await wait_all_tasks_blocked()
+        settled(checkpoints, 1)
     assert keeper.kept == [marks(1)]
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import repeat
 
 import pytest
-from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import create_memory_object_stream, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
@@ -19,9 +19,8 @@ from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError
 from intern.core.flow import CaptureArchived, FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId, TopicName
 from intern.learning.attempts import AttemptsExhausted
+from tests.worlds.actors import finishing, running
 from tests.worlds.samples import pair
-
-pytestmark = pytest.mark.anyio
 
 NO_PAUSES = partial(repeat, 0.0)
 
@@ -105,20 +104,19 @@ async def filings_of(
     wakeups.close()
     seen: list[FilingDecision] = []
     with fail_after(5), filed:
-        async with create_task_group() as tg:
-            tg.start_soon(
-                Classifier(
-                    archive=archive.after,
-                    after=after,
-                    choose=chooser.choose_topic,
-                    events=ActivityReporter(),
-                    again=again.due if again else None,
-                    attempts=attempts or Attempts(),
-                    backoff=NO_PAUSES,
-                ).run,
-                look,
-                filings,
-            )
+        async with finishing(
+            Classifier(
+                archive=archive.after,
+                after=after,
+                choose=chooser.choose_topic,
+                events=ActivityReporter(),
+                again=again.due if again else None,
+                attempts=attempts or Attempts(),
+                backoff=NO_PAUSES,
+            ).run,
+            look,
+            filings,
+        ):
             seen += [filing async for filing in filed]
     return seen
 
@@ -217,22 +215,20 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
         wakeups, look = create_memory_object_stream[CaptureArchived](1)
         filings, filed = create_memory_object_stream[FilingDecision](0)
         chooser = Chooser(ZeroDivisionError()) if crashes else Chooser()
-        with fail_after(5), filed, wakeups, suppress(ExceptionGroup):
-            async with create_task_group() as tg:
-                tg.start_soon(
-                    Classifier(
-                        archive=archive.after,
-                        after=None,
-                        choose=chooser.choose_topic,
-                        events=ActivityReporter(),
-                        attempts=attempts,
-                    ).run,
-                    look,
-                    filings,
-                )
+        with filed, wakeups, suppress(ExceptionGroup):
+            async with running(
+                Classifier(
+                    archive=archive.after,
+                    after=None,
+                    choose=chooser.choose_topic,
+                    events=ActivityReporter(),
+                    attempts=attempts,
+                ).run,
+                look,
+                filings,
+            ):
                 await wait_all_tasks_blocked()
                 assert len(attempts.open) == 1
-                tg.cancel_scope.cancel()
         assert len(attempts.open) == int(crashes)
 
 
@@ -267,24 +263,22 @@ async def test_a_slow_integrator_holds_the_classifier_back() -> None:
     chooser = Chooser()
     wakeups, look = create_memory_object_stream[CaptureArchived](1)
     filings, filed = create_memory_object_stream[FilingDecision](0)
-    with fail_after(5), filed, wakeups:
-        async with create_task_group() as tg:
-            tg.start_soon(
-                Classifier(
-                    archive=archive.after,
-                    after=None,
-                    choose=chooser.choose_topic,
-                    events=ActivityReporter(),
-                    attempts=Attempts(),
-                    backoff=NO_PAUSES,
-                ).run,
-                look,
-                filings,
-            )
+    with filed, wakeups:
+        async with running(
+            Classifier(
+                archive=archive.after,
+                after=None,
+                choose=chooser.choose_topic,
+                events=ActivityReporter(),
+                attempts=Attempts(),
+                backoff=NO_PAUSES,
+            ).run,
+            look,
+            filings,
+        ):
             await wait_all_tasks_blocked()
             assert chooser.asked == ["q0"]
 
             await filed.receive()
             await wait_all_tasks_blocked()
             assert chooser.asked == ["q0", "q1"]
-            tg.cancel_scope.cancel()

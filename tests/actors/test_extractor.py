@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set as AbstractSet
 from itertools import repeat
-from typing import Any
 
 import pytest
 from anyio import create_memory_object_stream, create_task_group, current_time, fail_after, wait_all_tasks_blocked
@@ -17,15 +16,10 @@ from intern.core.flow import DecisionRecorded
 from intern.core.ids import ConversationId, QAId
 from intern.facts.extraction import ExtractionOutcome
 from intern.learning.attempts import MOST_ATTEMPTS
-from tests.worlds.actors import Uncounted
-from tests.worlds.clock import leap, leaping
+from tests.worlds.actors import Attempts
+from tests.worlds.clock import leap
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 class Decisions:
@@ -80,7 +74,7 @@ class Reader:
         return [name for name, _ in self.read]
 
 
-class Counted(Uncounted):
+class Counted(Attempts):
     """Attempts of conversations that ended the process before."""
 
     def __init__(self, begun: int) -> None:
@@ -102,7 +96,7 @@ async def run(
     reader: Reader,
     *,
     after: int | None = None,
-    attempts: Uncounted | None = None,
+    attempts: Attempts | None = None,
     meanwhile: Callable[[], None] = lambda: None,
     leaps: Sequence[float] = (),
 ) -> None:
@@ -116,7 +110,7 @@ async def run(
                     after=after,
                     extraction=reader,
                     again=decisions.due,
-                    attempts=attempts or Uncounted(),
+                    attempts=attempts or Attempts(),
                     events=ActivityReporter(),
                     backoff=lambda: repeat(5.0),
                 ).run(inbox)

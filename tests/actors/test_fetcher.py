@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
-from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import fail_after, wait_all_tasks_blocked
 
 from intern.actors.activity import ActivityReporter
 from intern.actors.upkeep import refresh_pages, run_regularly
@@ -15,14 +14,10 @@ from intern.core.ids import SourceId
 from intern.sources.catalogue import apply_description_failure, is_paused
 from intern.sources.refresh import RefreshReport
 from intern.stores.source_cache import CachedPage
-from tests.worlds.clock import HandClock, leap, leaping
+from tests.worlds.actors import running
+from tests.worlds.clock import HandClock, leap
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 class Pages:
@@ -65,17 +60,15 @@ class Told(ActivityReporter):
 async def test_it_leaves_alone_what_the_model_could_not_describe() -> None:
     pages = Patient()
     with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    run_regularly,
-                    "fetcher",
-                    partial(refresh_pages, pages.refresh_pages, ActivityReporter()),
-                    interval_seconds=600,
-                )
+        async with running(
+            partial(
+                run_regularly,
+                "fetcher",
+                partial(refresh_pages, pages.refresh_pages, ActivityReporter()),
+                interval_seconds=600,
             )
+        ):
             await wait_all_tasks_blocked()
-            tg.cancel_scope.cancel()
     assert pages.rested == [True]
 
 
@@ -83,12 +76,9 @@ async def test_it_looks_at_once_and_after_every_interval_whatever_fails() -> Non
     changed = RefreshReport(changed=(SourceId("kb:https://docs.example.org/"),))
     pages, events = Pages(RefreshReport(), KnowledgeError("the disk is gone"), changed), Told()
     with fail_after(4000):
-        async with create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    run_regularly, "fetcher", partial(refresh_pages, pages.refresh_pages, events), interval_seconds=600
-                )
-            )
+        async with running(
+            partial(run_regularly, "fetcher", partial(refresh_pages, pages.refresh_pages, events), interval_seconds=600)
+        ):
             await wait_all_tasks_blocked()
             assert pages.looks == 1
             for looks in (2, 3, 4):
@@ -96,4 +86,3 @@ async def test_it_looks_at_once_and_after_every_interval_whatever_fails() -> Non
                 await wait_all_tasks_blocked()
                 assert pages.looks == looks
             assert events.told == [changed]
-            tg.cancel_scope.cancel()

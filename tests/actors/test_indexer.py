@@ -4,10 +4,9 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path
 
-import pytest
 import trio
 import trio.testing
-from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import create_memory_object_stream, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
 from intern.actors.activity import ActivityReporter
@@ -19,8 +18,7 @@ from intern.core.ids import SourceId
 from intern.sources.descriptions import SUMMARIZE_SOURCE
 from intern.sources.refresh import PendingSummary, RefreshReport
 from tests.sources.folders import Shelf, praised
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import finishing, running
 
 NO_PAUSES = partial(repeat, 0.0)
 
@@ -43,10 +41,9 @@ class Indices:
 async def test_changes_before_the_end_are_still_indexed() -> None:
     changes, inbox = create_memory_object_stream[SourceChanged](1)
     indices = Indices()
-    with fail_after(5):
-        changes.send_nowait(SourceChanged())
-        changes.close()
-        await indexer(inbox, refresh=indices.refresh, settle_seconds=0, events=ActivityReporter())
+    changes.send_nowait(SourceChanged())
+    changes.close()
+    await indexer(inbox, refresh=indices.refresh, settle_seconds=0, events=ActivityReporter())
     assert indices.refreshed == 1
 
 
@@ -54,24 +51,22 @@ async def test_what_stays_pending_is_tried_again_though_nobody_nudges() -> None:
     changes, inbox = create_memory_object_stream[SourceChanged](1)
     pending = RefreshReport(pending=(PendingSummary(SourceId("kb:a.md"), "no model"),))
     indices = Indices(pending, KnowledgeError("the disk hiccups"), pending)
-    with fail_after(5), changes:
-        async with create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    indexer,
-                    inbox,
-                    refresh=indices.refresh,
-                    settle_seconds=0,
-                    events=ActivityReporter(),
-                    backoff=NO_PAUSES,
-                )
+    with changes:
+        async with running(
+            partial(
+                indexer,
+                inbox,
+                refresh=indices.refresh,
+                settle_seconds=0,
+                events=ActivityReporter(),
+                backoff=NO_PAUSES,
             )
+        ):
             changes.send_nowait(SourceChanged())
             await wait_all_tasks_blocked()
             while indices.refreshed < 4:
                 await checkpoint()
             assert indices.refreshed == 4
-            tg.cancel_scope.cancel()
 
 
 class Listing:
@@ -98,22 +93,19 @@ async def test_a_document_that_the_model_cannot_describe_costs_one_call_however_
         )
         changes, inbox = create_memory_object_stream[SourceChanged](0)
         indices = Listing(shelf)
-        with fail_after(5):
-            async with create_task_group() as tg:
-                tg.start_soon(
-                    partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=ActivityReporter())
-                )
-                with changes:
-                    for _ in range(15):
-                        await changes.send(SourceChanged())
+        async with finishing(
+            partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=ActivityReporter())
+        ):
+            with changes:
+                for _ in range(15):
+                    await changes.send(SourceChanged())
         asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]
         assert indices.refreshed >= 10
         assert asked.count(SourceId("kb:bad.md")) == 1
         assert asked.count(SourceId("kb:busy.md")) == indices.refreshed
 
         # A request tries it again at once.
-        with fail_after(5):
-            await indices.refresh()
+        await indices.refresh()
         asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]
         assert asked.count(SourceId("kb:bad.md")) == 2
 
@@ -123,8 +115,9 @@ def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() ->
 
     async def story() -> None:
         changes, inbox = create_memory_object_stream[SourceChanged](1)
-        async with create_task_group() as tg:
-            tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=2, events=ActivityReporter()))
+        async with finishing(
+            partial(indexer, inbox, refresh=indices.refresh, settle_seconds=2, events=ActivityReporter())
+        ):
             with changes:
                 for _ in range(5):
                     wake(changes, SourceChanged())
@@ -147,13 +140,11 @@ def test_the_scout_looks_at_once_and_then_at_each_interval() -> None:
     async def story() -> None:
         start = trio.current_time()
         changes, inbox = create_memory_object_stream[SourceChanged](1)
-        async with create_task_group() as tg:
-            tg.start_soon(partial(index_timer, changes, interval_seconds=600))
+        async with running(partial(index_timer, changes, interval_seconds=600)):
             with inbox:
                 for _ in range(3):
                     await inbox.receive()
                     seen.append(trio.current_time() - start)
-            tg.cancel_scope.cancel()
 
     trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
     assert seen == [0, 600, 1200]

@@ -41,8 +41,6 @@ from intern.core.messages import Button
 from intern.core.text.secret_values import Secret
 from tests.worlds.samples import CHANNEL, GUILD, author, capture_request, message
 
-pytestmark = pytest.mark.anyio
-
 
 class Desk:
     """Echoes the question; may wait for a gate; fails, or answers otherwise, as a test wants."""

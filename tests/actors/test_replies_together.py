@@ -32,8 +32,6 @@ from intern.stores.tables.outbox import Outbox, Post
 from tests.worlds.chat import PostDetails, Sandbox, make_delivery
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 TEAM = RoleId("42")
 
 

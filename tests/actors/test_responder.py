@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import Event, create_memory_object_stream, fail_after, wait_all_tasks_blocked
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import structs
 from structlog.testing import capture_logs
@@ -25,6 +25,7 @@ from intern.core.flow import AnswerRequest, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import AnswerResult, Channel, Conversation, RequestContext
 from intern.stores.tables.answers import AnswerStore, QuestionWords
+from tests.worlds.actors import running
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import CHANNEL, GUILD, answer_request, author, message
 
@@ -114,11 +115,9 @@ class Desk:
     async def at_work(self) -> AsyncGenerator[None]:
         """Run the responder within the block; at the end, questions in work are given up."""
         with fail_after(5), self.posted, self.requests:
-            async with create_task_group() as tg:
-                tg.start_soon(self.run)
+            async with running(self.run):
                 yield
                 await wait_all_tasks_blocked()
-                tg.cancel_scope.cancel()
 
     async def run(self) -> None:
         await self.collaborators.run(self.inbox, self.replies)
@@ -180,7 +179,6 @@ def withdrawal(*requests: AnswerRequest) -> MessageRevisions:
     return MessageRevisions(versions={each.id: None for request in requests for each in request.batch.messages})
 
 
-@pytest.mark.anyio
 class TestResponder:
     async def test_answers_become_replies_to_the_last_message_and_silence_is_settled_with_its_reason(self) -> None:
         desk = Desk()
@@ -188,7 +186,7 @@ class TestResponder:
         for each in asked:
             desk.requests.send_nowait(each)
         desk.requests.close()
-        with fail_after(5), desk.posted:
+        with desk.posted:
             await desk.run()
             replies = {reply.text: reply async for reply in desk.posted}
 
@@ -279,7 +277,6 @@ class TestResponder:
         assert unusual == [("record_not_saved", question)] * (failures - 1)
 
 
-@pytest.mark.anyio
 class TestSuperseding:
     @pytest.mark.parametrize("thread", [True, False])
     async def test_what_the_asker_adds_joins_the_question_in_work(self, *, thread: bool) -> None:
@@ -392,7 +389,6 @@ class TestSuperseding:
             assert (await desk.posted.receive()).text == "echo: how on Windows"
 
 
-@pytest.mark.anyio
 class TestWithdrawing:
     async def test_a_withdrawn_question_in_work_is_given_up_and_settled(self) -> None:
         desk, asked = Desk(), answer_request(message("slow", n=1), message("how", n=2))
@@ -476,7 +472,6 @@ class TestWithdrawing:
             assert await desk.replied() == ["echo: how"]
 
 
-@pytest.mark.anyio
 class TestEditing:
     def edit(self, asked: AnswerRequest, text: str) -> MessageRevisions:
         last = asked.batch.last

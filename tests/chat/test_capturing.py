@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
@@ -18,8 +17,6 @@ from intern.core.ids import ChannelId, reply_conversation
 from intern.core.messages import Attachment, Author, ChatMessage
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
 
 PICTURE = Attachment(id="1", filename="error\nscreen.png", url="https://cdn", size=9, content_type="image/png")
 LOGS = Attachment(id="2", filename="node.log", url="https://cdn", size=9, content_type="text/plain")

@@ -24,8 +24,6 @@ from intern.core.messages import Author, ChatMessage, RoleLookupBudget
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 
 class World:
     """A sandbox in which time passes as people write."""

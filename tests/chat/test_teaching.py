@@ -14,8 +14,6 @@ from intern.core.messages import ChatMessage
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 
 class World:
     def __init__(self) -> None:

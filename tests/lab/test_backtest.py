@@ -28,8 +28,6 @@ from intern.settings.settings import Settings
 from tests.service.chatting import ALICE, BOB, MAYA, NOON, TOM, Town
 from tests.worlds.endpoint import Reply, endpoint_double
 
-pytestmark = pytest.mark.anyio
-
 QUESTION = "Which port does the relay listen on behind the proxy?"
 ANSWER = "The relay listens on port 7480 behind the proxy."
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -398,7 +396,7 @@ async def test_a_replay_that_is_stopped_tells_what_it_has(tmp_path: Path) -> Non
             scope.cancel()
 
     replay = BacktestRun(settings_in(tmp_path), await prepared(tmp_path, town), tell=tell)
-    with fail_after(30), scope:
+    with scope:
         await replay.run()
     done = replay.report()
     assert (done.finished, done.totals.questions, done.questions) == (False, 2, 5)

@@ -17,8 +17,6 @@ from intern.stores.archive import Archive
 from tests.learning.pairs import NOON
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 Said = dict[str, Turn]
 
 

@@ -10,7 +10,6 @@ from typing import Literal
 
 import anyio
 import pytest
-from anyio import fail_after
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from intern.core.captures import Capture, CapturedPair, Speaker, Turn
@@ -25,9 +24,7 @@ from intern.learning.withdrawing import remove_messages
 from tests.examples import examples
 from tests.learning.pairs import NOON, Team
 from tests.learning.test_withdrawing import NODES, blocks_of
-from tests.worlds.actors import Uncounted
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import Attempts
 
 _SPEAKERS: dict[str, Speaker] = {"q": "User", "a": "Team"}
 
@@ -69,7 +66,7 @@ class Library(Team):
             return TopicChoice(name=NODES)
 
         await file_pairs(
-            self.archive.pairs_after(self.knowledge.cursor()), filer=self.filer, choose=choose, attempts=Uncounted()
+            self.archive.pairs_after(self.knowledge.cursor()), filer=self.filer, choose=choose, attempts=Attempts()
         )
 
     async def forgotten(self, asked: ForgetRequest) -> None:
@@ -109,36 +106,33 @@ async def test_twenty_captures_of_one_growing_conversation_leave_one_block(libra
     """In a thread, each capture has all messages; in a chain of replies, its end, under a new conversation id."""
     said = ["q1"]
     conversations: set[str] = set()
-    with fail_after(30):
-        for n in range(2, 22):
-            said.append(f"{'q' if n % 3 == 0 else 'a'}{n}")
-            seen = said[-4:] if replies else said
-            pair = await library.captured(f"reply_{seen[0][1:]}" if replies else "thread_1", *seen)
-            conversations.update({pair.conversation_id} if pair is not None else ())
-        assert len(library.archive) == 20
-        assert library.held() == [said]
-        assert await library.regenerated() == [said]
+    for n in range(2, 22):
+        said.append(f"{'q' if n % 3 == 0 else 'a'}{n}")
+        seen = said[-4:] if replies else said
+        pair = await library.captured(f"reply_{seen[0][1:]}" if replies else "thread_1", *seen)
+        conversations.update({pair.conversation_id} if pair is not None else ())
+    assert len(library.archive) == 20
+    assert library.held() == [said]
+    assert await library.regenerated() == [said]
     # Its id does not change.
     assert len(conversations) == 1
 
 
 async def test_two_team_members_separate_answers_to_one_question_are_both_kept(library: Library) -> None:
-    with fail_after(10):
-        await library.captured("reply_1", "q1", "a2")
-        await library.captured("reply_1", "q1", "a3")
-        assert library.held() == [["q1", "a2", "a3"]]
-        assert await library.regenerated() == [["q1", "a2", "a3"]]
+    await library.captured("reply_1", "q1", "a2")
+    await library.captured("reply_1", "q1", "a3")
+    assert library.held() == [["q1", "a2", "a3"]]
+    assert await library.regenerated() == [["q1", "a2", "a3"]]
 
 
 async def test_an_edited_answer_wins_and_a_deleted_message_is_gone_live_as_after_a_regeneration(
     library: Library,
 ) -> None:
-    with fail_after(10):
-        await library.captured("thread_1", "q1", "a2", "a3")
-        await library.captured("thread_1", "a2: better")
-        await library.withdraw([MessageId("3")])
-        assert library.held() == [["q1", "better"]]
-        assert await library.regenerated() == [["q1", "better"]]
+    await library.captured("thread_1", "q1", "a2", "a3")
+    await library.captured("thread_1", "a2: better")
+    await library.withdraw([MessageId("3")])
+    assert library.held() == [["q1", "better"]]
+    assert await library.regenerated() == [["q1", "better"]]
 
 
 # Five messages of each of two conversations.

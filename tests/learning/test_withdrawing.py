@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import anyio
 import pytest
-from anyio import fail_after
 from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -25,10 +24,8 @@ from intern.learning.regenerating import Regeneration
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 from tests.examples import examples
 from tests.learning.pairs import NOON, Team
-from tests.worlds.actors import UNCOUNTED
+from tests.worlds.actors import Attempts
 from tests.worlds.disk import KilledError
-
-pytestmark = pytest.mark.anyio
 
 NODES = TopicName("nodes")
 KEEP = IntegrateOut(skip=False, remove_ids=())
@@ -85,9 +82,8 @@ async def folder(tmp_path: Path) -> AsyncGenerator[Folder]:
 
 async def test_a_deleted_answer_leaves_the_block_and_the_rest_of_it_stays(folder: Folder) -> None:
     pair = await folder.captured("q1", "a2", "a3")
-    with fail_after(5):
-        await folder.filed(pair)
-        assert await folder.delete("2") == ("nodes",)
+    await folder.filed(pair)
+    assert await folder.delete("2") == ("nodes",)
 
     assert folder.held() == [["q1", "a3"]]
     assert pair is not None
@@ -103,9 +99,8 @@ async def test_without_its_only_question_or_its_only_answer_the_block_goes_and_t
 ) -> None:
     pair = await folder.captured("q1", "a2")
     await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
-    with fail_after(5):
-        await folder.filed(pair)
-        assert await folder.delete(gone) == ("nodes",)
+    await folder.filed(pair)
+    assert await folder.delete(gone) == ("nodes",)
 
     assert folder.held() == [["q8", "a9"]]
     withdrawn, removed = folder.knowledge.read_decisions()[-2:]
@@ -140,8 +135,7 @@ async def test_a_delete_that_arrives_while_the_model_is_thinking_still_wins(fold
         return KEEP
 
     folder.model.next(INTEGRATE, deleted_meanwhile)
-    with fail_after(5):
-        decision = await folder.filed(await folder.captured("q1", "a2"))
+    decision = await folder.filed(await folder.captured("q1", "a2"))
     assert isinstance(decision, PairRemoved)
     assert folder.held() == [["q8", "a9"]]
 
@@ -158,10 +152,7 @@ async def test_no_model_sees_what_was_withdrawn_and_none_is_asked_about_what_is_
     await folder.captured("q1", "a2", "a3")
     await folder.captured("q5", "a6", conversation="thread_5")
     await folder.delete("2", "6")
-    with fail_after(5):
-        tally = await file_pairs(
-            folder.archive.pairs_after(last), filer=folder.filer, choose=choose, attempts=UNCOUNTED
-        )
+    tally = await file_pairs(folder.archive.pairs_after(last), filer=folder.filer, choose=choose, attempts=Attempts())
 
     assert tally == DecisionCounts(filed=1, removed=1)
     assert [[turn.text for turn in pair.turns] for pair in seen] == [["q1", "a3"]]
@@ -174,8 +165,7 @@ async def test_an_edit_of_a_filed_answer_shows_in_its_topic(folder: Folder) -> N
     first = await folder.captured("q1", "a2: old")
     await folder.filed(first)
     edited = await folder.captured("a2: new")
-    with fail_after(5):
-        assert isinstance(await folder.filed(edited), PairFiled)
+    assert isinstance(await folder.filed(edited), PairFiled)
     assert folder.held() == [["q1", "new"]]
     assert first is not None
     assert isinstance(folder.knowledge.last_decision(first.qa_id), PairReplaced)
@@ -241,7 +231,7 @@ async def test_killed_at_any_step_a_withdrawal_is_done_as_a_whole_or_not_at_all(
             await folder.filed(await folder.captured(*said))
             before = folder.held()
             folder.open(steps)
-            with fail_after(5), pytest.raises(KilledError):
+            with pytest.raises(KilledError):
                 await folder.delete("2")
             folder.open()
             seen.append(folder.knowledge.is_withdrawn(MessageId("2")))
@@ -294,8 +284,7 @@ async def test_what_is_withdrawn_just_before_a_regeneration_s_switch_is_in_no_to
     await folder.filed(gone)
     # A regeneration first clears what an earlier one drafted.
     folder.knowledge = Interrupted(folder.knowledge, lambda: folder.delete("5"))
-    with fail_after(5):
-        assert await regenerated(folder) == [["q1", "a2"]]
+    assert await regenerated(folder) == [["q1", "a2"]]
     folder.open()
     assert isinstance(folder.knowledge.last_decision(gone.qa_id), PairRemoved)
 
@@ -304,8 +293,7 @@ async def test_regeneration_leaves_out_what_was_withdrawn_and_asks_no_model_abou
     await folder.captured("q1", "a2", "a3")
     await folder.captured("q5", "a6", conversation="thread_5")
     await folder.delete("2", "5")
-    with fail_after(5):
-        assert await regenerated(folder) == [["q1", "a3"]]
+    assert await regenerated(folder) == [["q1", "a3"]]
     [asked] = folder.model.calls(CLASSIFY)
     assert "a2" not in asked.pair
 
@@ -316,8 +304,7 @@ async def test_a_shorter_version_of_a_conversation_that_lost_a_message_still_win
     await folder.captured("q1", "a2: old", "a3")
     await folder.delete("3")
     await folder.captured("a2: new")
-    with fail_after(5):
-        assert await regenerated(folder) == [["q1", "new"]]
+    assert await regenerated(folder) == [["q1", "new"]]
 
 
 async def test_what_is_deleted_while_the_library_is_rebuilt_is_not_in_the_new_one(folder: Folder) -> None:
@@ -329,8 +316,7 @@ async def test_what_is_deleted_while_the_library_is_rebuilt_is_not_in_the_new_on
         return KEEP
 
     folder.model.next(INTEGRATE, deleted_meanwhile)
-    with fail_after(5):
-        assert sorted(await regenerated(folder)) == [["q1", "a3"], ["q5", "a6"]]
+    assert sorted(await regenerated(folder)) == [["q1", "a3"], ["q5", "a6"]]
     assert isinstance(folder.knowledge.last_decision(next(iter(folder.archive.pairs_after(None))).qa_id), PairFiled)
 
 
@@ -379,7 +365,10 @@ class _Life:
 
         folder = self._folder
         await file_pairs(
-            folder.archive.pairs_after(folder.knowledge.cursor()), filer=folder.filer, choose=choose, attempts=UNCOUNTED
+            folder.archive.pairs_after(folder.knowledge.cursor()),
+            filer=folder.filer,
+            choose=choose,
+            attempts=Attempts(),
         )
 
 

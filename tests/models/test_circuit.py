@@ -24,8 +24,6 @@ from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:

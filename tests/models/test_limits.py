@@ -16,9 +16,8 @@ from intern.models.limits import EndpointLimits, FairCallQueue, RateWindow, make
 from intern.models.options import LlmOptions
 from intern.models.pricing import ModelPrice
 from intern.models.usage import UsageCounter
+from tests.worlds.actors import running
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
 
 
 def limits(
@@ -43,13 +42,12 @@ class Callers:
 
 async def test_calls_beyond_the_limit_wait_their_turn() -> None:
     callers, shared = Callers(), limits(in_flight=2)
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            for name in "abc":
-                tg.start_soon(callers.call, shared, name)
-                await wait_all_tasks_blocked()
-            assert callers.in_flight == ["a", "b"]
-            callers.done.set()
+    async with anyio.create_task_group() as tg:
+        for name in "abc":
+            tg.start_soon(callers.call, shared, name)
+            await wait_all_tasks_blocked()
+        assert callers.in_flight == ["a", "b"]
+        callers.done.set()
     assert callers.in_flight == ["a", "b", "c"]
 
 
@@ -57,28 +55,24 @@ async def test_calls_beyond_the_limit_wait_their_turn() -> None:
 async def test_background_work_takes_half_of_the_calls_in_flight(in_flight: int, background_calls: int) -> None:
     callers, shared = Callers(), limits(in_flight=in_flight)
     background = shared.background()
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            for _ in range(10):
-                tg.start_soon(callers.call, background, "background")
-            await wait_all_tasks_blocked()
-            assert len(callers.in_flight) == background_calls
-            for _ in range(10):
-                tg.start_soon(callers.call, shared, "answer")
-            await wait_all_tasks_blocked()
-            assert callers.in_flight.count("answer") == in_flight - background_calls
-            callers.done.set()
+    async with anyio.create_task_group() as tg:
+        for _ in range(10):
+            tg.start_soon(callers.call, background, "background")
+        await wait_all_tasks_blocked()
+        assert len(callers.in_flight) == background_calls
+        for _ in range(10):
+            tg.start_soon(callers.call, shared, "answer")
+        await wait_all_tasks_blocked()
+        assert callers.in_flight.count("answer") == in_flight - background_calls
+        callers.done.set()
 
 
 async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
     callers, shared = Callers(), limits(in_flight=1, per_minute=100)
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(callers.call, shared, "a")
-            await wait_all_tasks_blocked()
-            tg.cancel_scope.cancel()
-        callers.done.set()
-        await callers.call(shared, "b")
+    async with running(callers.call, shared, "a"):
+        await wait_all_tasks_blocked()
+    callers.done.set()
+    await callers.call(shared, "b")
     assert callers.in_flight == ["a", "b"]
 
 

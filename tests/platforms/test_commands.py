@@ -46,8 +46,7 @@ from intern.stores.tables.feedback import FeedbackStore, Votes
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.world import Interaction as Used
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import running
 
 CALLBACK = "/interactions/{id}/{token}/callback"
 ORIGINAL = "/webhooks/{id}/{token}/messages/@original"
@@ -55,9 +54,7 @@ FOLLOW_UP = "/webhooks/{id}/{token}"
 GUILD_COMMANDS = "/applications/{id}/guilds/{guild}/commands"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.on_asyncio
 
 
 def options(discord: DiscordDouble) -> DiscordOptions:
@@ -139,7 +136,7 @@ async def test_the_setup_says_what_is_wanted_and_whether_its_member_manages_the_
 
 async def test_each_command_and_button_comes_through_the_gateway_as_what_it_is() -> None:
     heard, events = create_memory_object_stream[GatewayEvent](50)
-    with fail_after(10), heard, events:
+    with heard, events:
         async with DiscordDouble() as discord, HikariDiscord(options(discord)) as connection, create_task_group() as tg:
             tg.start_soon(connection.listen, heard.send_nowait)
             await discord.wait_ready()
@@ -415,10 +412,8 @@ async def test_a_waiter_that_gives_up_breaks_nothing() -> None:
         to = ticket(discord, used)
         await commands.defer(to)
         held = discord.hold_next("PATCH", ORIGINAL)
-        async with create_task_group() as tg:
-            tg.start_soon(lambda: commands.reply(to, "first"))
+        async with running(lambda: commands.reply(to, "first")):
             await held.arrived.wait()
-            tg.cancel_scope.cancel()
         held.release()
         await discord.wait_for_request("PATCH", ORIGINAL)
         await commands.follow_up(to, "second")
@@ -571,7 +566,7 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
             if isinstance(event, Interaction):
                 await used.send(event)
 
-    with fail_after(10), heard, events, used, captured:
+    with heard, events, used, captured:
         async with DiscordDouble() as discord, HikariDiscord(options(discord)) as connection, create_task_group() as tg:
             guilds = (GuildId(discord.guild.id),)
             responses = HikariCommands(connection, guilds)

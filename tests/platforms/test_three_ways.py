@@ -18,7 +18,6 @@ from typing import Any, Literal, get_args
 
 import anyio
 import msgspec
-import pytest
 from anyio import fail_after
 from hypothesis import Phase, given, settings as hypothesis_settings, strategies as st
 from msgspec import Struct, structs
@@ -458,7 +457,6 @@ RICH = [
 
 
 # Findings B3, E1, E2 and E3.
-@pytest.mark.anyio
 async def test_a_history_gives_one_archive_heard_live_read_later_or_imported() -> None:
     live, caught_up, imported = await _archives(RICH)
     assert caught_up == live

@@ -27,10 +27,9 @@ from intern.runtime.communities import Communities
 from intern.settings.communities import Community, build_community_settings, change_chosen_value
 from intern.settings.loading import load_settings
 from intern.stores.tables.checkpoints import StoredCheckpoints
+from tests.worlds.actors import finishing
 from tests.worlds.chat import Town
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
 
 on_virtual_time = pytest.mark.parametrize(
     "anyio_backend", [pytest.param(("trio", {"clock": MockClock(autojump_threshold=0)}), id="trio-virtual")]
@@ -105,8 +104,7 @@ class Street:
     async def at_work(self) -> AsyncGenerator[None]:
         stop = Event()
         with fail_after(100_000):
-            async with create_task_group() as tg:
-                tg.start_soon(partial(self.communities.run, stop=stop))
+            async with finishing(partial(self.communities.run, stop=stop)):
                 await self.town.wait_ready()
                 await wait_all_tasks_blocked()
                 yield

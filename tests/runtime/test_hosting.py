@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio import CancelScope, Event, create_task_group, fail_after
+from anyio import CancelScope, Event, fail_after
 from msgspec.structs import replace
 
 from intern.actors import pipeline
@@ -40,10 +40,9 @@ from intern.stores.tables.checkpoints import StoredCheckpoints, read_checkpoints
 from intern.stores.tables.communities import CommunityStore
 from intern.stores.tables.jobs import JobQueue
 from tests.engines import Schemas
+from tests.worlds.actors import finishing
 from tests.worlds.chat import Town
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
 
 
 class _Beating(LeaseStore):
@@ -92,8 +91,7 @@ class Block:
                     host, self._defaults, platform, serve=self.served.__setitem__, share_out=share_out, parts=self.parts
                 )
                 await self.hosting.begin()
-                async with create_task_group() as tg:
-                    tg.start_soon(partial(self.hosting.run, stop=stop))
+                async with finishing(partial(self.hosting.run, stop=stop)):
                     await self.town.wait_ready()
                     yield self.hosting
                     stop.set()
@@ -412,8 +410,7 @@ async def test_the_page_without_a_bot_lists_the_communities(tmp_path: Path) -> N
         stop.set()
         yield
 
-    with fail_after(10):
-        await run_page(block._defaults, serving, stop=stop)
+    await run_page(block._defaults, serving, stop=stop)
     [found] = shown[0].communities
     assert (found.known.name, found.known.state, found.work) == ("one", "active", "elsewhere")
 

@@ -29,15 +29,10 @@ from tests.double.payloads import guild_event
 from tests.double.world import Guild
 from tests.engines import Schemas
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = [pytest.mark.rest, pytest.mark.on_asyncio]
 
 PORT = "On which port does the relay listen?"
 ZORB = "How do I reset the zorb?"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class Hotel:

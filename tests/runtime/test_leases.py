@@ -16,8 +16,7 @@ from trio.testing import MockClock
 from intern.runtime.leases import LeaseHolder, plan_lease_changes
 from intern.stores.engines.postgres.leases import Lease, LeaseStatus
 from tests.contracts.leases import MemoryLeases
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import running
 
 on_virtual_time = pytest.mark.parametrize(
     "anyio_backend", [pytest.param(("trio", {"clock": MockClock(autojump_threshold=0)}), id="trio-virtual")]
@@ -133,8 +132,7 @@ async def test_processes_share_evenly_as_they_come_and_go() -> None:
         await until([one, two, three], 4, 4, 4)
         assert not [each for each in (*one.told, *two.told) if each.startswith("lost")], "all moves were calm"
         one.stop.set()
-        with fail_after(1):
-            await one.over.wait()
+        await one.over.wait()
         begun = current_time()
         await until([one, two, three], 0, 6, 6)
         assert current_time() - begun <= 4
@@ -148,12 +146,9 @@ async def test_the_shards_of_a_dead_process_are_served_within_fifteen_seconds() 
     async with cell.at_work():
         alive = await cell.start("alive")
         dead = Process(cell, "dead")
-        async with create_task_group() as life:
-            life.start_soon(dead.run)
+        async with running(dead.run):
             await until([alive, dead], 2, 2)
-            life.cancel_scope.cancel()
-        with fail_after(15):
-            await until([alive], 4)
+        await until([alive], 4)
 
 
 @on_virtual_time

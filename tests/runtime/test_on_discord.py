@@ -30,17 +30,13 @@ from tests.worlds.bot import Watching, settings_in
 from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import endpoint_double, never
 
-pytestmark = pytest.mark.anyio
-
 MESSAGES = "/channels/*/messages"
 WORDING = load_wordings()["en"]
 KNOWN = "On which port does the relay listen?"  # the documents contain the answer
 UNKNOWN = "Why is my tenant blocked?"  # the documents lack the answer
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.on_asyncio
 
 
 class Ended(NamedTuple):

@@ -36,15 +36,10 @@ from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import EndpointDouble, endpoint_double
 from tests.worlds.secrets import LOOKALIKES, SECRETS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = [pytest.mark.rest, pytest.mark.on_asyncio]
 
 QUESTION = "On which port does the relay listen?"
 _MOST = 1500  # characters of a message
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def messages_of(texts: Iterable[str]) -> Iterator[str]:

@@ -57,15 +57,11 @@ from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse, sensible
 from tests.worlds.program import program
 
-pytestmark = pytest.mark.anyio
-
 EVERYTHING = WANTED
 KEY = "sk-very-secret-0123456789"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.on_asyncio
 
 
 @pytest.fixture
@@ -253,15 +249,14 @@ async def test_without_the_intent_that_is_the_first_thing_to_do() -> None:
     app.router.add_get("/users/@me", own_user)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    with fail_after(10):
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            host, port = runner.addresses[0][:2]
-            token = "Nzc.double.token"
-            told = {"token": token, "rest_url": f"http://{host}:{port}"}
-            report = await examine(load_settings(environ={}, overrides={"discord": told}))
-        finally:
-            await runner.cleanup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        token = "Nzc.double.token"
+        told = {"token": token, "rest_url": f"http://{host}:{port}"}
+        report = await examine(load_settings(environ={}, overrides={"discord": told}))
+    finally:
+        await runner.cleanup()
     assert report.next.startswith("switch on the Message Content Intent")
     assert "/77/" in report.next
 
@@ -284,7 +279,7 @@ async def test_a_discord_that_is_away_is_no_finding() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens
         told = {"token": Secret("Nzc.double.token").reveal(), "rest_url": f"http://127.0.0.1:{taken.getsockname()[1]}"}
-        with fail_after(30), pytest.raises(ChatUnavailableError):
+        with pytest.raises(ChatUnavailableError):
             await examine(load_settings(environ={}, overrides={"discord": told}))
 
 
@@ -345,13 +340,12 @@ def offline(folder: Path) -> Settings:
 
 async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: Path) -> None:
     settings = offline(tmp_path)
-    with fail_after(20):
-        async with await SqliteDatabase.open(settings.paths.database) as db:
-            store = SqliteSearchStore(db, settings.paths.search)
-            await store.replace_documents([listed_document()])
-            report = await examine(settings)
-            # Looked at, and not changed.
-            await check(store)
+    async with await SqliteDatabase.open(settings.paths.database) as db:
+        store = SqliteSearchStore(db, settings.paths.search)
+        await store.replace_documents([listed_document()])
+        report = await examine(settings)
+        # Looked at, and not changed.
+        await check(store)
     said = [finding.what for finding in report.findings if finding.level == "ok"]
     assert "the database is sound, and each row points to what is there" in said
     assert "the search file is sound" in said
@@ -360,39 +354,36 @@ async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: P
 
 async def test_a_full_text_table_that_tells_something_else_is_found(tmp_path: Path) -> None:
     settings = offline(tmp_path)
-    with fail_after(20):
-        async with await SqliteDatabase.open(settings.paths.database) as db:
-            await SqliteSearchStore(db, settings.paths.search).replace_documents([listed_document()])
-        raw: Any = apsw.Connection(str(settings.paths.search))
-        with closing(raw):
-            raw.execute("insert into search_words (search_words) values ('delete-all')")
-        report = await examine(settings)
+    async with await SqliteDatabase.open(settings.paths.database) as db:
+        await SqliteSearchStore(db, settings.paths.search).replace_documents([listed_document()])
+    raw: Any = apsw.Connection(str(settings.paths.search))
+    with closing(raw):
+        raw.execute("insert into search_words (search_words) values ('delete-all')")
+    report = await examine(settings)
     assert todos(report)[0] == f"the search file {settings.paths.search} is damaged: search_words"
     assert "intern index --rebuild-search" in report.next
 
 
 async def test_a_row_that_points_to_nothing_is_found(tmp_path: Path) -> None:
     settings = offline(tmp_path)
-    with fail_after(20):
-        async with await SqliteDatabase.open(settings.paths.database):
-            pass
-        raw: Any = apsw.Connection(str(settings.paths.database))
-        with closing(raw):
-            raw.pragma("foreign_keys", 0)
-            raw.execute("insert into fact_beliefs (community, fact_id, since) values ('default', 'none', 1)")
-        report = await examine(settings)
+    async with await SqliteDatabase.open(settings.paths.database):
+        pass
+    raw: Any = apsw.Connection(str(settings.paths.database))
+    with closing(raw):
+        raw.pragma("foreign_keys", 0)
+        raw.execute("insert into fact_beliefs (community, fact_id, since) values ('default', 'none', 1)")
+    report = await examine(settings)
     assert "fact_beliefs points to nothing in facts" in todos(report)[0]
 
 
 async def test_a_database_of_another_schema_is_refused_before_anything_else(tmp_path: Path) -> None:
     settings = offline(tmp_path)
-    with fail_after(20):
-        async with await SqliteDatabase.open(settings.paths.database):
-            pass
-        raw: Any = apsw.Connection(str(settings.paths.database))
-        with closing(raw):
-            raw.pragma("user_version", 4711)
-        report = await examine(settings)
+    async with await SqliteDatabase.open(settings.paths.database):
+        pass
+    raw: Any = apsw.Connection(str(settings.paths.database))
+    with closing(raw):
+        raw.pragma("user_version", 4711)
+    report = await examine(settings)
     assert "intern.db has schema 4711, and this intern knows schema 1 only" in todos(report)[0]
     assert "install the intern that wrote it" in report.next
 
@@ -400,8 +391,7 @@ async def test_a_database_of_another_schema_is_refused_before_anything_else(tmp_
 async def test_what_is_no_database_is_told_as_damaged(tmp_path: Path) -> None:
     settings = offline(tmp_path)
     settings.paths.database.write_bytes(b"no database " * 1000)
-    with fail_after(20):
-        report = await examine(settings)
+    report = await examine(settings)
     assert any("damaged" in finding.what + finding.do for finding in report.findings)
     assert not report.ok
 
@@ -425,7 +415,7 @@ _TOOK = r" \(one short question: \d+\.\d s, [1-9][\d,]* tokens\)"
 async def test_an_endpoint_that_answers_is_told_by_address_and_model_and_its_tokens_are_counted(
     tmp_path: Path,
 ) -> None:
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         settings = asking(endpoint, tmp_path)
         async with await SqliteDatabase.open(settings.paths.database) as db:
             report = await examine(settings)
@@ -438,7 +428,7 @@ async def test_an_endpoint_that_answers_is_told_by_address_and_model_and_its_tok
 @pytest.mark.rest
 async def test_what_an_endpoint_refuses_is_told_and_remembered_until_it_takes_it(tmp_path: Path) -> None:
     plain = [refuse(400, says=f"unknown field {name}") for name in ("temperature", "stream", "maxLength")]
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         settings = asking(endpoint, tmp_path)
         async with await SqliteDatabase.open(settings.paths.database) as db:
             endpoint.next(*plain)
@@ -463,7 +453,7 @@ async def test_parts_are_won_back_where_a_server_told_no_reason_for_its_refusal(
     def refuse_a_temperature(body: dict[str, Any]) -> Any:
         return refuse(400, says="Bad Request") if "temperature" in body else sensible(body)
 
-    with fail_after(20), endpoint_double(refuse_a_temperature, api_key=KEY) as endpoint:
+    with endpoint_double(refuse_a_temperature, api_key=KEY) as endpoint:
         report = await examine(asking(endpoint, tmp_path))
     (said,) = said_of_the_model(report)
     assert said.endswith("it does not take a temperature, and is asked without")
@@ -487,7 +477,7 @@ async def test_parts_are_won_back_where_a_server_told_no_reason_for_its_refusal(
 async def test_an_endpoint_that_gives_no_answer_is_to_do_with_the_reason_and_no_key(
     tmp_path: Path, reply: Reply, told: str, mend: str
 ) -> None:
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         endpoint.next(reply)
         settings = asking(endpoint, tmp_path, timeout_seconds=0.2 if reply.delay else 10)
         report = await examine(settings)
@@ -515,7 +505,7 @@ _LISTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("server", _LISTS)
 async def test_a_known_server_is_named_with_the_settings_that_it_needs(tmp_path: Path, server: str) -> None:
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         endpoint.pages = _LISTS[server]
         report = await examine(asking(endpoint, tmp_path))
         roomy = {"max_tokens": 48, "timeout_seconds": 600}
@@ -529,7 +519,7 @@ async def test_a_known_server_is_named_with_the_settings_that_it_needs(tmp_path:
 
 
 async def test_a_list_of_models_that_is_not_understood_is_told_and_names_no_server(tmp_path: Path) -> None:
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         endpoint.pages = {"/v1/models": {"data": [{"id": 7, "owned_by": ["vllm"]}]}}
         report = await examine(asking(endpoint, tmp_path))
     assert not [each for each in report.findings if "serves the model" in each.what]
@@ -538,7 +528,7 @@ async def test_a_list_of_models_that_is_not_understood_is_told_and_names_no_serv
 
 
 async def test_a_known_server_is_named_also_where_the_test_question_fails(tmp_path: Path) -> None:
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         endpoint.pages = _LISTS["llama.cpp"]
         endpoint.next(refuse(503, says="Loading model"))
         report = await examine(asking(endpoint, tmp_path))
@@ -557,7 +547,7 @@ async def test_a_clock_that_is_off_is_to_do(discord: DiscordDouble, turned: int,
 
 
 async def test_without_discord_the_clock_is_compared_with_the_endpoint_s(tmp_path: Path) -> None:
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         report = await examine(asking(endpoint, tmp_path), HandClock(datetime.now(UTC) - timedelta(hours=1)))
     assert [each for each in todos(report) if each.endswith("behind that of the endpoint")]
 
@@ -565,14 +555,13 @@ async def test_without_discord_the_clock_is_compared_with_the_endpoint_s(tmp_pat
 async def test_an_endpoint_that_is_away_is_to_do(tmp_path: Path) -> None:
     with endpoint_double() as endpoint:
         settings = asking(endpoint, tmp_path)
-    with fail_after(20):
-        report = await examine(settings)
+    report = await examine(settings)
     assert "cannot be reached" in todos(report)[0]
     assert report.next.startswith("start the endpoint, or check host and port in llm.base_url")
 
 
 async def test_an_answer_later_than_the_time_for_a_question_is_too_slow(tmp_path: Path) -> None:
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         endpoint.next(never())
         settings = asking(endpoint, tmp_path)
         hasty = structs.replace(settings, ai=structs.replace(settings.ai, request_timeout_seconds=0.2))
@@ -582,7 +571,7 @@ async def test_an_answer_later_than_the_time_for_a_question_is_too_slow(tmp_path
 
 
 async def test_a_model_of_its_own_for_learning_is_asked_too_and_the_same_one_is_not(tmp_path: Path) -> None:
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         same = await examine(asking(endpoint, tmp_path, kb={"timeout_seconds": 90}))
         assert len(endpoint.requests) == len(said_of_the_model(same)) == 1
         other = await examine(asking(endpoint, tmp_path, kb={"model": "larger"}))
@@ -593,7 +582,7 @@ async def test_a_model_of_its_own_for_learning_is_asked_too_and_the_same_one_is_
 
 
 async def test_a_spent_budget_is_noted_and_nothing_is_asked(tmp_path: Path) -> None:
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         settings = asking(endpoint, tmp_path, daily_token_budget=20_000)
         async with await SqliteDatabase.open(settings.paths.database) as db:
             await UsageLog(db).add(datetime.now(UTC).date(), "gate", UsageMeter(1, 20_000))
@@ -606,7 +595,7 @@ async def test_an_endpoint_is_asked_where_nothing_can_be_written_and_an_empty_da
     tmp_path: Path,
 ) -> None:
     empty, unwritable = tmp_path / "empty", tmp_path / "unwritable"
-    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+    with endpoint_double(api_key=KEY) as endpoint:
         settings = asking(endpoint, empty)
         await anyio.Path(empty).mkdir(parents=True)
         await anyio.Path(settings.paths.database).touch()
@@ -643,10 +632,9 @@ def test_damage_of_the_archive_and_scan_paths_that_cannot_be_looked_at_are_to_do
 
 async def test_documents_that_are_left_out_are_noted_with_the_reason(tmp_path: Path) -> None:
     settings = offline(tmp_path)
-    with fail_after(20):
-        async with await SqliteDatabase.open(settings.paths.database) as db:
-            await SkippedSourceStore(db, clock=HandClock()).save("document", [("logo.png", "not a text")])
-            report = await examine(settings)
+    async with await SqliteDatabase.open(settings.paths.database) as db:
+        await SkippedSourceStore(db, clock=HandClock()).save("document", [("logo.png", "not a text")])
+        report = await examine(settings)
     assert [each.what for each in report.findings if each.level == "note"] == [
         "1 document or link is left out: logo.png (not a text); `intern status --sources` lists all"
     ]

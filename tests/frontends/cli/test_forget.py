@@ -7,7 +7,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.core.ids import UserId
@@ -92,16 +91,14 @@ def test_wrong_use_is_2_and_changes_nothing(intern: Intern, arguments: list[str]
 
 
 @pytest.mark.rest
-@pytest.mark.anyio
 @pytest.mark.usefixtures("sources")
 async def test_the_bot_that_holds_the_folder_does_it_and_goes_on_with_what_is_left() -> None:
-    with fail_after(60):
-        await _taught()
-        async with bot():
-            asked = program("forget", "--user", MEMBER, "--erase", "--yes")
-            done = await anyio.run_process(asked, env=environment(), check=False)
-            assert done.returncode == 0, done.stderr
-            assert holding("spool without losing") == set()
-            question = program("ask", "Where does the relay keep its certificates?")
-            left = await anyio.run_process(question, env=environment(), check=False)
-            assert b"/etc/lumen" in left.stdout
+    await _taught()
+    async with bot():
+        asked = program("forget", "--user", MEMBER, "--erase", "--yes")
+        done = await anyio.run_process(asked, env=environment(), check=False)
+        assert done.returncode == 0, done.stderr
+        assert holding("spool without losing") == set()
+        question = program("ask", "Where does the relay keep its certificates?")
+        left = await anyio.run_process(question, env=environment(), check=False)
+        assert b"/etc/lumen" in left.stdout

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio import fail_after
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
@@ -227,18 +226,16 @@ def test_who_approved_it_is_told_with_the_pair(intern: Intern) -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.anyio
 @pytest.mark.usefixtures("sources")
 async def test_the_bot_that_holds_the_folder_does_it_while_the_list_disturbs_nobody() -> None:
-    with fail_after(60):
-        first, second = await run_sync(waiting, 2)
-        async with bot():
-            listed = await anyio.run_process(program("review"), env=environment(), check=False)
-            assert (listed.returncode, listed.stderr) == (0, b"")
-            assert listed.stdout.count(b"captured 3 hours ago") == 2
-            done = await anyio.run_process(program("review", "approve", first.qa_id), env=environment(), check=False)
-            assert (done.returncode, done.stderr) == (0, b"")
-            assert b"filed under" in done.stdout
-            again = await anyio.run_process(program("review", "reject", first.qa_id), env=environment(), check=False)
-            assert (again.returncode, again.stdout) == (2, b"")
-        assert await run_sync(standing, first, second) == ["PairFiled", "PairReviewRequested"]
+    first, second = await run_sync(waiting, 2)
+    async with bot():
+        listed = await anyio.run_process(program("review"), env=environment(), check=False)
+        assert (listed.returncode, listed.stderr) == (0, b"")
+        assert listed.stdout.count(b"captured 3 hours ago") == 2
+        done = await anyio.run_process(program("review", "approve", first.qa_id), env=environment(), check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"filed under" in done.stdout
+        again = await anyio.run_process(program("review", "reject", first.qa_id), env=environment(), check=False)
+        assert (again.returncode, again.stdout) == (2, b"")
+    assert await run_sync(standing, first, second) == ["PairFiled", "PairReviewRequested"]
