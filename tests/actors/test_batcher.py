@@ -26,22 +26,10 @@ from intern.core.flow import (
     MessageEdited,
     MessagesDeleted,
 )
-from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage
-from tests.worlds.actors import running
+from tests.worlds.actors import Settlements, running
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import CHANNEL, GUILD, author, message
-
-
-class Settled:
-    """Remembers the settled messages."""
-
-    def __init__(self) -> None:
-        self.ids: list[MessageId] = []
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
-        assert channel_id == CHANNEL
-        self.ids += message_ids
 
 
 def created(each: ChatMessage) -> MessageCreated:
@@ -53,7 +41,7 @@ def deleted(*gone: ChatMessage) -> MessagesDeleted:
 
 
 async def batched(
-    *events: BatcherEvent, wait: float = 60, flush: bool = True, settles: Settled | None = None
+    *events: BatcherEvent, wait: float = 60, flush: bool = True, settles: Settlements | None = None
 ) -> list[Batch | LateChange]:
     """Return the batches after all events went in."""
     taken, inbox = create_memory_object_stream[BatcherEvent](100)
@@ -66,7 +54,7 @@ async def batched(
             inbox,
             batches,
             open_batches=OpenBatches(wait),
-            settle=(settles or Settled()).settle,
+            settle=(settles or Settlements()).settle,
             clock=HandClock(),
             flush=flush,
         )
@@ -90,20 +78,20 @@ async def test_open_batches_are_flushed_at_the_end_where_no_history_would_bring_
 
 
 async def test_open_batches_stay_unsettled_at_the_end_where_history_brings_them_back() -> None:
-    settles = Settled()
+    settles = Settlements()
     assert await batched(*map(created, LINES), flush=False, settles=settles) == []
     assert settles.ids == []
 
 
 async def test_a_message_deleted_in_the_window_never_leaves_the_batcher_and_is_settled_by_it() -> None:
-    settles = Settled()
+    settles = Settlements()
     kept, gone = LINES[:2]
     assert texts(await batched(created(kept), created(gone), deleted(gone), settles=settles)) == [["line 0"]]
     assert settles.ids == [gone.id]
 
 
 async def test_changes_to_messages_that_were_sent_before_are_handed_on_after_them() -> None:
-    settles = Settled()
+    settles = Settlements()
     first, second = LINES[:2]
     edit = MessageEdited(message=message("better", n=0))
     sent = await batched(created(first), edit, deleted(first), created(second), wait=0, settles=settles)
@@ -117,7 +105,7 @@ async def test_changes_to_messages_that_were_sent_before_are_handed_on_after_the
 
 
 async def test_a_deletion_settles_what_is_held_and_is_told_whole_for_others_may_have_read_it() -> None:
-    settles = Settled()
+    settles = Settlements()
     held, sent_before = LINES[:2]
     sent = await batched(created(held), deleted(sent_before, held), settles=settles)
     assert sent == [deleted(sent_before, held)]
@@ -151,7 +139,7 @@ async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
                 inbox,
                 batches,
                 open_batches=OpenBatches(0),
-                settle=Settled().settle,
+                settle=Settlements().settle,
                 clock=HandClock(),
                 flush=True,
             )
@@ -193,7 +181,7 @@ def test_a_batch_settles_once_its_author_paused_for_the_window(autojump_clock: t
                     inbox,
                     batches,
                     open_batches=OpenBatches(60),
-                    settle=Settled().settle,
+                    settle=Settlements().settle,
                     clock=HandClock(),
                     flush=False,
                 )
@@ -225,7 +213,7 @@ def test_when_too_many_messages_are_held_those_upstream_wait_until_some_are_due(
                     inbox,
                     batches,
                     open_batches=OpenBatches(60, max_open=2),
-                    settle=Settled().settle,
+                    settle=Settlements().settle,
                     clock=HandClock(),
                     flush=False,
                 )
@@ -255,7 +243,7 @@ def test_a_late_change_waits_for_the_router_also_when_a_batch_is_due_meanwhile(
                     inbox,
                     batches,
                     open_batches=OpenBatches(60),
-                    settle=Settled().settle,
+                    settle=Settlements().settle,
                     clock=HandClock(),
                     flush=False,
                 )

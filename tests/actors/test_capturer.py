@@ -12,9 +12,9 @@ from intern.actors.capturer import capturer
 from intern.core.captures import Capture, CapturedPair
 from intern.core.errors import KnowledgeError
 from intern.core.flow import CaptureArchived, CapturePending, CaptureRequest
-from intern.core.ids import ChannelId, ConversationId, MessageId
+from intern.core.ids import ConversationId, MessageId
 from intern.stores.tables.pending_captures import AttachmentTexts, PendingCaptures
-from tests.worlds.actors import running
+from tests.worlds.actors import Settlements, running
 from tests.worlds.samples import author, capture_request, message, pair
 
 
@@ -36,16 +36,6 @@ class Keeper:
             return None
         self.kept.append(capture.question)
         return pair(capture.question)
-
-
-class Settled:
-    """Remembers the settled messages."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
-        self.ids += [f"{channel_id}:{each}" for each in message_ids]
 
 
 class Pictures:
@@ -84,7 +74,7 @@ class Desk:
         self.requests, self._inbox = create_memory_object_stream[CaptureRequest](room)
         self._archived, self.woken = create_memory_object_stream[CaptureArchived](1)
         self._waiting, self.woken_to_look = create_memory_object_stream[CapturePending](1)
-        self.keeper, self.settled, self.pending = keeper or Keeper(), Settled(), Pending()
+        self.keeper, self.settled, self.pending = keeper or Keeper(), Settlements(), Pending()
         self._captions = Pictures(*unseen)
 
     async def run(self) -> None:
@@ -151,10 +141,10 @@ async def test_a_batch_is_settled_once_its_last_capture_is_kept_or_was_known() -
             desk.requests.send_nowait(replace(request("b"), settles=(MessageId("2"), MessageId("3"))))
             desk.requests.send_nowait(replace(request("known"), settles=(MessageId("4"),)))
             await wait_all_tasks_blocked()
-            assert desk.settled.ids == []
+            assert desk.settled.places == []
             gate.set()
             await wait_all_tasks_blocked()
-            assert desk.settled.ids == ["200:2", "200:3", "200:4"]
+            assert desk.settled.places == ["200:2", "200:3", "200:4"]
 
 
 async def test_a_slow_disk_is_felt_by_the_router() -> None:
@@ -174,7 +164,7 @@ async def test_a_failing_disk_ends_the_capturer_loudly() -> None:
     with Desk(Keeper(error=KnowledgeError("the disk is full"))) as desk:
         with pytest.raises(KnowledgeError, match="disk is full"):
             await desk.take(replace(request("a"), settles=(MessageId("2"),)))
-        assert desk.settled.ids == []
+        assert desk.settled.places == []
 
 
 async def test_a_capture_whose_images_nobody_has_seen_waits_settled_and_unarchived_while_others_pass() -> None:
@@ -184,7 +174,7 @@ async def test_a_capture_whose_images_nobody_has_seen_waits_settled_and_unarchiv
 
         assert desk.keeper.kept == ["b"]
         assert desk.pending.held == [pictured]
-        assert desk.settled.ids == ["200:2"]
+        assert desk.settled.places == ["200:2"]
         assert [each async for each in desk.woken_to_look] == [CapturePending()]
 
 
@@ -197,7 +187,7 @@ async def test_what_follows_in_a_conversation_that_waits_waits_with_it() -> None
 
         assert desk.keeper.kept == []
         assert desk.pending.held == [later, later, pictured]
-        assert desk.settled.ids == ["200:9"]
+        assert desk.settled.places == ["200:9"]
 
 
 async def test_a_capture_is_not_settled_before_it_waits_safely() -> None:
@@ -206,4 +196,4 @@ async def test_a_capture_is_not_settled_before_it_waits_safely() -> None:
         desk.pending = Pending(KnowledgeError("the disk is full"))
         with pytest.raises(KnowledgeError):
             await desk.take(pictured)
-        assert desk.settled.ids == []
+        assert desk.settled.places == []

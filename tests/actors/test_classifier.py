@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set as AbstractSet
 from contextlib import suppress
-from functools import partial
-from itertools import repeat
 
 import pytest
 from anyio import create_memory_object_stream, fail_after, wait_all_tasks_blocked
@@ -14,15 +12,12 @@ from intern.actors.activity import ActivityReporter
 from intern.actors.classifier import Classifier
 from intern.actors.loops import DueRecord
 from intern.core.captures import CapturedPair
-from intern.core.decisions import PairDecision
 from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import CaptureArchived, FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId, TopicName
 from intern.learning.attempts import AttemptsExhausted
-from tests.worlds.actors import finishing, running
+from tests.worlds.actors import NO_PAUSES, Attempts, finishing, running
 from tests.worlds.samples import pair
-
-NO_PAUSES = partial(repeat, 0.0)
 
 
 class Pairs:
@@ -48,31 +43,6 @@ class Chooser:
         if isinstance(choice, Exception):
             raise choice
         return choice
-
-
-class Attempts:
-    """Open attempts."""
-
-    def __init__(self, **begun: int) -> None:
-        self.open: dict[str, int] = begun
-        self.trouble: list[Exception] = []
-        self.ended: list[tuple[PairDecision, bool]] = []
-
-    async def begin(self, qa_id: QAId, /) -> int:
-        await checkpoint()
-        if self.trouble:
-            raise self.trouble.pop()
-        self.open[qa_id] = self.open.get(qa_id, 0) + 1
-        return self.open[qa_id]
-
-    async def clear(self, qa_id: QAId, /) -> None:
-        await checkpoint()
-        self.open.pop(qa_id, None)
-
-    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
-        await checkpoint()
-        self.open.pop(decision.qa_id, None)
-        self.ended.append((decision, again))
 
 
 class Older:

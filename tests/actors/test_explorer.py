@@ -12,22 +12,10 @@ from intern.actors.upkeep import SHORTEST_WAIT, run_regularly
 from intern.core.errors import KnowledgeError
 from intern.sources.options import DiscoveryOptions
 from intern.sources.scanning import FileWatcher
-from tests.worlds.actors import finishing, running
+from tests.worlds.actors import Prepared, finishing, running
 from tests.worlds.clock import leap
 
 pytestmark = pytest.mark.leaps
-
-
-class Cycles:
-    def __init__(self, *failing: int) -> None:
-        self.done = 0
-        self._failing = failing
-
-    async def discover(self) -> object:
-        self.done += 1
-        if self.done in self._failing:
-            raise KnowledgeError("the disk is gone")
-        return None
 
 
 class Bell:
@@ -42,30 +30,28 @@ class Bell:
 
 
 async def test_it_works_at_once_and_then_once_every_interval_whatever_fails() -> None:
-    cycles = Cycles(2)
+    cycles = Prepared(None, None, KnowledgeError("the disk is gone"))
     with fail_after(5000):
-        async with running(
-            partial(run_regularly, "explorer", cycles.discover, interval_seconds=600, woken=Bell().wait)
-        ):
+        async with running(partial(run_regularly, "explorer", cycles, interval_seconds=600, woken=Bell().wait)):
             await wait_all_tasks_blocked()
-            assert cycles.done == 1
+            assert len(cycles.calls) == 1
             for n in (2, 3):
                 await leap(590)
                 await wait_all_tasks_blocked()
-                assert cycles.done == n - 1
+                assert len(cycles.calls) == n - 1
                 await leap(11)
                 await wait_all_tasks_blocked()
-                assert cycles.done == n
+                assert len(cycles.calls) == n
 
 
 async def test_a_change_shortens_the_wait_but_not_to_nothing() -> None:
-    cycles, bell = Cycles(), Bell()
+    cycles, bell = Prepared(None), Bell()
     with fail_after(5000):
         async with running(
             partial(
                 run_regularly,
                 "explorer",
-                cycles.discover,
+                cycles,
                 interval_seconds=600,
                 woken=bell.wait,
                 shortest_wait=SHORTEST_WAIT,
@@ -74,10 +60,10 @@ async def test_a_change_shortens_the_wait_but_not_to_nothing() -> None:
             await wait_all_tasks_blocked()
             bell.rung.set()
             await wait_all_tasks_blocked()
-            assert cycles.done == 1
+            assert len(cycles.calls) == 1
             await leap(SHORTEST_WAIT + 1)
             await wait_all_tasks_blocked()
-            assert cycles.done == 2
+            assert len(cycles.calls) == 2
 
 
 async def test_a_watched_folder_tells_of_a_change_of_a_file_that_counts(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from intern.actors.extractor import ExtractionStep, ExtractionWorker
 from intern.actors.loops import DueRecord
 from intern.core.errors import KnowledgeError, ModelUnavailableError
 from intern.core.flow import DecisionRecorded
-from intern.core.ids import ConversationId, QAId
+from intern.core.ids import ConversationId
 from intern.facts.extraction import ExtractionOutcome
 from intern.learning.attempts import MOST_ATTEMPTS
 from tests.worlds.actors import Attempts
@@ -72,23 +72,6 @@ class Reader:
     @property
     def names(self) -> list[str]:
         return [name for name, _ in self.read]
-
-
-class Counted(Attempts):
-    """Attempts of conversations that ended the process before."""
-
-    def __init__(self, begun: int) -> None:
-        self._begun = begun
-        self.cleared: list[str] = []
-
-    async def begin(self, qa_id: QAId, /) -> int:
-        del qa_id
-        self._begun += 1
-        return self._begun
-
-    async def clear(self, qa_id: QAId, /) -> None:
-        self._begun = 0
-        self.cleared.append(qa_id)
 
 
 async def run(
@@ -160,7 +143,7 @@ async def test_decisions_that_cannot_be_read_are_asked_for_again() -> None:
 
 
 async def test_a_conversation_that_ended_the_process_again_and_again_is_parked_and_the_next_one_is_read() -> None:
-    reader, attempts = Reader(), Counted(MOST_ATTEMPTS)
+    reader, attempts = Reader(), Attempts(**{"extract a": MOST_ATTEMPTS})
     await run(Decisions("a", "b"), reader, attempts=attempts)
     assert (reader.parked, reader.names) == (["a"], ["b"])
-    assert attempts.cleared == ["extract a", "extract b"]
+    assert attempts.open == {}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 
 import trio
@@ -18,45 +17,28 @@ from intern.core.ids import SourceId
 from intern.sources.descriptions import SUMMARIZE_SOURCE
 from intern.sources.refresh import PendingSummary, RefreshReport
 from tests.sources.folders import Shelf, praised
-from tests.worlds.actors import finishing, running
-
-NO_PAUSES = partial(repeat, 0.0)
-
-
-class Indices:
-    """Counts refreshes; the first ones have the prepared outcomes."""
-
-    def __init__(self, *ends: RefreshReport | Exception) -> None:
-        self.refreshed = 0
-        self._ends = list(ends)
-
-    async def refresh(self) -> RefreshReport:
-        self.refreshed += 1
-        end = self._ends.pop(0) if self._ends else RefreshReport()
-        if isinstance(end, Exception):
-            raise end
-        return end
+from tests.worlds.actors import NO_PAUSES, Prepared, finishing, running
 
 
 async def test_changes_before_the_end_are_still_indexed() -> None:
     changes, inbox = create_memory_object_stream[SourceChanged](1)
-    indices = Indices()
+    refresh = Prepared(RefreshReport())
     changes.send_nowait(SourceChanged())
     changes.close()
-    await indexer(inbox, refresh=indices.refresh, settle_seconds=0, events=ActivityReporter())
-    assert indices.refreshed == 1
+    await indexer(inbox, refresh=refresh, settle_seconds=0, events=ActivityReporter())
+    assert len(refresh.calls) == 1
 
 
 async def test_what_stays_pending_is_tried_again_though_nobody_nudges() -> None:
     changes, inbox = create_memory_object_stream[SourceChanged](1)
     pending = RefreshReport(pending=(PendingSummary(SourceId("kb:a.md"), "no model"),))
-    indices = Indices(pending, KnowledgeError("the disk hiccups"), pending)
+    refresh = Prepared(RefreshReport(), pending, KnowledgeError("the disk hiccups"), pending)
     with changes:
         async with running(
             partial(
                 indexer,
                 inbox,
-                refresh=indices.refresh,
+                refresh=refresh,
                 settle_seconds=0,
                 events=ActivityReporter(),
                 backoff=NO_PAUSES,
@@ -64,9 +46,9 @@ async def test_what_stays_pending_is_tried_again_though_nobody_nudges() -> None:
         ):
             changes.send_nowait(SourceChanged())
             await wait_all_tasks_blocked()
-            while indices.refreshed < 4:
+            while len(refresh.calls) < 4:
                 await checkpoint()
-            assert indices.refreshed == 4
+            assert len(refresh.calls) == 4
 
 
 class Listing:
@@ -111,25 +93,23 @@ async def test_a_document_that_the_model_cannot_describe_costs_one_call_however_
 
 
 def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() -> None:
-    indices = Indices()
+    refresh = Prepared(RefreshReport())
 
     async def story() -> None:
         changes, inbox = create_memory_object_stream[SourceChanged](1)
-        async with finishing(
-            partial(indexer, inbox, refresh=indices.refresh, settle_seconds=2, events=ActivityReporter())
-        ):
+        async with finishing(partial(indexer, inbox, refresh=refresh, settle_seconds=2, events=ActivityReporter())):
             with changes:
                 for _ in range(5):
                     wake(changes, SourceChanged())
                     await trio.sleep(1)
-                assert indices.refreshed == 0
+                assert len(refresh.calls) == 0
                 await trio.sleep(3)
-                assert indices.refreshed == 1
+                assert len(refresh.calls) == 1
 
                 for _ in range(int(LONGEST_BURST) + 2):
                     wake(changes, SourceChanged())
                     await trio.sleep(1)
-                assert indices.refreshed == 2
+                assert len(refresh.calls) == 2
 
     trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
 

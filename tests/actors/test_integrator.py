@@ -3,8 +3,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from functools import partial
-from itertools import repeat
 
 import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
@@ -23,13 +21,11 @@ from intern.core.flow import (
     SourceChanged,
     TopicChoice,
 )
-from intern.core.ids import MessageId, QAId, TopicName
+from intern.core.ids import MessageId, TopicName
 from intern.learning.attempts import AttemptsExhausted
 from intern.learning.withdrawing import MessageRemoval
-from tests.worlds.actors import running
+from tests.worlds.actors import NO_PAUSES, Attempts, running
 from tests.worlds.samples import START, pair
-
-NO_PAUSES = partial(repeat, 0.0)
 
 
 class Filer:
@@ -143,28 +139,6 @@ async def test_no_filing_is_passed_over_while_it_cannot_be_carried_out(trouble: 
     filer = Filer(a=[trouble] * 3)
     await run(filer, "a", "b")
     assert filer.filed == ["a", "b"]
-
-
-class Attempts:
-    """Open attempts, and whether the disk takes them."""
-
-    def __init__(self) -> None:
-        self.open: dict[str, int] = {}
-        self.ended: list[tuple[PairDecision, bool]] = []
-
-    async def begin(self, qa_id: QAId, /) -> int:
-        await checkpoint()
-        self.open[qa_id] = self.open.get(qa_id, 0) + 1
-        return self.open[qa_id]
-
-    async def clear(self, qa_id: QAId, /) -> None:
-        await checkpoint()
-        self.open.pop(qa_id, None)
-
-    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
-        await checkpoint()
-        self.open.pop(decision.qa_id, None)
-        self.ended.append((decision, again))
 
 
 async def test_a_decision_ends_the_attempt_that_the_classifier_began() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import repeat
 
 import anyio.lowlevel
@@ -25,22 +24,22 @@ from intern.core.ids import ChannelId, MessageId
 from intern.frontends.http.metrics import Metrics
 from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.outbox import Post
-from tests.worlds.actors import finishing, running
+from tests.worlds.actors import NO_PAUSES, Settlements, finishing, running
 from tests.worlds.samples import answer_request, message
 
-NO_PAUSES = partial(repeat, 0.0)
 PATIENCE = 65.0
 DOWN = ChatUnavailableError("502")
 
 
 class Posts:
-    """Posts everything; texts in `trouble` fail, or have another outcome, once each."""
+    """Posts everything. Texts in `trouble` fail, or end otherwise, once each; those in `slow` wait for a gate."""
 
     def __init__(self, **trouble: Sequence[Exception | PostOutcome]) -> None:
         self.tried: list[str] = []
         self.waited_for: list[MessageId | None] = []
         self.posted: list[str] = []
         self.gate = Event()
+        self.slow: set[str] = set()
         self.resume_fails: list[Exception] = []
         self.resumes_slowly = False
         self.half_posted: list[tuple[Post, PostOutcome]] = []
@@ -49,7 +48,7 @@ class Posts:
     async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
         self.tried.append(reply.text)
         self.waited_for.append(waited_for)
-        if reply.text.startswith("slow"):
+        if reply.text in self.slow:
             await self.gate.wait()
         if self._trouble.get(reply.text):
             what = self._trouble[reply.text].pop(0)
@@ -91,7 +90,8 @@ class Desk:
     def __init__(self, posts: Posts) -> None:
         self.posts = posts
         self.outgoing = RecallableReplies()
-        self.settled: list[str] = []
+        self.settlements = Settlements()
+        self.settled = self.settlements.ids
         self.ends: dict[str, tuple[str, str]] = {}
         self.records = Records(self.ends)
         self.metrics = Metrics(prompts=(), version="1")
@@ -101,7 +101,7 @@ class Desk:
             posts=posts,
             outgoing=self.outgoing,
             records=self.records,
-            settle=self.settle,
+            settle=self.settlements.settle,
             events=events,
             hold_seconds=PATIENCE,
             backoff=NO_PAUSES,
@@ -112,9 +112,6 @@ class Desk:
         families = text_string_to_metric_families(self.metrics.text()[0].decode())
         samples = next(family.samples for family in families if family.name == "intern_replies")
         return {each.labels["outcome"]: each.value for each in samples if each.value}
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
-        self.settled.extend(message_ids)
 
     async def run(self) -> None:
         await self.collaborators.run(self.inbox)
@@ -281,6 +278,7 @@ class TestPoster:
         desk = Desk(Posts())
         with desk.replies:
             async with running(desk.run):
+                desk.posts.slow = {f"slow {n}" for n in range(ROOM + 5)}
                 desk.post(*(reply(f"slow {n}", n) for n in range(ROOM + 5)))
                 await wait_all_tasks_blocked()
                 assert desk.posts.tried == ["(resume)", *(f"slow {n}" for n in range(AT_ONCE))]
@@ -296,7 +294,7 @@ class TestPoster:
             posts=desk.posts,
             outgoing=desk.outgoing,
             records=Records(desk.ends),
-            settle=desk.settle,
+            settle=desk.settlements.settle,
             events=ActivityReporter(),
             hold_seconds=PATIENCE,
             backoff=for_ever,
@@ -309,6 +307,7 @@ class TestPoster:
 
     async def test_in_a_thread_one_reply_comes_after_the_other(self) -> None:
         desk = Desk(Posts())
+        desk.posts.slow = {"slow one"}
         async with finishing(desk.run):
             desk.post(reply("slow one", 1, "in_place"), reply("two", 2, "in_place"), reply("three", 3))
             desk.replies.close()

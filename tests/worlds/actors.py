@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import repeat
@@ -21,7 +21,7 @@ FOR_EVER = partial(repeat, 1e9)
 
 
 @asynccontextmanager
-async def finishing(work: Callable[..., Awaitable[object]], *arguments: Any) -> AsyncGenerator[None]:
+async def finishing(work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any) -> AsyncGenerator[None]:
     """Run an actor beside the block, and then until it ends by itself."""
     async with create_task_group() as tasks:
         tasks.start_soon(work, *arguments)
@@ -29,7 +29,7 @@ async def finishing(work: Callable[..., Awaitable[object]], *arguments: Any) -> 
 
 
 @asynccontextmanager
-async def running(work: Callable[..., Awaitable[object]], *arguments: Any) -> AsyncGenerator[None]:
+async def running(work: Callable[..., Coroutine[Any, Any, object]], *arguments: Any) -> AsyncGenerator[None]:
     """Run an actor beside the block, and cancel it at the end."""
     async with create_task_group() as tasks:
         tasks.start_soon(work, *arguments)
@@ -58,11 +58,12 @@ class Settlements:
 
     def __init__(self) -> None:
         self.ids: list[MessageId] = []
-        self.places: list[tuple[ChannelId, MessageId]] = []
+        self.places: list[str] = []
+        """The same with their channels, as `channel:message`."""
 
     def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
         self.ids += message_ids
-        self.places += [(channel_id, each) for each in message_ids]
+        self.places += [f"{channel_id}:{each}" for each in message_ids]
 
 
 class Attempts:
