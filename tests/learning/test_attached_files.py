@@ -22,10 +22,11 @@ def file(name: str, kind: str | None = "text/plain") -> Attachment:
 
 
 class Host:
-    """Serves a log under each name, or fails."""
+    """Serves a log under each name, unless a test has other contents for it or lets it fail."""
 
     def __init__(self) -> None:
         self.fetched: list[str] = []
+        self.contents: dict[str, bytes] = {}
         self.fails: dict[str, InternError] = {}
 
     async def fetch_image(self, attachment: Attachment, /) -> Image:
@@ -36,7 +37,7 @@ class Host:
         self.fetched.append(attachment.filename)
         if attachment.filename in self.fails:
             raise self.fails[attachment.filename]
-        return bytes(range(256)) if attachment.filename.endswith(".zip") else LOG
+        return self.contents.get(attachment.filename, LOG)
 
 
 def test_all_but_pictures_and_sounds_are_looked_at_up_to_four_a_message() -> None:
@@ -110,6 +111,7 @@ async def test_a_paste_is_a_page_only_if_it_begins_as_one() -> None:
 async def test_a_file_that_cannot_be_had_is_said_to_be_unread_and_no_text_is_a_name() -> None:
     host = Host()
     host.fails["b.log"] = ChatUnavailableError("away")
+    host.contents["c.zip"] = bytes(range(256))
     read = await FileReader(host).read_each([file("a.log"), file("b.log"), file("c.zip")])
     assert read["a.log"].digest == FileDigest(telling=LOG.decode(), went_wrong=True, excerpt=LOG.decode())
     assert (read["b.log"].digest, read["c.zip"].digest) == (UNREAD, None)

@@ -8,8 +8,8 @@ from intern.core.ids import SourceId, TopicName
 from intern.core.knowledge import IndexEntry
 from intern.learning.classifying import choose_topic
 from intern.learning.prompts import CLASSIFY, ClassifyOut, LearningOptions
-from tests.learning.pairs import Team
 from tests.worlds.model import ScriptedModel
+from tests.worlds.team import Team
 
 
 def entry(name: str, description: str) -> IndexEntry:

@@ -26,8 +26,8 @@ from intern.learning.prompts import (
 from intern.learning.regeneration_journal import EPOCH
 from tests.examples import examples
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome
-from tests.learning.pairs import Team, held
 from tests.worlds.actors import finishing
+from tests.worlds.team import Team, held
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from intern.learning.classifying import choose_topic
 from intern.learning.filing import attempt_filing
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, LearningOptions
 from intern.models.prompt import Prompt
-from tests.learning.pairs import Team
 from tests.worlds.actors import Attempts
+from tests.worlds.team import Team
 
 
 async def filed(team: Team, pair: CapturedPair) -> tuple[PairDecision, list[EventDict]]:

@@ -11,7 +11,7 @@ from intern.learning.regenerating import read_progress
 from intern.models.prompt import Prompt
 from intern.service.regeneration_estimate import RegenerationEstimate, estimate_from_archive
 from tests.learning.anew import KEEP, again, by_first_word, describe
-from tests.learning.pairs import Team
+from tests.worlds.team import Team
 
 
 @pytest.fixture

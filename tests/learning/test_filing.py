@@ -18,10 +18,10 @@ from intern.core.ids import QAId, TopicName
 from intern.learning.attempts import AttemptsExhausted
 from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut, answer_time, build_block
-from tests.learning.pairs import NOON, Team, unasked
 from tests.worlds.actors import Attempts
 from tests.worlds.disk import KilledError
 from tests.worlds.samples import pair as sample
+from tests.worlds.team import NOON, Team, unasked
 
 NODES = TopicName("nodes")
 KEEP = IntegrateOut(skip=False, remove_ids=())

@@ -27,9 +27,9 @@ from intern.models.prompt import InT, OutT, Prompt
 from intern.models.usage import UsageCounter
 from intern.stores.tables.knowledge import KnowledgeDraft
 from tests.learning.anew import KEEP, again, by_first_word
-from tests.learning.pairs import Team, held
 from tests.worlds.model import ScriptedModel
 from tests.worlds.samples import pair
+from tests.worlds.team import Team, held
 
 
 @pytest.fixture

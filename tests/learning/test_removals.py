@@ -8,7 +8,7 @@ from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import TopicName
 from intern.learning.prompts import INTEGRATE, IntegrateOut
 from intern.service.archive_reader import find_removed_pairs
-from tests.learning.pairs import Team
+from tests.worlds.team import Team
 
 NODES = TopicName("nodes")
 

@@ -19,8 +19,8 @@ from intern.learning.regenerating import read_progress
 from intern.learning.withdrawing import remove_messages
 from intern.stores.tables.knowledge import KnowledgeDraft
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome, until_killed
-from tests.learning.pairs import Team, held
 from tests.worlds.samples import pair
+from tests.worlds.team import Team, held
 
 SMALL = LearningOptions(max_topic_chars=700)
 """A small bound, so that topics are split, too."""

@@ -21,8 +21,8 @@ from intern.core.ids import MessageId, QAId, TopicName
 from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import LearningOptions
 from intern.learning.review import Review, find_waiting_pairs, make_review_decisions
-from tests.learning.pairs import Team, capture
 from tests.worlds.actors import Attempts
+from tests.worlds.team import Team, capture
 
 NODES = TopicName("nodes")
 

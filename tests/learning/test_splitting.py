@@ -19,9 +19,9 @@ from intern.learning.classifying import format_outline, free_name
 from intern.learning.offline_rules import split_topic
 from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut, build_block
 from tests.examples import examples
-from tests.learning.pairs import Team
 from tests.worlds.disk import KilledError
 from tests.worlds.samples import pair as pair_of
+from tests.worlds.team import Team
 
 NODES = TopicName("nodes")
 GPU = TopicName("gpu")

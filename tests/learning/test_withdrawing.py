@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from itertools import chain
-from math import inf
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,47 +12,23 @@ import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from intern.core.captures import Capture, CapturedPair, Speaker, TopicBlock, Turn
+from intern.core.captures import CapturedPair, TopicBlock
 from intern.core.decisions import MessagesWithdrawn, PairDecision, PairFiled, PairRemoved, PairReplaced
 from intern.core.flow import FilingDecision, SkipChoice, TopicChoice
-from intern.core.ids import ConversationId, MessageId, TopicName
-from intern.learning.archivist import Archivist
+from intern.core.ids import MessageId, TopicName
 from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Regeneration
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 from tests.examples import examples
-from tests.learning.pairs import NOON, Team
 from tests.worlds.actors import Attempts
 from tests.worlds.disk import KilledError
+from tests.worlds.team import NODES, Writers
 
-NODES = TopicName("nodes")
 KEEP = IntegrateOut(skip=False, remove_ids=())
 
-_SPEAKERS: dict[str, Speaker] = {"q": "User", "a": "Team"}
 
-
-class Folder(Team):
-    """A team's folder whose captures name each message: `q` asks, `a` answers, with a number behind."""
-
-    def open(self, steps: float = inf) -> None:
-        super().open(steps)
-        self.model.always(INTEGRATE, KEEP)
-        self.archivist = Archivist(self.archive, mask=True, is_withdrawn=self.knowledge.is_withdrawn)
-
-    async def captured(self, *said: str, conversation: str = "thread_1") -> CapturedPair | None:
-        """Keep messages such as `q1` or `a2: new text`."""
-        self.clock.turn(seconds=1)
-        named = [text.partition(": ")[::2] for text in said]
-        return await self.archivist.archive_capture(
-            Capture(
-                conversation_id=ConversationId(conversation),
-                turns=tuple(Turn(_SPEAKERS[name[0]], text or name) for name, text in named),
-                message_ids=tuple(MessageId(name[1:]) for name, _ in named),
-                answered_at=NOON,
-            )
-        )
-
+class Folder(Writers):
     async def filed(self, pair: CapturedPair | None) -> PairDecision:
         assert pair is not None
         return await self.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES)))
@@ -62,16 +37,6 @@ class Folder(Team):
         """Withdraw deleted messages; return the changed topics, None if all were withdrawn before."""
         cleared = await self.withdraw([MessageId(each) for each in ids])
         return None if cleared is None else cleared.topics
-
-    def held(self) -> list[list[str]]:
-        """Return the texts of the blocks of all topics."""
-        return blocks_of(self.knowledge)
-
-
-def blocks_of(knowledge: KnowledgeStore) -> list[list[str]]:
-    return [
-        [turn.text for turn in block.turns] for name in knowledge.topic_names() for block in knowledge.read_topic(name)
-    ]
 
 
 @pytest.fixture

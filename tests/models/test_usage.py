@@ -62,23 +62,15 @@ async def test_calls_are_counted_by_prompt_and_by_utc_day() -> None:
     assert calls_of(usage, "select").calls == 0
 
 
-async def test_a_day_goes_on_after_a_restart() -> None:
-    store = MemoryStore(spent=1000)
-    usage = UsageCounter(store, clock=HandClock())
-    await usage.add("gate", 10, 1)
-
-    assert await usage.read_spent(DAY) == (1011, 0.0)
-    assert store.rows == [(DAY, "gate", 1, 10, 1)]
-    assert await UsageCounter(store, clock=HandClock()).read_spent(DAY) == (1011, 0.0)
-
-
-async def test_what_was_paid_goes_on_after_a_restart_too() -> None:
-    store = MemoryStore(paid=2.0)
+@pytest.mark.parametrize(("spent", "paid"), [(1000, 0.0), (0, 2.0)])
+async def test_a_day_goes_on_after_a_restart(spent: int, paid: float) -> None:
+    store = MemoryStore(spent=spent, paid=paid)
     usage = UsageCounter(store, clock=HandClock())
     await usage.add("gate", 10, 1, 0.25)
 
-    assert await usage.read_spent(DAY) == (11, 2.25)
-    assert await UsageCounter(store, clock=HandClock()).read_spent(DAY) == (11, 2.25)
+    assert await usage.read_spent(DAY) == (spent + 11, paid + 0.25)
+    assert store.rows == [(DAY, "gate", 1, 10, 1)]
+    assert await UsageCounter(store, clock=HandClock()).read_spent(DAY) == (spent + 11, paid + 0.25)
 
 
 async def test_two_processes_on_one_folder_share_the_days_budget(tmp_path: Path) -> None:

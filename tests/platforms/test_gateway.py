@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 from anyio import create_task_group, sleep_forever
 
-from intern.chat.platform import ChatPlatform, RequestReports
+from intern.chat.platform import RequestReports
 from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.flow import (
     ApprovalReaction,
@@ -26,7 +26,7 @@ from intern.core.flow import (
     MessagesDeleted,
     SessionStarted,
 )
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
+from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import Channel
 from intern.core.text.secret_values import Secret
 from intern.frontends.http.metrics import Metrics
@@ -34,6 +34,7 @@ from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from tests.double.discord import DiscordDouble
 from tests.worlds.actors import finishing, running
+from tests.worlds.discord import make_options
 
 pytestmark = pytest.mark.on_asyncio
 
@@ -133,16 +134,6 @@ class DeadGateway(DiscordDouble):
         writer.close()
 
 
-def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
-    chosen: dict[str, Any] = {
-        "token": Secret(discord.token),
-        "guild_ids": (GuildId(discord.guild.id),),
-        "team_role_ids": (RoleId(discord.team_role.id),),
-        "rest_url": discord.rest_url,
-    }
-    return DiscordOptions(**(chosen | over))
-
-
 @asynccontextmanager
 async def listening(
     discord: DiscordDouble,
@@ -154,7 +145,7 @@ async def listening(
 ) -> AsyncGenerator[HikariDiscord]:
     reports = RequestReports(reconnected=reconnected)
     async with (
-        HikariDiscord(options(discord, **over), reactions=reactions, first_pause=0.05, reports=reports) as bot,
+        HikariDiscord(make_options(discord, **over), reactions=reactions, first_pause=0.05, reports=reports) as bot,
         create_task_group() as tg,
     ):
         tg.start_soon(bot.listen, deliver)
@@ -164,7 +155,7 @@ async def listening(
 
 
 async def listen_to_the_end(discord: DiscordDouble, ears: Ears | None = None, **over: Any) -> None:
-    async with HikariDiscord(options(discord, **over), first_pause=0.05) as bot:
+    async with HikariDiscord(make_options(discord, **over), first_pause=0.05) as bot:
         await bot.listen(ears or Ears())
 
 
@@ -389,12 +380,6 @@ async def test_a_rest_url_without_a_discord_ends_it() -> None:
         discord.fail_next("GET", "/gateway/bot", status=404)
         with pytest.raises(ConfigError, match=r"discord\.rest_url"):
             await listen_to_the_end(discord)
-
-
-def test_it_is_a_chat_platform() -> None:
-    discord = HikariDiscord(DiscordOptions(token=Secret("MTIz.x.y"), guild_ids=(GuildId("1"),)))
-    platform: ChatPlatform = discord
-    assert platform
 
 
 def test_what_cannot_work_is_said_before_anything_is_opened() -> None:
@@ -687,7 +672,7 @@ async def test_a_role_that_was_taken_away_while_the_session_was_lost_counts_no_m
 # Finding A1.
 async def test_who_reads_while_the_session_is_lost_gives_up_once_nobody_listens() -> None:
     ended: list[str] = []
-    async with DiscordDouble() as discord, HikariDiscord(options(discord), first_pause=0.05) as bot:
+    async with DiscordDouble() as discord, HikariDiscord(make_options(discord), first_pause=0.05) as bot:
 
         async def read() -> None:
             with pytest.raises(ChatUnavailableError, match="who may read"):
@@ -741,7 +726,7 @@ async def test_interactions_are_told() -> None:
 async def test_whoever_stops_listening_stays_connected_until_they_leave() -> None:
     ears = Ears()
     async with DiscordDouble() as discord, nothing_left_behind():
-        async with HikariDiscord(options(discord)) as bot:
+        async with HikariDiscord(make_options(discord)) as bot:
             async with running(bot.listen, ears):
                 await bot.wait_ready()
             await discord.say(discord.alice, "too late")
@@ -756,7 +741,7 @@ async def test_a_cancelled_program_still_closes_the_connection() -> None:
         async with create_task_group() as tg:
 
             async def program() -> None:
-                async with HikariDiscord(options(discord)) as bot:
+                async with HikariDiscord(make_options(discord)) as bot:
                     await bot.listen(Ears())
 
             tg.start_soon(program)
@@ -788,7 +773,7 @@ async def test_leaving_while_a_gateway_does_not_answer_leaves_no_task_behind() -
 async def test_leaving_while_the_first_request_waits_leaves_nothing_behind() -> None:
     async with DiscordDouble() as discord, nothing_left_behind():
         held = discord.hold_next("GET", "/gateway/bot")
-        async with HikariDiscord(options(discord)) as bot, create_task_group() as tg:
+        async with HikariDiscord(make_options(discord)) as bot, create_task_group() as tg:
             tg.start_soon(bot.listen, Ears())
             await held.arrived.wait()
             tg.cancel_scope.cancel()
@@ -808,6 +793,6 @@ async def test_a_bug_in_whoever_listens_is_not_swallowed() -> None:
 
 async def test_a_connection_that_nobody_opened_is_no_trouble_to_close() -> None:
     async with DiscordDouble() as discord, nothing_left_behind():
-        async with HikariDiscord(options(discord)):
+        async with HikariDiscord(make_options(discord)):
             pass
         assert discord.requests == []

@@ -11,7 +11,7 @@ import pytest
 from anyio import create_task_group, current_time, fail_after, wait_all_tasks_blocked
 from hikari.internal import routes
 
-from intern.chat.platform import History, Outlet, PagedHistory, Requested
+from intern.chat.platform import Requested
 from intern.core.errors import (
     ChatError,
     ChatNotFoundError,
@@ -34,6 +34,7 @@ from tests.double import interactions
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, User
 from tests.worlds.actors import finishing, running
+from tests.worlds.discord import make_options
 
 POST = "/channels/{channel_id}/messages"
 GET_ONE = "/channels/{channel_id}/messages/{message_id}"
@@ -42,16 +43,6 @@ MEMBER = "/guilds/{guild_id}/members/{user_id}"
 
 
 pytestmark = pytest.mark.on_asyncio
-
-
-def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
-    chosen: dict[str, Any] = {
-        "token": Secret(discord.token),
-        "guild_ids": (GuildId(discord.guild.id),),
-        "team_role_ids": (RoleId(discord.team_role.id),),
-        "rest_url": discord.rest_url,
-    }
-    return DiscordOptions(**(chosen | over))
 
 
 @asynccontextmanager
@@ -68,7 +59,7 @@ async def connected(
         async with DiscordDouble(check=check) as discord:
             before = asyncio.all_tasks()
             async with HikariRest(
-                options(discord, **over), cache, max_retries=max_retries, requested=requested
+                make_options(discord, **over), cache, max_retries=max_retries, requested=requested
             ) as rest:
                 yield discord, rest
             assert {task.get_name() for task in asyncio.all_tasks() - before if "discord: " in task.get_name()} == set()
@@ -141,14 +132,6 @@ async def test_a_call_that_is_given_up_before_its_turn_is_never_made() -> None:
         await rest.send(channel_id(discord.help), "third", "n-3")
         assert [message.content for message in discord.said_by_bot()] == ["first", "third"]
         assert counted == [None, None]
-
-
-def test_it_is_what_the_rooms_ask_for() -> None:
-    rest = HikariRest(DiscordOptions(token=Secret("MTIz.x.y")))
-    history: History = rest
-    outlet: Outlet = rest
-    pages: PagedHistory = rest
-    assert all((history, outlet, pages))
 
 
 # Writing
@@ -460,7 +443,7 @@ async def test_the_team_is_known_by_roles_which_are_looked_up_once() -> None:
 
 async def test_a_team_by_names_needs_no_look_up() -> None:
     async with connected() as (discord, _):
-        only_names = options(discord, team_role_ids=(), team_member_ids=(UserId(discord.bob.id),))
+        only_names = make_options(discord, team_role_ids=(), team_member_ids=(UserId(discord.bob.id),))
         async with HikariRest(only_names) as rest:
             await discord.say(discord.bob, "hi")
             await discord.say(discord.tess, "hi")
@@ -667,7 +650,7 @@ async def test_a_call_outlives_its_waiter() -> None:
 async def test_leaving_lets_the_last_call_finish() -> None:
     async with DiscordDouble() as discord:
         before = asyncio.all_tasks()
-        async with HikariRest(options(discord)) as rest:
+        async with HikariRest(make_options(discord)) as rest:
             held = discord.hold_next("POST", POST, when="after")
             async with running(rest.send, channel_id(discord.help), "hello", "n-1"):
                 await held.arrived.wait()
@@ -680,7 +663,7 @@ async def test_leaving_lets_the_last_call_finish() -> None:
 
 async def test_leaving_waits_for_no_reading() -> None:
     async with DiscordDouble() as discord:
-        async with HikariRest(options(discord)) as rest, create_task_group() as tg:
+        async with HikariRest(make_options(discord)) as rest, create_task_group() as tg:
             held = discord.hold_next("GET", "/channels/{channel_id}")
             tg.start_soon(rest.channel, channel_id(discord.help))
             await held.arrived.wait()
@@ -692,7 +675,7 @@ async def test_a_waiter_is_told_when_everything_closes_under_it() -> None:
     told: list[ChatError] = []
     # REST gives its last calls three seconds
     async with DiscordDouble() as discord:
-        rest = await HikariRest(options(discord)).__aenter__()
+        rest = await HikariRest(make_options(discord)).__aenter__()
         discord.hold_next("POST", POST)
 
         async def wait() -> None:
@@ -713,7 +696,7 @@ async def test_a_waiter_is_told_when_everything_closes_under_it() -> None:
 async def test_a_token_that_discord_refuses_is_for_somebody_to_see_to_and_is_not_repeated() -> None:
     async with connected() as (discord, _):
         wrong = discord.token[:-5] + "wrong"
-        async with HikariRest(options(discord, token=Secret(wrong))) as rest:
+        async with HikariRest(make_options(discord, token=Secret(wrong))) as rest:
             with pytest.raises(ChatUnauthorizedError, match=r"discord\.token") as refused:
                 await rest.channel(channel_id(discord.help))
             assert wrong not in str(refused.value)
@@ -738,7 +721,7 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJpZCI6IjEwIn0.c2lnbmF0dXJl"
 async def test_whose_a_token_is_that_does_not_say_so_is_asked_once() -> None:
     async with connected() as (discord, _):
         discord.world.token = JWT
-        async with HikariRest(options(discord, token=Secret(JWT))) as rest:
+        async with HikariRest(make_options(discord, token=Secret(JWT))) as rest:
             await rest.send(channel_id(discord.help), "mine", "n-1")
             for _ in range(2):
                 (message,) = await rest.before(channel_id(discord.help), None, 5)
@@ -749,7 +732,7 @@ async def test_whose_a_token_is_that_does_not_say_so_is_asked_once() -> None:
 async def test_while_nobody_can_say_whose_the_token_is_nothing_is_read_as_somebody_else_s() -> None:
     async with connected() as (discord, _):
         discord.world.token = JWT
-        async with HikariRest(options(discord, token=Secret(JWT)), max_retries=0) as rest:
+        async with HikariRest(make_options(discord, token=Secret(JWT)), max_retries=0) as rest:
             sent = await rest.send(channel_id(discord.help), "mine", "n-1")
             discord.fail_next("GET", "/users/@me", status=500)
             with pytest.raises(ChatUnavailableError, match="ask who the bot is"):

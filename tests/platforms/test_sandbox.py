@@ -9,7 +9,6 @@ import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from intern.chat.platform import ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import (
     ApprovalReaction,
@@ -28,11 +27,6 @@ from intern.platforms.sandbox import NONCE_LIFETIME
 from tests.worlds.actors import finishing, running
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
-
-
-def test_it_is_a_chat_platform() -> None:
-    platform: ChatPlatform = Sandbox(HandClock())
-    assert platform
 
 
 def test_ids_carry_the_time_and_increase_even_if_the_clock_does_not() -> None:

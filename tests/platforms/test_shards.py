@@ -19,9 +19,9 @@ from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions, ShardChoice, shard_index
 from intern.platforms.discord.sessions import IdentifyTurns, SessionStarts
 from intern.settings.communities import Community, build_community_settings
-from intern.settings.loading import load_settings
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, User
+from tests.worlds.settings import make_settings
 
 _PAUSE = 0.02
 _TURN = 5 * _PAUSE  # seconds between two IDENTIFYs, as the bot's clock is set here
@@ -325,9 +325,9 @@ def _id(channel: Channel) -> Any:
 
 def test_a_community_on_several_shards_is_refused_where_processes_share_them() -> None:
     community = Community(name="two", guild_ids=(GuildId("1"), GuildId("2")))
-    alone = load_settings(environ={}, overrides={"hosting": {"enabled": True}})
+    alone = make_settings(hosting={"enabled": True})
     assert build_community_settings(community, alone).discord.guild_ids == ("1", "2")
-    shared = load_settings(environ={}, overrides={"hosting": {"enabled": True}, "data": {"url": "postgresql://u@h/d"}})
+    shared = make_settings(hosting={"enabled": True}, data={"url": "postgresql://u@h/d"})
     with pytest.raises(ConfigError, match="community two has 2 servers"):
         build_community_settings(community, shared)
 
@@ -350,4 +350,4 @@ def test_an_own_server_on_a_shard_that_is_not_connected_is_refused() -> None:
 )
 def test_shards_that_cannot_be_are_refused(shards: object, said: str) -> None:
     with pytest.raises(ConfigError, match=rf"discord\.shards.*{said}"):
-        load_settings(environ={}, overrides={"discord": {"shards": shards}})
+        make_settings(discord={"shards": shards})

@@ -34,12 +34,12 @@ from intern.platforms.discord.messages import Team, build_message
 from intern.platforms.discord.payloads import RawMessage, parse_leniently
 from intern.runtime.bot import open_sandbox
 from intern.service.history_import import ImportRequest, import_history
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from tests.examples import examples
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
+from tests.worlds.settings import OFFLINE, WORDS_ALONE, make_settings
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 TEAM_ROLE = "77000000000000000"
@@ -378,14 +378,13 @@ class Replaying(Sandbox):
 def _settings(folder: Path) -> Settings:
     sources = folder / "sources"
     sources.mkdir(exist_ok=True)
-    overrides: Json = {
-        "data": {"dir": str(folder / "data")},
-        "kb": {"sources_dir": str(sources), "settle_seconds": 0},
-        "llm": {"provider": "offline"},
-        "embeddings": {"provider": "none"},
-        "discord": {"message_batch_wait_seconds": 0, "default_mode": "capture_only", "team_role_ids": [TEAM_ROLE]},
-    }
-    return load_settings(environ={}, overrides=overrides)
+    return make_settings(
+        folder / "data",
+        kb={"sources_dir": str(sources), "settle_seconds": 0},
+        llm=OFFLINE,
+        embeddings=WORDS_ALONE,
+        discord={"message_batch_wait_seconds": 0, "default_mode": "capture_only", "team_role_ids": [TEAM_ROLE]},
+    )
 
 
 @asynccontextmanager

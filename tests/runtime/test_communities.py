@@ -30,6 +30,7 @@ from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.worlds.actors import finishing
 from tests.worlds.chat import Town
 from tests.worlds.clock import HandClock
+from tests.worlds.settings import make_settings
 
 on_virtual_time = pytest.mark.parametrize(
     "anyio_backend", [pytest.param(("trio", {"clock": MockClock(autojump_threshold=0)}), id="trio-virtual")]
@@ -363,14 +364,11 @@ async def test_a_community_remembers_no_message_of_threads_that_its_session_did_
 
 
 def test_a_community_chooses_its_settings_over_those_of_the_process(tmp_path: Any) -> None:
-    defaults = load_settings(
-        environ={},
-        overrides={
-            "data": {"dir": str(tmp_path)},
-            "kb": {"team_raw_dir": "/elsewhere", "scan_interval_seconds": 60},
-            "discord": {"guild_ids": ["1"], "team_member_ids": ["7"], "message_batch_wait_seconds": 5},
-            "llm": {"base_url": "http://model.test/v1", "model": "m", "daily_token_budget": 1_000_000},
-        },
+    defaults = make_settings(
+        tmp_path,
+        kb={"team_raw_dir": "/elsewhere", "scan_interval_seconds": 60},
+        discord={"guild_ids": ["1"], "team_member_ids": ["7"], "message_batch_wait_seconds": 5},
+        llm={"base_url": "http://model.test/v1", "model": "m", "daily_token_budget": 1_000_000},
     )
     chosen: dict[str, Any] = {
         "ai": {"project_introduction": "Lumen"},
@@ -402,7 +400,7 @@ def test_what_the_host_sets_holds_for_each_community_or_the_start_says_that_it_d
         value = changed.get(name, default + 1 if isinstance(default, int | float) else None)
         overrides: dict[str, Any] = {"discord": {name: value}, "hosting": {"enabled": True}}
         try:
-            host = load_settings(environ={}, overrides=overrides)
+            host = make_settings(**overrides)
         except ConfigError as error:
             refused.update(re.findall(r"discord\.(\w+): must be empty with hosting\.enabled", str(error)))
             continue
@@ -445,7 +443,7 @@ def test_a_setting_of_a_community_is_written_as_in_the_environment() -> None:
 def test_the_limit_of_costs_bounds_the_budgets_of_both_models() -> None:
     prices = [{"model": "m", "input": 1, "output": 2}]
     llm = {"base_url": "http://h", "model": "m", "prices": prices, "daily_cost_budget": 9, "kb": {"max_tokens": 100}}
-    defaults = load_settings(environ={}, overrides={"llm": llm, "hosting": {"enabled": True, "cost_per_day": 5}})
+    defaults = make_settings(llm=llm, hosting={"enabled": True, "cost_per_day": 5})
     for chosen, most in (({}, 5), ({"hosting": {"cost_per_day": 3}}, 3), ({"llm": {"daily_cost_budget": 2}}, 2)):
         own = build_community_settings(Community(name="x", guild_ids=(GuildId("2"),), chosen=chosen), defaults)
         assert (own.llm.daily_cost_budget, own.kb_model.daily_cost_budget) == (most, most)

@@ -33,7 +33,6 @@ from intern.service.hosting_state import HostingPage, HostingState
 from intern.service.job_kinds import FORGET
 from intern.service.status import read_status
 from intern.service.status_page import StatusPage
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.engines.postgres.leases import LeaseStatus, LeaseStore
 from intern.stores.tables.checkpoints import StoredCheckpoints, read_checkpoints
@@ -43,6 +42,7 @@ from tests.engines import Schemas
 from tests.worlds.actors import finishing
 from tests.worlds.chat import Town
 from tests.worlds.clock import HandClock
+from tests.worlds.settings import make_settings
 
 
 class _Beating(LeaseStore):
@@ -75,9 +75,7 @@ class Block:
         self.answered.set()
         self.closes = Event()
         self.closes.set()
-        self._defaults = load_settings(
-            environ={}, overrides={"data": {"dir": str(folder), "url": url}, "hosting": {"enabled": True}}
-        )
+        self._defaults = make_settings(data={"dir": str(folder), "url": url}, hosting={"enabled": True})
 
     @asynccontextmanager
     async def up(self) -> AsyncGenerator[Hosting]:
@@ -483,9 +481,7 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
                 await other.until(lambda: (len(one.held), len(other.held)) == (2, 2))
                 await other.until(lambda: len(one.hosting.communities.names | other.hosting.communities.names) == 6)
                 assert not one.hosting.communities.names & other.hosting.communities.names
-                elsewhere = load_settings(
-                    environ={}, overrides={"data": {"dir": str(tmp_path), "url": url}, "hosting": {"enabled": True}}
-                )
+                elsewhere = make_settings(data={"dir": str(tmp_path), "url": url}, hosting={"enabled": True})
                 assert (await anyio.to_thread.run_sync(partial(read_status, elsewhere, clock=one.clock))).running
                 for guild_id in places:
                     other.tell(town.session_of(guild_id))

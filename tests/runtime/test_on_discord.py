@@ -28,6 +28,7 @@ from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, User
 from tests.worlds.bot import Watching, settings_in
 from tests.worlds.clock import HandClock
+from tests.worlds.discord import make_section
 from tests.worlds.endpoint import endpoint_double, never
 
 MESSAGES = "/channels/*/messages"
@@ -97,13 +98,7 @@ class Stage:
     async def up(self, *, llm: dict[str, Any] | None = None, **options: Any) -> AsyncGenerator[None]:
         """Run the bot, once it has indexed its documents; end it calmly."""
         discord, self.seen, stop = self.discord, Seeing(), Event()
-        door: dict[str, Any] = {
-            "token": discord.token,
-            "rest_url": discord.rest_url,
-            "guild_ids": [discord.guild.id],
-            "team_role_ids": [discord.team_role.id],
-        }
-        settings = settings_in(self.folder, llm=llm, **door, **options)
+        settings = settings_in(self.folder, llm=llm, **make_section(discord, **options))
         sessions = len(discord.gateway.identifies) + 1
         with fail_after(60):
             async with (

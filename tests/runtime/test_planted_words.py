@@ -51,6 +51,7 @@ from tests.worlds.actors import finishing
 from tests.worlds.bot import Watching
 from tests.worlds.chat import Town
 from tests.worlds.clock import HandClock
+from tests.worlds.settings import OFFLINE, WORDS_ALONE, make_settings
 
 pytestmark = [pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
@@ -94,15 +95,12 @@ class Two:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[None]:
-        defaults = self.defaults = load_settings(
-            environ={},
-            overrides={
-                "data": {"dir": str(self.folder)},
-                "llm": {"provider": "offline"},
-                "embeddings": {"provider": "none"},
-                "discord": {"message_batch_wait_seconds": 0},
-                "kb": {"settle_seconds": 0},
-            },
+        defaults = self.defaults = make_settings(
+            self.folder,
+            llm=OFFLINE,
+            embeddings=WORDS_ALONE,
+            discord={"message_batch_wait_seconds": 0},
+            kb={"settle_seconds": 0},
         )
         documents = {"one": (PLANTED[0], f"The {PLANTED[0]} port is 7480."), "other": ("spool", "It is in /var/spool.")}
         for name, (title, text) in documents.items():
