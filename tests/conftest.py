@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import ssl
 import tempfile
 from collections.abc import Generator, Mapping
@@ -33,6 +34,7 @@ from intern.core.log import PROCESSORS
 from intern.stores.engines.sqlite import database
 from tests import examples
 from tests.engines import engine, postgres, server
+from tests.wording import Wording
 from tests.worlds.clock import leaping
 
 __all__ = ["engine", "postgres", "server"]  # fixtures
@@ -64,6 +66,7 @@ structlog.configure(processors=PROCESSORS)  # so that structlog's capture_logs t
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-wording", action="store_true", help="write tests/wording.txt, see tests/wording.py")
     parser.addoption("--part", choices=["test", "rest", "all"], default="all", help="what make test runs, or the rest")
 
 
@@ -211,6 +214,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
     """Run a test on both; the clock of a test marked `leaps` is one that the test advances."""
     return leaping(request.param) if request.node.get_closest_marker("leaps") else str(request.param)
+
+
+@pytest.fixture
+def wording(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Wording]:
+    """The recorded words of the test, the same on both event loops."""
+    test = re.sub(r"\[(asyncio|trio)\]|(?<=\[)(asyncio|trio)-", "", request.node.nodeid.removeprefix("tests/"))
+    words = Wording(test, {str(tmp_path): "folder"}, records=bool(request.config.getoption("--record-wording")))
+    yield words
+    words.end()
 
 
 @pytest.fixture(autouse=True, scope="session")

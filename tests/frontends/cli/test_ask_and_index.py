@@ -22,11 +22,13 @@ from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from intern.sources.refresh import RefreshReport
 from tests.frontends.cli.conftest import Intern, environment, process
+from tests.wording import Wording
 from tests.worlds import samples
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import Reply, endpoint_double, prompt_of, refuse, sensible
 from tests.worlds.program import program
+from tests.worlds.settings import OFFLINE, WORDS_ALONE, make_settings
 
 PORT = "Which port does the relay listen on?"
 TEAM_ANSWER = "Stop the relay, then run `lumen-relay spool purge`. The agents send again what they still hold."
@@ -90,11 +92,11 @@ def test_json_is_one_object_and_nothing_else(intern: Intern, sources: Path) -> N
     assert json.loads(out)["pairs"] == 0
 
 
-def test_no_answer_ends_with_1_and_the_reason(intern: Intern, sources: Path) -> None:
+def test_no_answer_ends_with_1_and_the_reason(intern: Intern, sources: Path, wording: Wording) -> None:
     intern("index")
     code, out, err = intern("ask", "Who won the chess game in 1972?")
     assert (code, out) == (1, "")
-    assert err == "no answer: the sources do not answer it\n"
+    wording(err)
 
 
 def test_the_trace_goes_to_stderr_step_by_step(intern: Intern, sources: Path) -> None:
@@ -164,13 +166,10 @@ def test_the_trace_of_a_silence_tells_its_reason_and_what_led_to_it(
 
 
 @pytest.mark.usefixtures("made")
-def test_before_the_first_indexing_it_says_what_to_do(intern: Intern) -> None:
+def test_before_the_first_indexing_it_says_what_to_do(intern: Intern, wording: Wording) -> None:
     code, out, err = intern("ask", PORT)
     assert (code, out) == (1, "")
-    assert err.splitlines() == [
-        "no answer: no source fits",
-        "nothing is indexed yet: put documents into data/knowledge-base/sources, then run: intern index",
-    ]
+    wording(err.splitlines())
 
 
 @pytest.mark.usefixtures("made")
@@ -299,7 +298,7 @@ async def bot() -> AsyncGenerator[None]:
             self.once.set()
 
     events = Indexed()
-    settings = load_settings(environ={}, overrides={"kb": {"settle_seconds": 0}})
+    settings = make_settings(kb={"settle_seconds": 0})
     async with open_sandbox(settings, Sandbox(HandClock()), events=events):
         await events.once.wait()
         yield
@@ -404,15 +403,7 @@ def test_conversations_that_were_filed_while_extraction_was_off_are_read_when_as
     intern: Intern, folder: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERN__EXTRACTION__AUTO", "false")
-    settings = load_settings(
-        environ={},
-        overrides={
-            "data": {"dir": str(folder / "data")},
-            "llm": {"provider": "offline"},
-            "extraction": {"auto": False},
-            "embeddings": {"provider": "none"},
-        },
-    )
+    settings = make_settings(folder / "data", llm=OFFLINE, extraction={"auto": False}, embeddings=WORDS_ALONE)
 
     async def teach() -> None:
         async with open_intern(settings) as door:

@@ -41,7 +41,6 @@ from intern.service.doctor import WANTED, DoctorReport, examine
 from intern.service.local_checks import check_folder, good
 from intern.service.models import open_models
 from intern.service.status import read_status
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import SqliteDatabase
@@ -52,10 +51,13 @@ from intern.stores.tables.usage import UsageLog
 from tests.double.discord import DiscordDouble
 from tests.frontends.cli.conftest import Ended, Intern, environment
 from tests.stores.full_text import check
+from tests.wording import Wording
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
+from tests.worlds.discord import make_section
 from tests.worlds.endpoint import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse, sensible
 from tests.worlds.program import program
+from tests.worlds.settings import OFFLINE, WORDS_ALONE, make_settings
 
 EVERYTHING = WANTED
 KEY = "sk-very-secret-0123456789"
@@ -80,16 +82,7 @@ def give(discord: DiscordDouble, bits: int) -> None:
 
 
 def settings_for(discord: DiscordDouble, **over: Any) -> Settings:
-    told: dict[str, Any] = {
-        "token": discord.token,
-        "rest_url": discord.rest_url,
-        "guild_ids": [discord.guild.id],
-        "team_role_ids": [discord.team_role.id],
-    }
-    return load_settings(
-        environ={},
-        overrides={"discord": told | over, "llm": {"provider": "offline"}, "embeddings": {"provider": "none"}},
-    )
+    return make_settings(discord=make_section(discord, **over), llm=OFFLINE, embeddings=WORDS_ALONE)
 
 
 def todos(report: DoctorReport) -> list[str]:
@@ -114,11 +107,11 @@ async def test_the_invite_link_asks_for_the_least(discord: DiscordDouble) -> Non
     assert int(asked["permissions"][0]) == 1 << 10 | 1 << 11 | 1 << 16 | 1 << 35 | 1 << 38
 
 
-async def test_too_few_shards_are_told_of_with_what_to_set(discord: DiscordDouble) -> None:
+async def test_too_few_shards_are_told_of_with_what_to_set(discord: DiscordDouble, wording: Wording) -> None:
     discord.world.shards = 3
     assert (await examine(settings_for(discord))).ok  # "auto" takes what Discord recommends
     report = await examine(settings_for(discord, shards={"ids": [0, 1], "of": 2}))
-    assert todos(report) == ["the bot has too few shards"]
+    wording(todos(report))
     assert "of = 3" in report.next
 
 
@@ -156,18 +149,16 @@ async def test_private_channels_count_only_where_they_are_listed(discord: Discor
     assert todos(report) == ["View Channel is missing in #staff"]
 
 
-async def test_sharing_is_a_nicety(discord: DiscordDouble) -> None:
+async def test_sharing_is_a_nicety(discord: DiscordDouble, wording: Wording) -> None:
     give(discord, EVERYTHING & ~SEND_MESSAGES)
     report = await examine(settings_for(discord))
     assert report.ok
-    assert [finding.what for finding in report.findings if finding.level == "note"] == [
-        "Send Messages is missing in #help, #general: answers to /ask cannot be shared there"
-    ]
+    wording([finding.what for finding in report.findings if finding.level == "note"])
 
 
-async def test_a_server_that_the_bot_is_not_on_comes_first(discord: DiscordDouble) -> None:
+async def test_a_server_that_the_bot_is_not_on_comes_first(discord: DiscordDouble, wording: Wording) -> None:
     report = await examine(settings_for(discord, guild_ids=["123456789012345678"], team_role_ids=["5"]))
-    assert todos(report) == ["the bot is not on server 123456789012345678"]
+    wording(todos(report))
     assert report.invite in report.next
 
 
@@ -215,23 +206,20 @@ async def test_a_thread_may_have_a_mode_of_its_own(discord: DiscordDouble) -> No
     assert (await examine(settings_for(discord, channels=[{"id": thread.id, "mode": "off"}]))).ok
 
 
-async def test_a_role_that_cannot_be_mentioned_takes_no_hand_off(discord: DiscordDouble) -> None:
+async def test_a_role_that_cannot_be_mentioned_takes_no_hand_off(discord: DiscordDouble, wording: Wording) -> None:
     told = settings_for(discord, handoff_role_id=discord.team_role.id)
-    assert todos(await examine(told)) == ["the bot may not mention Team"]
+    wording(todos(await examine(told)))
     give(discord, EVERYTHING | 1 << 17)
     assert (await examine(told)).ok
 
 
-async def test_a_team_of_nobody_and_a_missing_model_are_told(discord: DiscordDouble) -> None:
-    told = load_settings(
-        environ={},
-        overrides={
-            "discord": {"token": discord.token, "rest_url": discord.rest_url, "guild_ids": [discord.guild.id]},
-            "llm": {"provider": "endpoint"},
-        },
+async def test_a_team_of_nobody_and_a_missing_model_are_told(discord: DiscordDouble, wording: Wording) -> None:
+    told = make_settings(
+        discord=make_section(discord, team_role_ids=[]),
+        llm={"provider": "endpoint"},
     )
     report = await examine(told)
-    assert todos(report) == ["no model is chosen", "no team is set"]
+    wording(todos(report))
     assert report.next.startswith("llm.base_url is not set")
 
 
@@ -254,7 +242,7 @@ async def test_without_the_intent_that_is_the_first_thing_to_do() -> None:
         host, port = runner.addresses[0][:2]
         token = "Nzc.double.token"
         told = {"token": token, "rest_url": f"http://{host}:{port}"}
-        report = await examine(load_settings(environ={}, overrides={"discord": told}))
+        report = await examine(make_settings(discord=told))
     finally:
         await runner.cleanup()
     assert report.next.startswith("switch on the Message Content Intent")
@@ -280,7 +268,7 @@ async def test_a_discord_that_is_away_is_no_finding() -> None:
         taken.bind(("127.0.0.1", 0))  # and never listens
         told = {"token": Secret("Nzc.double.token").reveal(), "rest_url": f"http://127.0.0.1:{taken.getsockname()[1]}"}
         with pytest.raises(ChatUnavailableError):
-            await examine(load_settings(environ={}, overrides={"discord": told}))
+            await examine(make_settings(discord=told))
 
 
 async def called(discord: DiscordDouble, *arguments: str, **more: str) -> Ended:
@@ -334,11 +322,10 @@ def test_without_a_token_the_folder_is_looked_at_and_discord_left_out(intern: In
 
 
 def offline(folder: Path) -> Settings:
-    told = {"data": {"dir": str(folder)}, "llm": {"provider": "offline"}, "embeddings": {"provider": "none"}}
-    return load_settings(environ={}, overrides=told)
+    return make_settings(folder, llm=OFFLINE, embeddings=WORDS_ALONE)
 
 
-async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: Path) -> None:
+async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: Path, wording: Wording) -> None:
     settings = offline(tmp_path)
     async with await SqliteDatabase.open(settings.paths.database) as db:
         store = SqliteSearchStore(db, settings.paths.search)
@@ -349,7 +336,7 @@ async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: P
     said = [finding.what for finding in report.findings if finding.level == "ok"]
     assert "the database is sound, and each row points to what is there" in said
     assert "the search file is sound" in said
-    assert todos(report) == ["Discord was not looked at, for there is no token"]
+    wording(todos(report))
 
 
 async def test_a_full_text_table_that_tells_something_else_is_found(tmp_path: Path) -> None:
@@ -398,8 +385,7 @@ async def test_what_is_no_database_is_told_as_damaged(tmp_path: Path) -> None:
 
 def asking(endpoint: EndpointDouble, folder: Path, **over: Any) -> Settings:
     llm = {"base_url": endpoint.base_url, "model": "double", "api_key": KEY, "max_retries": 0} | over
-    told = {"data": {"dir": str(folder)}, "llm": llm, "embeddings": {"provider": "none"}}
-    return load_settings(environ={}, overrides=told)
+    return make_settings(folder, llm=llm, embeddings=WORDS_ALONE)
 
 
 def said_of_the_model(report: DoctorReport) -> list[str]:
@@ -707,13 +693,13 @@ async def test_texts_that_the_english_model_does_not_know_are_told_with_the_sett
 
 
 async def test_a_model_of_ones_own_that_cannot_be_used_is_named(
-    discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     monkeypatch.chdir(tmp_path)
     options = EmbeddingOptions(provider="local", model=str(tmp_path / "model.onnx"))
     report = await examine(structs.replace(settings_for(discord), embeddings=options))
     [todo] = [each for each in report.findings if each.level == "todo"]
-    assert todo.what == "the embedding model cannot be used"
+    wording(todo.what)
     assert todo.do == f"embeddings.model: there is no file {options.model}"
 
 

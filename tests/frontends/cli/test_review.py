@@ -19,6 +19,7 @@ from intern.stores.archive import Archive
 from intern.stores.tables.knowledge import KnowledgeStore
 from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_ask_and_index import bot
+from tests.wording import Wording
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import endpoint_double, refuse
@@ -88,10 +89,10 @@ def test_what_waits_is_shown_whole_with_its_id_and_age_and_nothing_is_changed(in
 
 
 @pytest.mark.usefixtures("made")
-def test_where_nothing_waits_it_says_so_and_makes_nothing(intern: Intern) -> None:
-    assert intern("review") == (0, "", "nothing waits for review\n")
+def test_where_nothing_waits_it_says_so_and_makes_nothing(intern: Intern, wording: Wording) -> None:
+    assert wording(intern("review")).code == 0
     assert intern("review", "list", "--json") == (0, "[]\n", "")
-    assert intern("review", "approve", "--all") == (0, "", "nothing waits for review\n")
+    assert wording(intern("review", "approve", "--all")).code == 0
     assert not (Path("data") / "intern.db").exists()
 
 
