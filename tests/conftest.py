@@ -29,6 +29,7 @@ import structlog
 from anyio import fail_after
 from hypothesis import is_hypothesis_test
 from jinja2 import Environment
+from trio.testing import MockClock
 
 from intern.core.log import PROCESSORS
 from intern.stores.engines.sqlite import database
@@ -58,6 +59,7 @@ WAITING = ("platforms/",)
 HERE = Path(__file__).parent
 SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set others, and their default values
 PATIENCE = 100.0  # seconds for an async test without a timeout of its own; a loaded machine takes half of them
+FOR_EVER = 1e9  # seconds of a clock that jumps
 FOR_THE_REST = ("rest", "process")  # marks
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30  # bytes, several times a run's usual garbage
@@ -96,10 +98,11 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
-    """Make no cases on trio for `on_asyncio`, and none that `--part=test` omits: one takes as long as a short test."""
+    """Make no cases of another event loop than the test's, and none that `--part=test` omits: each costs time."""
     yield
-    if metafunc.definition.get_closest_marker("on_asyncio"):
-        metafunc._calls = [case for case in metafunc._calls if _backend_of(case.params) != "trio"]
+    for mark, other in (("on_asyncio", "trio"), ("jumps", "asyncio")):
+        if metafunc.definition.get_closest_marker(mark):
+            metafunc._calls = [case for case in metafunc._calls if _backend_of(case.params) != other]
     if metafunc.config.getoption("--part") != "test":
         return
     wanted = [case for case in metafunc._calls if not any(mark.name in FOR_THE_REST for mark in case.marks)]
@@ -195,11 +198,13 @@ def _has_room(folder: Path) -> bool:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Let no async test wait for longer than `PATIENCE`, or than its own timeout.
 
-    Where a test's clock leaps, a limit by that clock says nothing: such a test has its own.
+    A clock that `jumps` reaches any limit at once if all tasks wait for ever. A test whose clock `leaps` has a limit
+    of its own: here, none says anything.
     """
-    test, backend = pyfuncitem.obj, pyfuncitem.funcargs.get("anyio_backend")
-    if isinstance(backend, str) and iscoroutinefunction(test):
+    test, jumps = pyfuncitem.obj, pyfuncitem.get_closest_marker("jumps")
+    if (jumps or isinstance(pyfuncitem.funcargs.get("anyio_backend"), str)) and iscoroutinefunction(test):
         limit = _patience(pyfuncitem) or (PATIENCE if pyfuncitem.get_closest_marker("timeout") is None else None)
+        limit = FOR_EVER if jumps else limit
 
         @wraps(test)
         async def bounded(**arguments: object) -> None:
@@ -212,7 +217,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
-    """Run a test on both; the clock of a test marked `leaps` is one that the test advances."""
+    """Run a test on both, or as its mark says (`jumps`, `leaps`, `on_asyncio`)."""
+    if request.node.get_closest_marker("jumps"):
+        return "trio", {"clock": MockClock(autojump_threshold=0)}
     return leaping(request.param) if request.node.get_closest_marker("leaps") else str(request.param)
 
 

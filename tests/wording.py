@@ -34,6 +34,7 @@ class Wording:
         if not self._records:
             now, before = self._text().splitlines(), read_sections().get(self._test, "").splitlines()
             if before[: len(now)] != now:
+                self._said = []  # one failure is enough
                 pytest.fail("\n".join(unified_diff(before, now, "recorded", "said", lineterm="")))
         return said
 

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import pytest
 import trio
-import trio.testing
 from anyio import (
     create_memory_object_stream,
     create_task_group,
@@ -13,6 +11,7 @@ from anyio import (
     wait_all_tasks_blocked,
 )
 from anyio.abc import ObjectReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.batcher import batcher
 from intern.chat.batching import OpenBatches
@@ -40,6 +39,17 @@ def deleted(*gone: ChatMessage) -> MessagesDeleted:
     return MessagesDeleted(guild_id=GUILD, channel_id=CHANNEL, message_ids=tuple(each.id for each in gone))
 
 
+async def run_batcher(
+    inbox: MemoryObjectReceiveStream[BatcherEvent],
+    batches: MemoryObjectSendStream[Batch | LateChange],
+    open_batches: OpenBatches,
+    settles: Settlements | None = None,
+    flush: bool = False,  # noqa: FBT001, FBT002
+) -> None:
+    settle = (settles or Settlements()).settle
+    await batcher(inbox, batches, open_batches=open_batches, settle=settle, clock=HandClock(), flush=flush)
+
+
 async def batched(
     *events: BatcherEvent, wait: float = 60, flush: bool = True, settles: Settlements | None = None
 ) -> list[Batch | LateChange]:
@@ -50,14 +60,7 @@ async def batched(
         for event in events:
             taken.send_nowait(event)
         taken.close()
-        await batcher(
-            inbox,
-            batches,
-            open_batches=OpenBatches(wait),
-            settle=(settles or Settlements()).settle,
-            clock=HandClock(),
-            flush=flush,
-        )
+        await run_batcher(inbox, batches, OpenBatches(wait), settles, flush)
         return await rest(sent)
 
 
@@ -133,17 +136,7 @@ async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
     events, inbox = create_memory_object_stream[BatcherEvent](1)
     batches, sent = create_memory_object_stream[Batch | LateChange](0)
     with sent, events:
-        async with running(
-            partial(
-                batcher,
-                inbox,
-                batches,
-                open_batches=OpenBatches(0),
-                settle=Settlements().settle,
-                clock=HandClock(),
-                flush=True,
-            )
-        ):
+        async with running(run_batcher, inbox, batches, OpenBatches(0)):
             for n in range(2):
                 await events.send(created(message(n=n, by=author(f"user {n}"))))
                 await wait_all_tasks_blocked()
@@ -156,103 +149,58 @@ async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
                 assert batch.last.id == message(n=n).id
 
 
-@pytest.fixture
-def autojump_clock() -> trio.testing.MockClock:
-    return trio.testing.MockClock(autojump_threshold=0)
-
-
-def test_a_batch_settles_once_its_author_paused_for_the_window(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.jumps
+async def test_a_batch_settles_once_its_author_paused_for_the_window() -> None:
     settled_at: list[tuple[float, list[str]]] = []
 
-    async def story() -> None:
-        start = trio.current_time()
-        events, inbox = create_memory_object_stream[BatcherEvent](0)
-        batches, sent = create_memory_object_stream[Batch | LateChange](10)
+    start = trio.current_time()
+    events, inbox = create_memory_object_stream[BatcherEvent](0)
+    batches, sent = create_memory_object_stream[Batch | LateChange](10)
 
-        async def read() -> None:
-            async for each in sent:
-                [lines] = texts([each])
-                settled_at.append((trio.current_time() - start, lines))
+    async def read() -> None:
+        async for each in sent:
+            [lines] = texts([each])
+            settled_at.append((trio.current_time() - start, lines))
 
-        async with sent, create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    batcher,
-                    inbox,
-                    batches,
-                    open_batches=OpenBatches(60),
-                    settle=Settlements().settle,
-                    clock=HandClock(),
-                    flush=False,
-                )
-            )
-            tg.start_soon(read)
-            with events:
-                await events.send(created(message("a", n=0)))
-                await trio.sleep(40)
-                await events.send(created(message("b", n=40)))
-                await trio.sleep(10)
-                await events.send(created(message("other", n=50, by=author("bob"))))
-                await trio.sleep(100)
-                assert settled_at == [(100.0, ["a", "b"]), (110.0, ["other"])]
-
-    trio.run(story, clock=autojump_clock)
+    async with sent, create_task_group() as tg:
+        tg.start_soon(run_batcher, inbox, batches, OpenBatches(60))
+        tg.start_soon(read)
+        with events:
+            await events.send(created(message("a", n=0)))
+            await trio.sleep(40)
+            await events.send(created(message("b", n=40)))
+            await trio.sleep(10)
+            await events.send(created(message("other", n=50, by=author("bob"))))
+            await trio.sleep(100)
+            assert settled_at == [(100.0, ["a", "b"]), (110.0, ["other"])]
 
 
-def test_when_too_many_messages_are_held_those_upstream_wait_until_some_are_due(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async def story() -> None:
-        start = trio.current_time()
-        events, inbox = create_memory_object_stream[BatcherEvent](0)
-        batches, sent = create_memory_object_stream[Batch | LateChange](10)
-        async with sent, create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    batcher,
-                    inbox,
-                    batches,
-                    open_batches=OpenBatches(60, max_open=2),
-                    settle=Settlements().settle,
-                    clock=HandClock(),
-                    flush=False,
-                )
-            )
-            for n in range(3):
-                await events.send(created(message(n=n, by=author(f"user {n}"))))
-            assert trio.current_time() == start + 60
-            # It also notices senders that leave while it is full.
-            await events.send(created(message(n=4, by=author("user 4"))))
-            events.close()
-        assert trio.current_time() <= start + 61
-
-    trio.run(story, clock=autojump_clock)
+@pytest.mark.jumps
+async def test_when_too_many_messages_are_held_those_upstream_wait_until_some_are_due() -> None:
+    start = trio.current_time()
+    events, inbox = create_memory_object_stream[BatcherEvent](0)
+    batches, sent = create_memory_object_stream[Batch | LateChange](10)
+    async with sent, create_task_group() as tg:
+        tg.start_soon(run_batcher, inbox, batches, OpenBatches(60, max_open=2))
+        for n in range(3):
+            await events.send(created(message(n=n, by=author(f"user {n}"))))
+        assert trio.current_time() == start + 60
+        # It also notices senders that leave while it is full.
+        await events.send(created(message(n=4, by=author("user 4"))))
+        events.close()
+    assert trio.current_time() <= start + 61
 
 
-def test_a_late_change_waits_for_the_router_also_when_a_batch_is_due_meanwhile(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async def story() -> None:
-        events, inbox = create_memory_object_stream[BatcherEvent](10)
-        batches, sent = create_memory_object_stream[Batch | LateChange](0)
-        edit = MessageEdited(message=message("edited", n=9))
-        async with sent, create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    batcher,
-                    inbox,
-                    batches,
-                    open_batches=OpenBatches(60),
-                    settle=Settlements().settle,
-                    clock=HandClock(),
-                    flush=False,
-                )
-            )
-            with events:
-                await events.send(created(LINES[0]))
-                await events.send(edit)
-                await trio.sleep(100)
-                assert await sent.receive() == edit
-                assert texts([await sent.receive()]) == [["line 0"]]
-
-    trio.run(story, clock=autojump_clock)
+@pytest.mark.jumps
+async def test_a_late_change_waits_for_the_router_also_when_a_batch_is_due_meanwhile() -> None:
+    events, inbox = create_memory_object_stream[BatcherEvent](10)
+    batches, sent = create_memory_object_stream[Batch | LateChange](0)
+    edit = MessageEdited(message=message("edited", n=9))
+    async with sent, create_task_group() as tg:
+        tg.start_soon(run_batcher, inbox, batches, OpenBatches(60))
+        with events:
+            await events.send(created(LINES[0]))
+            await events.send(edit)
+            await trio.sleep(100)
+            assert await sent.receive() == edit
+            assert texts([await sent.receive()]) == [["line 0"]]

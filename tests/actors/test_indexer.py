@@ -3,8 +3,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pytest
 import trio
-import trio.testing
 from anyio import create_memory_object_stream, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
@@ -92,39 +92,35 @@ async def test_a_document_that_the_model_cannot_describe_costs_one_call_however_
         assert asked.count(SourceId("kb:bad.md")) == 2
 
 
-def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() -> None:
+@pytest.mark.jumps
+async def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() -> None:
     refresh = Prepared(RefreshReport())
 
-    async def story() -> None:
-        changes, inbox = create_memory_object_stream[SourceChanged](1)
-        async with finishing(partial(indexer, inbox, refresh=refresh, settle_seconds=2, events=ActivityReporter())):
-            with changes:
-                for _ in range(5):
-                    wake(changes, SourceChanged())
-                    await trio.sleep(1)
-                assert len(refresh.calls) == 0
-                await trio.sleep(3)
-                assert len(refresh.calls) == 1
+    changes, inbox = create_memory_object_stream[SourceChanged](1)
+    async with finishing(partial(indexer, inbox, refresh=refresh, settle_seconds=2, events=ActivityReporter())):
+        with changes:
+            for _ in range(5):
+                wake(changes, SourceChanged())
+                await trio.sleep(1)
+            assert len(refresh.calls) == 0
+            await trio.sleep(3)
+            assert len(refresh.calls) == 1
 
-                for _ in range(int(LONGEST_BURST) + 2):
-                    wake(changes, SourceChanged())
-                    await trio.sleep(1)
-                assert len(refresh.calls) == 2
-
-    trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
+            for _ in range(int(LONGEST_BURST) + 2):
+                wake(changes, SourceChanged())
+                await trio.sleep(1)
+            assert len(refresh.calls) == 2
 
 
-def test_the_scout_looks_at_once_and_then_at_each_interval() -> None:
+@pytest.mark.jumps
+async def test_the_scout_looks_at_once_and_then_at_each_interval() -> None:
     seen: list[float] = []
 
-    async def story() -> None:
-        start = trio.current_time()
-        changes, inbox = create_memory_object_stream[SourceChanged](1)
-        async with running(partial(index_timer, changes, interval_seconds=600)):
-            with inbox:
-                for _ in range(3):
-                    await inbox.receive()
-                    seen.append(trio.current_time() - start)
-
-    trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
+    start = trio.current_time()
+    changes, inbox = create_memory_object_stream[SourceChanged](1)
+    async with running(partial(index_timer, changes, interval_seconds=600)):
+        with inbox:
+            for _ in range(3):
+                await inbox.receive()
+                seen.append(trio.current_time() - start)
     assert seen == [0, 600, 1200]

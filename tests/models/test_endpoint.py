@@ -20,7 +20,6 @@ import pytest
 from anyio import wait_all_tasks_blocked
 from hypothesis import given, strategies as st
 from msgspec import Meta, Struct, structs
-from trio.testing import MockClock
 
 from intern.core.errors import (
     ConfigError,
@@ -541,13 +540,7 @@ def test_the_pause_is_the_endpoints_own_or_ours() -> None:
     assert ours[10:] == [20.0] * 90
 
 
-def virtual_time() -> pytest.MarkDecorator:
-    """Run on trio, with a clock that jumps ahead as soon as all tasks wait."""
-    backend = ("trio", {"clock": MockClock(autojump_threshold=0)})
-    return pytest.mark.parametrize("anyio_backend", [pytest.param(backend, id="trio-virtual")])
-
-
-@virtual_time()
+@pytest.mark.jumps
 async def test_pauses_grow_and_a_retry_after_is_waited_out(endpoint: Endpoint, make: Make) -> None:
     times: list[float] = []
 
@@ -569,7 +562,7 @@ async def test_pauses_grow_and_a_retry_after_is_waited_out(endpoint: Endpoint, m
     assert third == pytest.approx(17)
 
 
-@virtual_time()
+@pytest.mark.jumps
 async def test_a_call_that_waits_to_try_again_holds_no_slot(endpoint: Endpoint, make: Make) -> None:
     endpoint.planned = [failing(429, **{"Retry-After": "30"})]
     model = make(max_in_flight=1)

@@ -13,7 +13,6 @@ import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 from msgspec.structs import asdict
 from structlog.contextvars import get_contextvars
-from trio.testing import MockClock
 
 from intern.actors.pipeline import ACTORS, PipelineParts
 from intern.chat.checkpoints import Checkpoints
@@ -31,10 +30,6 @@ from tests.worlds.actors import finishing
 from tests.worlds.chat import Town
 from tests.worlds.clock import HandClock
 from tests.worlds.settings import make_settings
-
-on_virtual_time = pytest.mark.parametrize(
-    "anyio_backend", [pytest.param(("trio", {"clock": MockClock(autojump_threshold=0)}), id="trio-virtual")]
-)
 
 
 class Street:
@@ -219,7 +214,7 @@ async def street_with(street: Street, name: str, guild_id: GuildId) -> list[str]
     return street.opened.copy()
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_an_idle_community_is_closed_and_opened_again_where_it_was() -> None:
     street = Street()
     _, here = await street.add("one")
@@ -243,7 +238,7 @@ async def test_an_idle_community_is_closed_and_opened_again_where_it_was() -> No
     assert again.channels[0].last_message_id not in {None, first.id}
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_beyond_the_limit_the_one_that_heard_nothing_for_longest_is_closed_once_it_has_no_work() -> None:
     street = Street(most_open=2)
     places = {name: (await street.add(name))[1] for name in ("one", "two", "three")}
@@ -262,7 +257,7 @@ async def test_beyond_the_limit_the_one_that_heard_nothing_for_longest_is_closed
     assert street.texts("one") == ["hello", "again"]
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_a_session_that_began_meanwhile_is_no_continuation() -> None:
     street = Street()
     _, here = await street.add("one")
@@ -276,7 +271,7 @@ async def test_a_session_that_began_meanwhile_is_no_continuation() -> None:
     assert [session.continues for session in street.sessions("one")] == [False, False]
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_a_community_that_cannot_be_opened_is_left_alone_for_a_while_and_harms_no_other() -> None:
     street = Street()
     _, here = await street.add("one")
@@ -300,7 +295,7 @@ async def test_a_community_that_cannot_be_opened_is_left_alone_for_a_while_and_h
     assert parse_position(newest) > parse_position(missed.id)
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_a_closed_community_is_opened_for_upkeep_now_and_then() -> None:
     street = Street(upkeep_seconds=7_200)
     await street.add("one")
