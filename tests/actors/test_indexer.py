@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
-from anyio import create_memory_object_stream, wait_all_tasks_blocked
+from anyio import create_memory_object_stream
 from anyio.lowlevel import checkpoint
+from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.activity import ActivityReporter
-from intern.actors.loops import wake
+from intern.actors.loops import Backoff, wake
 from intern.actors.upkeep import LONGEST_BURST, index_timer, indexer
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.flow import SourceChanged
@@ -20,12 +22,22 @@ from tests.sources.folders import Shelf, praised
 from tests.worlds.actors import NO_PAUSES, Prepared, finishing, running
 
 
+async def index(
+    inbox: MemoryObjectReceiveStream[SourceChanged],
+    refresh: Callable[[], Awaitable[RefreshReport]],
+    settles: float = 0,
+    *backoff: Backoff,
+) -> None:
+    more = {"backoff": backoff[0]} if backoff else {}
+    await indexer(inbox, refresh=refresh, settle_seconds=settles, events=ActivityReporter(), **more)
+
+
 async def test_changes_before_the_end_are_still_indexed() -> None:
     changes, inbox = create_memory_object_stream[SourceChanged](1)
     refresh = Prepared(RefreshReport())
     changes.send_nowait(SourceChanged())
     changes.close()
-    await indexer(inbox, refresh=refresh, settle_seconds=0, events=ActivityReporter())
+    await index(inbox, refresh)
     assert len(refresh.calls) == 1
 
 
@@ -34,18 +46,8 @@ async def test_what_stays_pending_is_tried_again_though_nobody_nudges() -> None:
     pending = RefreshReport(pending=(PendingSummary(SourceId("kb:a.md"), "no model"),))
     refresh = Prepared(RefreshReport(), pending, KnowledgeError("the disk hiccups"), pending)
     with changes:
-        async with running(
-            partial(
-                indexer,
-                inbox,
-                refresh=refresh,
-                settle_seconds=0,
-                events=ActivityReporter(),
-                backoff=NO_PAUSES,
-            )
-        ):
+        async with running(index, inbox, refresh, 0, NO_PAUSES):
             changes.send_nowait(SourceChanged())
-            await wait_all_tasks_blocked()
             while len(refresh.calls) < 4:
                 await checkpoint()
             assert len(refresh.calls) == 4
@@ -75,9 +77,7 @@ async def test_a_document_that_the_model_cannot_describe_costs_one_call_however_
         )
         changes, inbox = create_memory_object_stream[SourceChanged](0)
         indices = Listing(shelf)
-        async with finishing(
-            partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=ActivityReporter())
-        ):
+        async with finishing(index, inbox, indices.refresh):
             with changes:
                 for _ in range(15):
                     await changes.send(SourceChanged())
@@ -97,7 +97,7 @@ async def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_sam
     refresh = Prepared(RefreshReport())
 
     changes, inbox = create_memory_object_stream[SourceChanged](1)
-    async with finishing(partial(indexer, inbox, refresh=refresh, settle_seconds=2, events=ActivityReporter())):
+    async with finishing(index, inbox, refresh, 2):
         with changes:
             for _ in range(5):
                 wake(changes, SourceChanged())
