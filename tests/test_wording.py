@@ -23,19 +23,22 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("recorded")
 def test_the_recorded_words_pass_and_others_fail() -> None:
     words = Wording("one", {"/tmp/b": "folder"}, records=False)
-    assert words("/tmp/b is empty") == "/tmp/b is empty"
+    assert words("/tmp/b is empty\n") == "/tmp/b is empty\n"
     assert words((0, "put documents into it")) == (0, "put documents into it")
     words.end()
     with pytest.raises(pytest.fail.Exception, match=r"-put documents into it\n\+delete them"):
-        Wording("one", {}, records=False)(["<folder> is empty", "delete them"])
+        Wording("one", {}, records=False)(["<folder> is empty\n", "delete them"])
 
 
 @pytest.mark.usefixtures("recorded")
 def test_words_that_are_missing_or_new_fail() -> None:
     words = Wording("one", {}, records=False)
-    words("<folder> is empty")
+    words("<folder> is empty\n")
     with pytest.raises(AssertionError, match="before it said all"):
         words.end()
+    for said in ("<folder> is empty", "<folder> is empty\n\n"):
+        with pytest.raises(pytest.fail.Exception):
+            Wording("one", {}, records=False)(said)
     with pytest.raises(pytest.fail.Exception):
         words(["put documents into it", "and read them"])
 

@@ -14,7 +14,7 @@ import pytest
 
 FILE = Path(__file__).with_suffix(".txt")
 _HEAD = "=== "
-_NEXT = "~~~"
+_NEXT = "\n~~~\n"
 T = TypeVar("T", bound=str | Sequence[object])
 
 
@@ -32,10 +32,11 @@ class Wording:
         """Compare all texts in it with the recorded ones, and return it."""
         self._said += [said] if isinstance(said, str) else [each for each in said if isinstance(each, str)]
         if not self._records:
-            now, before = self._text().splitlines(), read_sections().get(self._test, "").splitlines()
+            now, before = self._text().split(_NEXT), read_sections().get(self._test, "").split(_NEXT)
             if before[: len(now)] != now:
                 self._said = []  # one failure is enough
-                pytest.fail("\n".join(unified_diff(before, now, "recorded", "said", lineterm="")))
+                old, new = _NEXT.join(before).splitlines(), _NEXT.join(now).splitlines()
+                pytest.fail("\n".join(unified_diff(old, new, "recorded", "said", lineterm="")))
         return said
 
     def end(self) -> None:
@@ -48,7 +49,7 @@ class Wording:
             assert sections[self._test] == self._text(), "the test ended before it said all that is recorded"
 
     def _text(self) -> str:
-        text = f"\n{_NEXT}\n".join(each.rstrip("\n") for each in self._said)
+        text = _NEXT.join(self._said)
         for value, name in self._hidden.items():
             text = text.replace(value, f"<{name}>")
         assert not any(line.startswith(_HEAD) for line in text.splitlines())
@@ -57,6 +58,6 @@ class Wording:
 
 def read_sections() -> dict[str, str]:
     """Read the recorded words of all tests."""
-    parts = FILE.read_text("utf-8").removeprefix(_HEAD).split(f"\n{_HEAD}") if FILE.exists() else []
-    named = (part.removesuffix("\n").partition("\n") for part in parts)
-    return {test: text for test, _, text in named}
+    text = FILE.read_text("utf-8").removesuffix("\n") if FILE.exists() else ""
+    named = (part.partition("\n") for part in text.removeprefix(_HEAD).split(f"\n{_HEAD}") if part)
+    return {test: words for test, _, words in named}
