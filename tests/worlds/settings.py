@@ -14,7 +14,7 @@ WORDS_ALONE = {"provider": "none"}
 """The table `[embeddings]` of a bot that searches without vectors."""
 
 
-def make_settings(folder: Path | str | None = None, **sections: Any) -> Settings:
+def make_settings(folder: Path | str | None = None, /, **sections: Any) -> Settings:
     """Return the settings of a bot in this folder; each section is a table of `intern.toml`."""
     where = {} if folder is None else {"data": {"dir": str(folder)}}
     return load_settings(environ={}, overrides={**where, **sections})
