@@ -10,11 +10,14 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import ssl
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import suppress
+from functools import wraps
 from importlib import import_module
+from inspect import iscoroutinefunction
 from pathlib import Path
 from threading import Lock
 from types import CodeType
@@ -23,13 +26,17 @@ from typing import Any
 import certifi
 import pytest
 import structlog
+from anyio import fail_after
 from hypothesis import is_hypothesis_test
 from jinja2 import Environment
+from trio.testing import MockClock
 
 from intern.core.log import PROCESSORS
 from intern.stores.engines.sqlite import database
 from tests import examples
 from tests.engines import engine, postgres, server
+from tests.wording import Wording
+from tests.worlds.clock import leaping
 
 __all__ = ["engine", "postgres", "server"]  # fixtures
 
@@ -51,6 +58,8 @@ A test with several cases runs one of them on trio.
 WAITING = ("platforms/",)
 HERE = Path(__file__).parent
 SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set others, and their default values
+PATIENCE = 100.0  # seconds for an async test without a timeout of its own; a loaded machine takes half of them
+FOR_EVER = 1e9  # seconds of a clock that jumps
 FOR_THE_REST = ("rest", "process")  # marks
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30  # bytes, several times a run's usual garbage
@@ -59,6 +68,7 @@ structlog.configure(processors=PROCESSORS)  # so that structlog's capture_logs t
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-wording", action="store_true", help="write tests/wording.txt, see tests/wording.py")
     parser.addoption("--part", choices=["test", "rest", "all"], default="all", help="what make test runs, or the rest")
 
 
@@ -88,8 +98,11 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
-    """Make no cases that `--part=test` omits anyway: making one takes as long as a short test."""
+    """Make no cases of another event loop than the test's, and none that `--part=test` omits: each costs time."""
     yield
+    for mark, other in (("on_asyncio", "trio"), ("jumps", "asyncio")):
+        if metafunc.definition.get_closest_marker(mark):
+            metafunc._calls = [case for case in metafunc._calls if _backend_of(case.params) != other]
     if metafunc.config.getoption("--part") != "test":
         return
     wanted = [case for case in metafunc._calls if not any(mark.name in FOR_THE_REST for mark in case.marks)]
@@ -181,9 +194,42 @@ def _has_room(folder: Path) -> bool:
     return disk.f_bavail * disk.f_frsize >= ROOM and not disk.f_flag & os.ST_NOEXEC
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Let no async test wait for longer than `PATIENCE`, or than its own timeout.
+
+    A clock that `jumps` reaches any limit at once if all tasks wait for ever. A test whose clock `leaps` has a limit
+    of its own: here, none says anything.
+    """
+    test, jumps = pyfuncitem.obj, pyfuncitem.get_closest_marker("jumps")
+    if (jumps or isinstance(pyfuncitem.funcargs.get("anyio_backend"), str)) and iscoroutinefunction(test):
+        limit = _patience(pyfuncitem) or (PATIENCE if pyfuncitem.get_closest_marker("timeout") is None else None)
+        limit = FOR_EVER if jumps else limit
+
+        @wraps(test)
+        async def bounded(**arguments: object) -> None:
+            with fail_after(limit):
+                await test(**arguments)
+
+        pyfuncitem.obj = bounded
+    return (yield)
+
+
 @pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
+    """Run a test on both, or as its mark says (`jumps`, `leaps`, `on_asyncio`)."""
+    if request.node.get_closest_marker("jumps"):
+        return "trio", {"clock": MockClock(autojump_threshold=0)}
+    return leaping(request.param) if request.node.get_closest_marker("leaps") else str(request.param)
+
+
+@pytest.fixture
+def wording(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Wording]:
+    """The recorded words of the test, the same on both event loops."""
+    test = re.sub(r"\[(asyncio|trio)\]|(?<=\[)(asyncio|trio)-", "", request.node.nodeid.removeprefix("tests/"))
+    words = Wording(test, {str(tmp_path): "folder"}, records=bool(request.config.getoption("--record-wording")))
+    yield words
+    words.end()
 
 
 @pytest.fixture(autouse=True, scope="session")

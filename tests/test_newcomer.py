@@ -16,12 +16,8 @@ from tests.worlds.program import program
 
 README = Path(__file__).parents[1] / "README.md"
 
-pytestmark = pytest.mark.anyio
 
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.on_asyncio
 
 
 @pytest.fixture

@@ -31,12 +31,8 @@ TYPED = {"intern", ".venv/bin/intern", "export"}
 NOT_TYPED = {"chown", "make", "python", "pipx", "install", "systemctl", "journalctl", "docker", "-v", "-e"}
 """Installing, which `make newcomer` and the tests of packaging do; tests/test_docs.py reads these lines."""
 
-pytestmark = pytest.mark.anyio
 
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.on_asyncio
 
 
 def _documents(folder: Path) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import repeat
@@ -42,16 +42,11 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage, Page
 from intern.stores.tables.checkpoints import StoredCheckpoints
+from tests.worlds.actors import NO_PAUSES
 from tests.worlds.chat import Sandbox, mark_of
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 DOWN = ChatUnavailableError("Discord is out of order")
-
-
-def at_once() -> Iterator[float]:
-    return repeat(0.0)
 
 
 class Desk:
@@ -66,7 +61,7 @@ class Desk:
 
     @asynccontextmanager
     async def open(
-        self, *, size: int = 1000, pages: PagedHistory | None = None, backoff: Backoff = at_once
+        self, *, size: int = 1000, pages: PagedHistory | None = None, backoff: Backoff = NO_PAUSES
     ) -> AsyncGenerator[MemoryObjectReceiveStream[BatcherEvent]]:
         events, heard = create_memory_object_stream[BatcherEvent](size)
         behind, woken = create_memory_object_stream[BackfillNeeded](1)
@@ -341,6 +336,6 @@ async def test_its_streams_close_once_nobody_nudges_any_more() -> None:
     events, heard = create_memory_object_stream[BatcherEvent](1)
     behind, woken = create_memory_object_stream[BackfillNeeded](1)
     behind.close()
-    with fail_after(5), heard:
+    with heard:
         await Backfill(checkpoints=Desk().checkpoints, pages=Desk().sandbox).run(woken, events)
         assert [each async for each in heard] == []

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import pytest
 import trio
-import trio.testing
 from anyio import (
     create_memory_object_stream,
     create_task_group,
@@ -13,6 +11,7 @@ from anyio import (
     wait_all_tasks_blocked,
 )
 from anyio.abc import ObjectReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors.batcher import batcher
 from intern.chat.batching import OpenBatches
@@ -26,23 +25,10 @@ from intern.core.flow import (
     MessageEdited,
     MessagesDeleted,
 )
-from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage
+from tests.worlds.actors import Settlements, running
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import CHANNEL, GUILD, author, message
-
-pytestmark = pytest.mark.anyio
-
-
-class Settled:
-    """Remembers the settled messages."""
-
-    def __init__(self) -> None:
-        self.ids: list[MessageId] = []
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
-        assert channel_id == CHANNEL
-        self.ids += message_ids
 
 
 def created(each: ChatMessage) -> MessageCreated:
@@ -53,8 +39,19 @@ def deleted(*gone: ChatMessage) -> MessagesDeleted:
     return MessagesDeleted(guild_id=GUILD, channel_id=CHANNEL, message_ids=tuple(each.id for each in gone))
 
 
+async def run_batcher(
+    inbox: MemoryObjectReceiveStream[BatcherEvent],
+    batches: MemoryObjectSendStream[Batch | LateChange],
+    open_batches: OpenBatches,
+    settles: Settlements | None = None,
+    flush: bool = False,  # noqa: FBT001, FBT002
+) -> None:
+    settle = (settles or Settlements()).settle
+    await batcher(inbox, batches, open_batches=open_batches, settle=settle, clock=HandClock(), flush=flush)
+
+
 async def batched(
-    *events: BatcherEvent, wait: float = 60, flush: bool = True, settles: Settled | None = None
+    *events: BatcherEvent, wait: float = 60, flush: bool = True, settles: Settlements | None = None
 ) -> list[Batch | LateChange]:
     """Return the batches after all events went in."""
     taken, inbox = create_memory_object_stream[BatcherEvent](100)
@@ -63,14 +60,7 @@ async def batched(
         for event in events:
             taken.send_nowait(event)
         taken.close()
-        await batcher(
-            inbox,
-            batches,
-            open_batches=OpenBatches(wait),
-            settle=(settles or Settled()).settle,
-            clock=HandClock(),
-            flush=flush,
-        )
+        await run_batcher(inbox, batches, OpenBatches(wait), settles, flush)
         return await rest(sent)
 
 
@@ -91,20 +81,20 @@ async def test_open_batches_are_flushed_at_the_end_where_no_history_would_bring_
 
 
 async def test_open_batches_stay_unsettled_at_the_end_where_history_brings_them_back() -> None:
-    settles = Settled()
+    settles = Settlements()
     assert await batched(*map(created, LINES), flush=False, settles=settles) == []
     assert settles.ids == []
 
 
 async def test_a_message_deleted_in_the_window_never_leaves_the_batcher_and_is_settled_by_it() -> None:
-    settles = Settled()
+    settles = Settlements()
     kept, gone = LINES[:2]
     assert texts(await batched(created(kept), created(gone), deleted(gone), settles=settles)) == [["line 0"]]
     assert settles.ids == [gone.id]
 
 
 async def test_changes_to_messages_that_were_sent_before_are_handed_on_after_them() -> None:
-    settles = Settled()
+    settles = Settlements()
     first, second = LINES[:2]
     edit = MessageEdited(message=message("better", n=0))
     sent = await batched(created(first), edit, deleted(first), created(second), wait=0, settles=settles)
@@ -118,7 +108,7 @@ async def test_changes_to_messages_that_were_sent_before_are_handed_on_after_the
 
 
 async def test_a_deletion_settles_what_is_held_and_is_told_whole_for_others_may_have_read_it() -> None:
-    settles = Settled()
+    settles = Settlements()
     held, sent_before = LINES[:2]
     sent = await batched(created(held), deleted(sent_before, held), settles=settles)
     assert sent == [deleted(sent_before, held)]
@@ -145,19 +135,8 @@ async def test_what_was_read_from_history_is_sent_when_its_channel_is_read() -> 
 async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
     events, inbox = create_memory_object_stream[BatcherEvent](1)
     batches, sent = create_memory_object_stream[Batch | LateChange](0)
-    with fail_after(5), sent, events:
-        async with create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    batcher,
-                    inbox,
-                    batches,
-                    open_batches=OpenBatches(0),
-                    settle=Settled().settle,
-                    clock=HandClock(),
-                    flush=True,
-                )
-            )
+    with sent, events:
+        async with running(run_batcher, inbox, batches, OpenBatches(0)):
             for n in range(2):
                 await events.send(created(message(n=n, by=author(f"user {n}"))))
                 await wait_all_tasks_blocked()
@@ -168,106 +147,60 @@ async def test_a_router_that_stalls_is_felt_by_whoever_sends() -> None:
                 batch = await sent.receive()
                 assert isinstance(batch, Batch)
                 assert batch.last.id == message(n=n).id
-            tg.cancel_scope.cancel()
 
 
-@pytest.fixture
-def autojump_clock() -> trio.testing.MockClock:
-    return trio.testing.MockClock(autojump_threshold=0)
-
-
-def test_a_batch_settles_once_its_author_paused_for_the_window(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.jumps
+async def test_a_batch_settles_once_its_author_paused_for_the_window() -> None:
     settled_at: list[tuple[float, list[str]]] = []
 
-    async def story() -> None:
-        start = trio.current_time()
-        events, inbox = create_memory_object_stream[BatcherEvent](0)
-        batches, sent = create_memory_object_stream[Batch | LateChange](10)
+    start = trio.current_time()
+    events, inbox = create_memory_object_stream[BatcherEvent](0)
+    batches, sent = create_memory_object_stream[Batch | LateChange](10)
 
-        async def read() -> None:
-            async for each in sent:
-                [lines] = texts([each])
-                settled_at.append((trio.current_time() - start, lines))
+    async def read() -> None:
+        async for each in sent:
+            [lines] = texts([each])
+            settled_at.append((trio.current_time() - start, lines))
 
-        async with sent, create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    batcher,
-                    inbox,
-                    batches,
-                    open_batches=OpenBatches(60),
-                    settle=Settled().settle,
-                    clock=HandClock(),
-                    flush=False,
-                )
-            )
-            tg.start_soon(read)
-            with events:
-                await events.send(created(message("a", n=0)))
-                await trio.sleep(40)
-                await events.send(created(message("b", n=40)))
-                await trio.sleep(10)
-                await events.send(created(message("other", n=50, by=author("bob"))))
-                await trio.sleep(100)
-                assert settled_at == [(100.0, ["a", "b"]), (110.0, ["other"])]
-
-    trio.run(story, clock=autojump_clock)
+    async with sent, create_task_group() as tg:
+        tg.start_soon(run_batcher, inbox, batches, OpenBatches(60))
+        tg.start_soon(read)
+        with events:
+            await events.send(created(message("a", n=0)))
+            await trio.sleep(40)
+            await events.send(created(message("b", n=40)))
+            await trio.sleep(10)
+            await events.send(created(message("other", n=50, by=author("bob"))))
+            await trio.sleep(100)
+            assert settled_at == [(100.0, ["a", "b"]), (110.0, ["other"])]
 
 
-def test_when_too_many_messages_are_held_those_upstream_wait_until_some_are_due(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async def story() -> None:
-        start = trio.current_time()
-        events, inbox = create_memory_object_stream[BatcherEvent](0)
-        batches, sent = create_memory_object_stream[Batch | LateChange](10)
-        async with sent, create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    batcher,
-                    inbox,
-                    batches,
-                    open_batches=OpenBatches(60, max_open=2),
-                    settle=Settled().settle,
-                    clock=HandClock(),
-                    flush=False,
-                )
-            )
-            for n in range(3):
-                await events.send(created(message(n=n, by=author(f"user {n}"))))
-            assert trio.current_time() == start + 60
-            # It also notices senders that leave while it is full.
-            await events.send(created(message(n=4, by=author("user 4"))))
-            events.close()
-        assert trio.current_time() <= start + 61
-
-    trio.run(story, clock=autojump_clock)
+@pytest.mark.jumps
+async def test_when_too_many_messages_are_held_those_upstream_wait_until_some_are_due() -> None:
+    start = trio.current_time()
+    events, inbox = create_memory_object_stream[BatcherEvent](0)
+    batches, sent = create_memory_object_stream[Batch | LateChange](10)
+    async with sent, create_task_group() as tg:
+        tg.start_soon(run_batcher, inbox, batches, OpenBatches(60, max_open=2))
+        for n in range(3):
+            await events.send(created(message(n=n, by=author(f"user {n}"))))
+        assert trio.current_time() == start + 60
+        # It also notices senders that leave while it is full.
+        await events.send(created(message(n=4, by=author("user 4"))))
+        events.close()
+    assert trio.current_time() <= start + 61
 
 
-def test_a_late_change_waits_for_the_router_also_when_a_batch_is_due_meanwhile(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async def story() -> None:
-        events, inbox = create_memory_object_stream[BatcherEvent](10)
-        batches, sent = create_memory_object_stream[Batch | LateChange](0)
-        edit = MessageEdited(message=message("edited", n=9))
-        async with sent, create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    batcher,
-                    inbox,
-                    batches,
-                    open_batches=OpenBatches(60),
-                    settle=Settled().settle,
-                    clock=HandClock(),
-                    flush=False,
-                )
-            )
-            with events:
-                await events.send(created(LINES[0]))
-                await events.send(edit)
-                await trio.sleep(100)
-                assert await sent.receive() == edit
-                assert texts([await sent.receive()]) == [["line 0"]]
-
-    trio.run(story, clock=autojump_clock)
+@pytest.mark.jumps
+async def test_a_late_change_waits_for_the_router_also_when_a_batch_is_due_meanwhile() -> None:
+    events, inbox = create_memory_object_stream[BatcherEvent](10)
+    batches, sent = create_memory_object_stream[Batch | LateChange](0)
+    edit = MessageEdited(message=message("edited", n=9))
+    async with sent, create_task_group() as tg:
+        tg.start_soon(run_batcher, inbox, batches, OpenBatches(60))
+        with events:
+            await events.send(created(LINES[0]))
+            await events.send(edit)
+            await trio.sleep(100)
+            assert await sent.receive() == edit
+            assert texts([await sent.receive()]) == [["line 0"]]

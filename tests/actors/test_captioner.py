@@ -34,16 +34,12 @@ from intern.learning.captioning import AttachmentCaptioner
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.pending_captures import PendingCaptures
-from tests.worlds.clock import HandClock, leap, leaping
+from tests.worlds.actors import finishing, running
+from tests.worlds.clock import HandClock, leap
 from tests.worlds.model import ScriptedModel, refused
 from tests.worlds.samples import author, capture_request, message, pair
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 def shot(link: str = "stale", name: str = "a.png") -> Attachment:
@@ -155,10 +151,8 @@ class Scene:
         archived, woken = create_memory_object_stream[CaptureArchived](1)
         self._inbox = inbox
         with fail_after(100_000), waiting, woken:  # by the leaping clock
-            async with create_task_group() as tg:
-                tg.start_soon(self.work, inbox, archived)
+            async with running(self.work, inbox, archived):
                 yield waiting
-                tg.cancel_scope.cancel()
 
     async def quiet(self) -> None:
         """Wait until the captioner waits for a wakeup, or for a time."""
@@ -354,8 +348,7 @@ async def test_what_joins_while_an_image_is_looked_at_is_archived_with_it(tmp_pa
     async with scene(tmp_path, REQUEST) as at:
         at.model.next(SUMMARIZE_IMAGES, slowly)
         with fail_after(10):
-            async with create_task_group() as tg:
-                tg.start_soon(at.run)
+            async with finishing(at.run):
                 await looking.wait()
                 assert await at.pending.join_waiting(capture_request(replace(TAUGHT, text="A cable, sorry.")))
                 gate.set()
@@ -385,8 +378,7 @@ async def test_what_is_forgotten_while_its_image_is_looked_at_is_not_archived(tm
     async with scene(tmp_path, REQUEST) as at:
         at.model.next(SUMMARIZE_IMAGES, slowly)
         with fail_after(10):
-            async with create_task_group() as tg:
-                tg.start_soon(at.run)
+            async with finishing(at.run):
                 await looking.wait()
                 await at.pending.forget([ASKED.id])
                 gate.set()

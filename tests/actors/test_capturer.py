@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Self
 
 import pytest
-from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import Event, create_memory_object_stream, wait_all_tasks_blocked
 from msgspec.structs import replace
 
 from intern.actors.activity import ActivityReporter
@@ -12,11 +12,10 @@ from intern.actors.capturer import capturer
 from intern.core.captures import Capture, CapturedPair
 from intern.core.errors import KnowledgeError
 from intern.core.flow import CaptureArchived, CapturePending, CaptureRequest
-from intern.core.ids import ChannelId, ConversationId, MessageId
+from intern.core.ids import ConversationId, MessageId
 from intern.stores.tables.pending_captures import AttachmentTexts, PendingCaptures
+from tests.worlds.actors import Settlements, running
 from tests.worlds.samples import author, capture_request, message, pair
-
-pytestmark = pytest.mark.anyio
 
 
 class Keeper:
@@ -37,16 +36,6 @@ class Keeper:
             return None
         self.kept.append(capture.question)
         return pair(capture.question)
-
-
-class Settled:
-    """Remembers the settled messages."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
-        self.ids += [f"{channel_id}:{each}" for each in message_ids]
 
 
 class Pictures:
@@ -85,7 +74,7 @@ class Desk:
         self.requests, self._inbox = create_memory_object_stream[CaptureRequest](room)
         self._archived, self.woken = create_memory_object_stream[CaptureArchived](1)
         self._waiting, self.woken_to_look = create_memory_object_stream[CapturePending](1)
-        self.keeper, self.settled, self.pending = keeper or Keeper(), Settled(), Pending()
+        self.keeper, self.settled, self.pending = keeper or Keeper(), Settlements(), Pending()
         self._captions = Pictures(*unseen)
 
     async def run(self) -> None:
@@ -120,7 +109,7 @@ def request(question: str) -> CaptureRequest:
 
 
 async def test_captures_are_kept_in_order_and_the_nudge_streams_close_at_the_end() -> None:
-    with fail_after(5), Desk() as desk:
+    with Desk() as desk:
         await desk.take(*map(request, "abc"))
 
         assert desk.keeper.kept == ["a", "b", "c"]
@@ -129,18 +118,16 @@ async def test_captures_are_kept_in_order_and_the_nudge_streams_close_at_the_end
 
 
 async def test_a_classifier_that_stalls_never_holds_up_the_archive() -> None:
-    with fail_after(5), Desk() as desk:
-        async with create_task_group() as tg:
-            tg.start_soon(desk.run)
+    with Desk() as desk:
+        async with running(desk.run):
             for question in "abcdef":
                 desk.requests.send_nowait(request(question))
             await wait_all_tasks_blocked()
             assert desk.keeper.kept == list("abcdef")
-            tg.cancel_scope.cancel()
 
 
 async def test_what_the_archive_holds_already_nudges_nobody() -> None:
-    with fail_after(5), Desk(Keeper(known="known")) as desk:
+    with Desk(Keeper(known="known")) as desk:
         await desk.take(request("known"))
 
         assert [each async for each in desk.woken] == []
@@ -148,25 +135,22 @@ async def test_what_the_archive_holds_already_nudges_nobody() -> None:
 
 async def test_a_batch_is_settled_once_its_last_capture_is_kept_or_was_known() -> None:
     gate = Event()
-    with fail_after(5), Desk(Keeper(known="known", gate=gate)) as desk:
-        async with create_task_group() as tg:
-            tg.start_soon(desk.run)
+    with Desk(Keeper(known="known", gate=gate)) as desk:
+        async with running(desk.run):
             desk.requests.send_nowait(request("a"))
             desk.requests.send_nowait(replace(request("b"), settles=(MessageId("2"), MessageId("3"))))
             desk.requests.send_nowait(replace(request("known"), settles=(MessageId("4"),)))
             await wait_all_tasks_blocked()
-            assert desk.settled.ids == []
+            assert desk.settled.places == []
             gate.set()
             await wait_all_tasks_blocked()
-            assert desk.settled.ids == ["200:2", "200:3", "200:4"]
-            tg.cancel_scope.cancel()
+            assert desk.settled.places == ["200:2", "200:3", "200:4"]
 
 
 async def test_a_slow_disk_is_felt_by_the_router() -> None:
     gate = Event()
-    with fail_after(5), Desk(Keeper(gate=gate), room=1) as desk:
-        async with create_task_group() as tg:
-            tg.start_soon(desk.run)
+    with Desk(Keeper(gate=gate), room=1) as desk:
+        async with running(desk.run):
             await desk.requests.send(request("a"))
             await wait_all_tasks_blocked()
             desk.requests.send_nowait(request("b"))
@@ -174,43 +158,42 @@ async def test_a_slow_disk_is_felt_by_the_router() -> None:
             gate.set()
             await wait_all_tasks_blocked()
             assert desk.requests.statistics().current_buffer_used == 0
-            tg.cancel_scope.cancel()
 
 
 async def test_a_failing_disk_ends_the_capturer_loudly() -> None:
-    with fail_after(5), Desk(Keeper(error=KnowledgeError("the disk is full"))) as desk:
+    with Desk(Keeper(error=KnowledgeError("the disk is full"))) as desk:
         with pytest.raises(KnowledgeError, match="disk is full"):
             await desk.take(replace(request("a"), settles=(MessageId("2"),)))
-        assert desk.settled.ids == []
+        assert desk.settled.places == []
 
 
 async def test_a_capture_whose_images_nobody_has_seen_waits_settled_and_unarchived_while_others_pass() -> None:
     pictured = replace(request("a"), conversation_id=ConversationId("pictured"), settles=(MessageId("2"),))
-    with fail_after(5), Desk(unseen=["pictured"]) as desk:
+    with Desk(unseen=["pictured"]) as desk:
         await desk.take(pictured, request("b"))
 
         assert desk.keeper.kept == ["b"]
         assert desk.pending.held == [pictured]
-        assert desk.settled.ids == ["200:2"]
+        assert desk.settled.places == ["200:2"]
         assert [each async for each in desk.woken_to_look] == [CapturePending()]
 
 
 async def test_what_follows_in_a_conversation_that_waits_waits_with_it() -> None:
     pictured = replace(request("a"), conversation_id=ConversationId("pictured"))
     later = replace(request("b"), conversation_id=ConversationId("later"), settles=(MessageId("9"),))
-    with fail_after(5), Desk(unseen=["pictured"]) as desk:
+    with Desk(unseen=["pictured"]) as desk:
         desk.pending.held.append(later)
         await desk.take(later, pictured)
 
         assert desk.keeper.kept == []
         assert desk.pending.held == [later, later, pictured]
-        assert desk.settled.ids == ["200:9"]
+        assert desk.settled.places == ["200:9"]
 
 
 async def test_a_capture_is_not_settled_before_it_waits_safely() -> None:
     pictured = replace(request("a"), conversation_id=ConversationId("pictured"), settles=(MessageId("2"),))
-    with fail_after(5), Desk(unseen=["pictured"]) as desk:
+    with Desk(unseen=["pictured"]) as desk:
         desk.pending = Pending(KnowledgeError("the disk is full"))
         with pytest.raises(KnowledgeError):
             await desk.take(pictured)
-        assert desk.settled.ids == []
+        assert desk.settled.places == []

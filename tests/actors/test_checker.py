@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
@@ -11,14 +10,9 @@ from anyio.lowlevel import checkpoint
 
 from intern.actors.upkeep import run_regularly
 from intern.core.errors import ChatUnavailableError, InternError, KnowledgeError
-from tests.worlds.clock import leap, leaping
+from tests.worlds.clock import leap
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 class Posted:

@@ -4,8 +4,7 @@ from functools import partial
 
 import pytest
 import trio
-import trio.testing
-from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import wait_all_tasks_blocked
 from structlog.testing import capture_logs
 
 from intern.actors.checkpointer import checkpointer
@@ -13,9 +12,8 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
 from intern.stores.tables.checkpoints import Checkpoint, StoredCheckpoints
+from tests.worlds.actors import running
 from tests.worlds.samples import CHANNEL, GUILD, message
-
-pytestmark = pytest.mark.anyio
 
 
 class Keeper:
@@ -43,56 +41,40 @@ def settled(checkpoints: Checkpoints, n: int) -> None:
 
 async def test_what_was_settled_last_is_kept_at_the_end_also_when_the_end_comes_at_once() -> None:
     keeper, checkpoints = Keeper(), Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
-            await wait_all_tasks_blocked()
-            settled(checkpoints, 1)
-            tg.cancel_scope.cancel()
+    async with running(partial(checkpointer, keeper.keep, checkpoints=checkpoints)):
+        await wait_all_tasks_blocked()
+        settled(checkpoints, 1)
     assert keeper.kept == [marks(1)]
 
 
-@pytest.fixture
-def autojump_clock() -> trio.testing.MockClock:
-    return trio.testing.MockClock(autojump_threshold=0)
-
-
-def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_next(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.jumps
+async def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_next() -> None:
     keeper, checkpoints = Keeper(failures=1), Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
 
-    async def story() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
-            settled(checkpoints, 1)
-            with capture_logs() as logs:
-                await trio.sleep(2.5)
-            assert [(log["event"], log["log_level"]) for log in logs] == [("checkpoints_delayed", "warning")]
-            assert keeper.kept == []
-            await trio.sleep(1)
-            assert keeper.kept == [marks(1)]
-            await trio.sleep(1)
-            assert keeper.kept == [marks(1), StoredCheckpoints()]
-            nursery.cancel_scope.cancel()
-
-    trio.run(story, clock=autojump_clock)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
+        settled(checkpoints, 1)
+        with capture_logs() as logs:
+            await trio.sleep(2.5)
+        assert [(log["event"], log["log_level"]) for log in logs] == [("checkpoints_delayed", "warning")]
+        assert keeper.kept == []
+        await trio.sleep(1)
+        assert keeper.kept == [marks(1)]
+        await trio.sleep(1)
+        assert keeper.kept == [marks(1), StoredCheckpoints()]
+        nursery.cancel_scope.cancel()
 
 
-def test_a_disk_that_takes_nothing_is_asked_less_and_less_often_and_each_second_again_once_it_does(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.jumps
+async def test_a_disk_that_takes_nothing_is_asked_less_and_less_often_and_each_second_again_once_it_does() -> None:
     keeper, checkpoints = Keeper(failures=10), Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
 
-    async def story() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
-            await trio.sleep(300)
-            assert keeper.failures == 1
-            await trio.sleep(62.5)
-            assert keeper.kept == []
-            await trio.sleep(4)
-            assert len(keeper.kept) == 4
-            nursery.cancel_scope.cancel()
-
-    trio.run(story, clock=autojump_clock)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
+        await trio.sleep(300)
+        assert keeper.failures == 1
+        await trio.sleep(62.5)
+        assert keeper.kept == []
+        await trio.sleep(4)
+        assert len(keeper.kept) == 4
+        nursery.cancel_scope.cancel()

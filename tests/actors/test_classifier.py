@@ -2,11 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set as AbstractSet
 from contextlib import suppress
-from functools import partial
-from itertools import repeat
 
 import pytest
-from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import create_memory_object_stream, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
@@ -14,16 +12,12 @@ from intern.actors.activity import ActivityReporter
 from intern.actors.classifier import Classifier
 from intern.actors.loops import DueRecord
 from intern.core.captures import CapturedPair
-from intern.core.decisions import PairDecision
 from intern.core.errors import KnowledgeError, ModelAccessError, ModelReplyError, ModelUnavailableError
 from intern.core.flow import CaptureArchived, FailedChoice, FilingDecision, SkipChoice, TopicChoice
 from intern.core.ids import QAId, TopicName
 from intern.learning.attempts import AttemptsExhausted
+from tests.worlds.actors import NO_PAUSES, Attempts, finishing, running
 from tests.worlds.samples import pair
-
-pytestmark = pytest.mark.anyio
-
-NO_PAUSES = partial(repeat, 0.0)
 
 
 class Pairs:
@@ -49,31 +43,6 @@ class Chooser:
         if isinstance(choice, Exception):
             raise choice
         return choice
-
-
-class Attempts:
-    """Open attempts."""
-
-    def __init__(self, **begun: int) -> None:
-        self.open: dict[str, int] = begun
-        self.trouble: list[Exception] = []
-        self.ended: list[tuple[PairDecision, bool]] = []
-
-    async def begin(self, qa_id: QAId, /) -> int:
-        await checkpoint()
-        if self.trouble:
-            raise self.trouble.pop()
-        self.open[qa_id] = self.open.get(qa_id, 0) + 1
-        return self.open[qa_id]
-
-    async def clear(self, qa_id: QAId, /) -> None:
-        await checkpoint()
-        self.open.pop(qa_id, None)
-
-    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
-        await checkpoint()
-        self.open.pop(decision.qa_id, None)
-        self.ended.append((decision, again))
 
 
 class Older:
@@ -105,20 +74,19 @@ async def filings_of(
     wakeups.close()
     seen: list[FilingDecision] = []
     with fail_after(5), filed:
-        async with create_task_group() as tg:
-            tg.start_soon(
-                Classifier(
-                    archive=archive.after,
-                    after=after,
-                    choose=chooser.choose_topic,
-                    events=ActivityReporter(),
-                    again=again.due if again else None,
-                    attempts=attempts or Attempts(),
-                    backoff=NO_PAUSES,
-                ).run,
-                look,
-                filings,
-            )
+        async with finishing(
+            Classifier(
+                archive=archive.after,
+                after=after,
+                choose=chooser.choose_topic,
+                events=ActivityReporter(),
+                again=again.due if again else None,
+                attempts=attempts or Attempts(),
+                backoff=NO_PAUSES,
+            ).run,
+            look,
+            filings,
+        ):
             seen += [filing async for filing in filed]
     return seen
 
@@ -217,22 +185,20 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
         wakeups, look = create_memory_object_stream[CaptureArchived](1)
         filings, filed = create_memory_object_stream[FilingDecision](0)
         chooser = Chooser(ZeroDivisionError()) if crashes else Chooser()
-        with fail_after(5), filed, wakeups, suppress(ExceptionGroup):
-            async with create_task_group() as tg:
-                tg.start_soon(
-                    Classifier(
-                        archive=archive.after,
-                        after=None,
-                        choose=chooser.choose_topic,
-                        events=ActivityReporter(),
-                        attempts=attempts,
-                    ).run,
-                    look,
-                    filings,
-                )
+        with filed, wakeups, suppress(ExceptionGroup):
+            async with running(
+                Classifier(
+                    archive=archive.after,
+                    after=None,
+                    choose=chooser.choose_topic,
+                    events=ActivityReporter(),
+                    attempts=attempts,
+                ).run,
+                look,
+                filings,
+            ):
                 await wait_all_tasks_blocked()
                 assert len(attempts.open) == 1
-                tg.cancel_scope.cancel()
         assert len(attempts.open) == int(crashes)
 
 
@@ -267,24 +233,22 @@ async def test_a_slow_integrator_holds_the_classifier_back() -> None:
     chooser = Chooser()
     wakeups, look = create_memory_object_stream[CaptureArchived](1)
     filings, filed = create_memory_object_stream[FilingDecision](0)
-    with fail_after(5), filed, wakeups:
-        async with create_task_group() as tg:
-            tg.start_soon(
-                Classifier(
-                    archive=archive.after,
-                    after=None,
-                    choose=chooser.choose_topic,
-                    events=ActivityReporter(),
-                    attempts=Attempts(),
-                    backoff=NO_PAUSES,
-                ).run,
-                look,
-                filings,
-            )
+    with filed, wakeups:
+        async with running(
+            Classifier(
+                archive=archive.after,
+                after=None,
+                choose=chooser.choose_topic,
+                events=ActivityReporter(),
+                attempts=Attempts(),
+                backoff=NO_PAUSES,
+            ).run,
+            look,
+            filings,
+        ):
             await wait_all_tasks_blocked()
             assert chooser.asked == ["q0"]
 
             await filed.receive()
             await wait_all_tasks_blocked()
             assert chooser.asked == ["q0", "q1"]
-            tg.cancel_scope.cancel()

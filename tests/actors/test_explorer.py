@@ -4,35 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import Event, fail_after, wait_all_tasks_blocked
 
 from intern.actors.upkeep import SHORTEST_WAIT, run_regularly
 from intern.core.errors import KnowledgeError
 from intern.sources.options import DiscoveryOptions
 from intern.sources.scanning import FileWatcher
-from tests.worlds.clock import leap, leaping
+from tests.worlds.actors import Prepared, finishing, running
+from tests.worlds.clock import leap
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
-
-
-class Cycles:
-    def __init__(self, *failing: int) -> None:
-        self.done = 0
-        self._failing = failing
-
-    async def discover(self) -> object:
-        self.done += 1
-        if self.done in self._failing:
-            raise KnowledgeError("the disk is gone")
-        return None
+pytestmark = pytest.mark.leaps
 
 
 class Bell:
@@ -47,44 +30,40 @@ class Bell:
 
 
 async def test_it_works_at_once_and_then_once_every_interval_whatever_fails() -> None:
-    cycles = Cycles(2)
+    cycles = Prepared(None, None, KnowledgeError("the disk is gone"))
     with fail_after(5000):
-        async with create_task_group() as tg:
-            tg.start_soon(partial(run_regularly, "explorer", cycles.discover, interval_seconds=600, woken=Bell().wait))
+        async with running(partial(run_regularly, "explorer", cycles, interval_seconds=600, woken=Bell().wait)):
             await wait_all_tasks_blocked()
-            assert cycles.done == 1
+            assert len(cycles.calls) == 1
             for n in (2, 3):
                 await leap(590)
                 await wait_all_tasks_blocked()
-                assert cycles.done == n - 1
+                assert len(cycles.calls) == n - 1
                 await leap(11)
                 await wait_all_tasks_blocked()
-                assert cycles.done == n
-            tg.cancel_scope.cancel()
+                assert len(cycles.calls) == n
 
 
 async def test_a_change_shortens_the_wait_but_not_to_nothing() -> None:
-    cycles, bell = Cycles(), Bell()
+    cycles, bell = Prepared(None), Bell()
     with fail_after(5000):
-        async with create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    run_regularly,
-                    "explorer",
-                    cycles.discover,
-                    interval_seconds=600,
-                    woken=bell.wait,
-                    shortest_wait=SHORTEST_WAIT,
-                )
+        async with running(
+            partial(
+                run_regularly,
+                "explorer",
+                cycles,
+                interval_seconds=600,
+                woken=bell.wait,
+                shortest_wait=SHORTEST_WAIT,
             )
+        ):
             await wait_all_tasks_blocked()
             bell.rung.set()
             await wait_all_tasks_blocked()
-            assert cycles.done == 1
+            assert len(cycles.calls) == 1
             await leap(SHORTEST_WAIT + 1)
             await wait_all_tasks_blocked()
-            assert cycles.done == 2
-            tg.cancel_scope.cancel()
+            assert len(cycles.calls) == 2
 
 
 async def test_a_watched_folder_tells_of_a_change_of_a_file_that_counts(tmp_path: Path) -> None:
@@ -98,8 +77,7 @@ async def test_a_watched_folder_tells_of_a_change_of_a_file_that_counts(tmp_path
         told.set()
 
     with fail_after(20):
-        async with create_task_group() as tg:
-            tg.start_soon(wait)
+        async with finishing(wait):
             while not told.is_set():  # a change before the watch begins is not reported
                 (tmp_path / "data" / "a.md").write_text("x")
                 (tmp_path / "b.md").write_text("x")
@@ -119,7 +97,5 @@ async def test_only_files_that_would_be_found_are_told_of(tmp_path: Path) -> Non
 
 async def test_without_scan_paths_nothing_is_watched() -> None:
     with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(FileWatcher(DiscoveryOptions()).wait)
+        async with running(FileWatcher(DiscoveryOptions()).wait):
             await wait_all_tasks_blocked()
-            tg.cancel_scope.cancel()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set as AbstractSet
 from itertools import repeat
-from typing import Any
 
 import pytest
 from anyio import create_memory_object_stream, create_task_group, current_time, fail_after, wait_all_tasks_blocked
@@ -14,18 +13,13 @@ from intern.actors.extractor import ExtractionStep, ExtractionWorker
 from intern.actors.loops import DueRecord
 from intern.core.errors import KnowledgeError, ModelUnavailableError
 from intern.core.flow import DecisionRecorded
-from intern.core.ids import ConversationId, QAId
+from intern.core.ids import ConversationId
 from intern.facts.extraction import ExtractionOutcome
 from intern.learning.attempts import MOST_ATTEMPTS
-from tests.worlds.actors import Uncounted
-from tests.worlds.clock import leap, leaping
+from tests.worlds.actors import Attempts
+from tests.worlds.clock import leap
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 class Decisions:
@@ -80,29 +74,12 @@ class Reader:
         return [name for name, _ in self.read]
 
 
-class Counted(Uncounted):
-    """Attempts of conversations that ended the process before."""
-
-    def __init__(self, begun: int) -> None:
-        self._begun = begun
-        self.cleared: list[str] = []
-
-    async def begin(self, qa_id: QAId, /) -> int:
-        del qa_id
-        self._begun += 1
-        return self._begun
-
-    async def clear(self, qa_id: QAId, /) -> None:
-        self._begun = 0
-        self.cleared.append(qa_id)
-
-
 async def run(
     decisions: Decisions,
     reader: Reader,
     *,
     after: int | None = None,
-    attempts: Uncounted | None = None,
+    attempts: Attempts | None = None,
     meanwhile: Callable[[], None] = lambda: None,
     leaps: Sequence[float] = (),
 ) -> None:
@@ -116,7 +93,7 @@ async def run(
                     after=after,
                     extraction=reader,
                     again=decisions.due,
-                    attempts=attempts or Uncounted(),
+                    attempts=attempts or Attempts(),
                     events=ActivityReporter(),
                     backoff=lambda: repeat(5.0),
                 ).run(inbox)
@@ -166,7 +143,7 @@ async def test_decisions_that_cannot_be_read_are_asked_for_again() -> None:
 
 
 async def test_a_conversation_that_ended_the_process_again_and_again_is_parked_and_the_next_one_is_read() -> None:
-    reader, attempts = Reader(), Counted(MOST_ATTEMPTS)
+    reader, attempts = Reader(), Attempts(**{"extract a": MOST_ATTEMPTS})
     await run(Decisions("a", "b"), reader, attempts=attempts)
     assert (reader.parked, reader.names) == (["a"], ["b"])
-    assert attempts.cleared == ["extract a", "extract b"]
+    assert attempts.open == {}

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 from anyio import (
     EndOfStream,
     WouldBlock,
     create_memory_object_stream,
-    create_task_group,
     fail_after,
     wait_all_tasks_blocked,
 )
@@ -16,14 +14,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.upkeep import index_timer
 from intern.core.flow import SourceChanged
-from tests.worlds.clock import leap, leaping
+from tests.worlds.actors import running
+from tests.worlds.clock import leap
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 async def woken(stream: MemoryObjectReceiveStream[SourceChanged]) -> bool:
@@ -39,8 +33,7 @@ async def woken(stream: MemoryObjectReceiveStream[SourceChanged]) -> bool:
 async def test_it_nudges_at_once_and_then_once_every_interval() -> None:
     changed, seen = create_memory_object_stream[SourceChanged](1)
     with seen, fail_after(5000):
-        async with create_task_group() as tg:
-            tg.start_soon(partial(index_timer, changed, interval_seconds=600))
+        async with running(partial(index_timer, changed, interval_seconds=600)):
             assert await woken(seen)
             for _ in range(3):
                 assert not await woken(seen)
@@ -48,14 +41,12 @@ async def test_it_nudges_at_once_and_then_once_every_interval() -> None:
                 assert not await woken(seen)
                 await leap(11)
                 assert await woken(seen)
-            tg.cancel_scope.cancel()
 
 
 async def test_an_indexer_that_is_busy_or_gone_does_not_stop_it() -> None:
     changed, seen = create_memory_object_stream[SourceChanged](1)
     with fail_after(5000):
-        async with create_task_group() as tg:
-            tg.start_soon(partial(index_timer, changed, interval_seconds=600))
+        async with running(partial(index_timer, changed, interval_seconds=600)):
             await wait_all_tasks_blocked()
             await leap(601)  # the first wakeup still lies there
             await wait_all_tasks_blocked()
@@ -65,15 +56,12 @@ async def test_an_indexer_that_is_busy_or_gone_does_not_stop_it() -> None:
             await leap(601)
             await wait_all_tasks_blocked()
             assert changed.statistics().open_send_streams == 1
-            tg.cancel_scope.cancel()
 
 
 async def test_its_end_is_closed_when_it_is_cancelled() -> None:
     changed, seen = create_memory_object_stream[SourceChanged](1)
     with seen, fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(partial(index_timer, changed, interval_seconds=600))
+        async with running(partial(index_timer, changed, interval_seconds=600)):
             assert await woken(seen)
-            tg.cancel_scope.cancel()
         with pytest.raises(EndOfStream):
             await seen.receive()

@@ -1,17 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
-from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import create_memory_object_stream
 from anyio.lowlevel import checkpoint
+from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.activity import ActivityReporter
-from intern.actors.loops import wake
+from intern.actors.loops import Backoff, wake
 from intern.actors.upkeep import LONGEST_BURST, index_timer, indexer
 from intern.core.errors import KnowledgeError, ModelReplyError
 from intern.core.flow import SourceChanged
@@ -19,59 +19,38 @@ from intern.core.ids import SourceId
 from intern.sources.descriptions import SUMMARIZE_SOURCE
 from intern.sources.refresh import PendingSummary, RefreshReport
 from tests.sources.folders import Shelf, praised
-
-pytestmark = pytest.mark.anyio
-
-NO_PAUSES = partial(repeat, 0.0)
+from tests.worlds.actors import NO_PAUSES, Prepared, finishing, running
 
 
-class Indices:
-    """Counts refreshes; the first ones have the prepared outcomes."""
-
-    def __init__(self, *ends: RefreshReport | Exception) -> None:
-        self.refreshed = 0
-        self._ends = list(ends)
-
-    async def refresh(self) -> RefreshReport:
-        self.refreshed += 1
-        end = self._ends.pop(0) if self._ends else RefreshReport()
-        if isinstance(end, Exception):
-            raise end
-        return end
+async def index(
+    inbox: MemoryObjectReceiveStream[SourceChanged],
+    refresh: Callable[[], Awaitable[RefreshReport]],
+    settles: float = 0,
+    *backoff: Backoff,
+) -> None:
+    more = {"backoff": backoff[0]} if backoff else {}
+    await indexer(inbox, refresh=refresh, settle_seconds=settles, events=ActivityReporter(), **more)
 
 
 async def test_changes_before_the_end_are_still_indexed() -> None:
     changes, inbox = create_memory_object_stream[SourceChanged](1)
-    indices = Indices()
-    with fail_after(5):
-        changes.send_nowait(SourceChanged())
-        changes.close()
-        await indexer(inbox, refresh=indices.refresh, settle_seconds=0, events=ActivityReporter())
-    assert indices.refreshed == 1
+    refresh = Prepared(RefreshReport())
+    changes.send_nowait(SourceChanged())
+    changes.close()
+    await index(inbox, refresh)
+    assert len(refresh.calls) == 1
 
 
 async def test_what_stays_pending_is_tried_again_though_nobody_nudges() -> None:
     changes, inbox = create_memory_object_stream[SourceChanged](1)
     pending = RefreshReport(pending=(PendingSummary(SourceId("kb:a.md"), "no model"),))
-    indices = Indices(pending, KnowledgeError("the disk hiccups"), pending)
-    with fail_after(5), changes:
-        async with create_task_group() as tg:
-            tg.start_soon(
-                partial(
-                    indexer,
-                    inbox,
-                    refresh=indices.refresh,
-                    settle_seconds=0,
-                    events=ActivityReporter(),
-                    backoff=NO_PAUSES,
-                )
-            )
+    refresh = Prepared(RefreshReport(), pending, KnowledgeError("the disk hiccups"), pending)
+    with changes:
+        async with running(index, inbox, refresh, 0, NO_PAUSES):
             changes.send_nowait(SourceChanged())
-            await wait_all_tasks_blocked()
-            while indices.refreshed < 4:
+            while len(refresh.calls) < 4:
                 await checkpoint()
-            assert indices.refreshed == 4
-            tg.cancel_scope.cancel()
+            assert len(refresh.calls) == 4
 
 
 class Listing:
@@ -98,62 +77,50 @@ async def test_a_document_that_the_model_cannot_describe_costs_one_call_however_
         )
         changes, inbox = create_memory_object_stream[SourceChanged](0)
         indices = Listing(shelf)
-        with fail_after(5):
-            async with create_task_group() as tg:
-                tg.start_soon(
-                    partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=ActivityReporter())
-                )
-                with changes:
-                    for _ in range(15):
-                        await changes.send(SourceChanged())
+        async with finishing(index, inbox, indices.refresh):
+            with changes:
+                for _ in range(15):
+                    await changes.send(SourceChanged())
         asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]
         assert indices.refreshed >= 10
         assert asked.count(SourceId("kb:bad.md")) == 1
         assert asked.count(SourceId("kb:busy.md")) == indices.refreshed
 
         # A request tries it again at once.
-        with fail_after(5):
-            await indices.refresh()
+        await indices.refresh()
         asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]
         assert asked.count(SourceId("kb:bad.md")) == 2
 
 
-def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() -> None:
-    indices = Indices()
+@pytest.mark.jumps
+async def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() -> None:
+    refresh = Prepared(RefreshReport())
 
-    async def story() -> None:
-        changes, inbox = create_memory_object_stream[SourceChanged](1)
-        async with create_task_group() as tg:
-            tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=2, events=ActivityReporter()))
-            with changes:
-                for _ in range(5):
-                    wake(changes, SourceChanged())
-                    await trio.sleep(1)
-                assert indices.refreshed == 0
-                await trio.sleep(3)
-                assert indices.refreshed == 1
+    changes, inbox = create_memory_object_stream[SourceChanged](1)
+    async with finishing(index, inbox, refresh, 2):
+        with changes:
+            for _ in range(5):
+                wake(changes, SourceChanged())
+                await trio.sleep(1)
+            assert len(refresh.calls) == 0
+            await trio.sleep(3)
+            assert len(refresh.calls) == 1
 
-                for _ in range(int(LONGEST_BURST) + 2):
-                    wake(changes, SourceChanged())
-                    await trio.sleep(1)
-                assert indices.refreshed == 2
-
-    trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
+            for _ in range(int(LONGEST_BURST) + 2):
+                wake(changes, SourceChanged())
+                await trio.sleep(1)
+            assert len(refresh.calls) == 2
 
 
-def test_the_scout_looks_at_once_and_then_at_each_interval() -> None:
+@pytest.mark.jumps
+async def test_the_scout_looks_at_once_and_then_at_each_interval() -> None:
     seen: list[float] = []
 
-    async def story() -> None:
-        start = trio.current_time()
-        changes, inbox = create_memory_object_stream[SourceChanged](1)
-        async with create_task_group() as tg:
-            tg.start_soon(partial(index_timer, changes, interval_seconds=600))
-            with inbox:
-                for _ in range(3):
-                    await inbox.receive()
-                    seen.append(trio.current_time() - start)
-            tg.cancel_scope.cancel()
-
-    trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
+    start = trio.current_time()
+    changes, inbox = create_memory_object_stream[SourceChanged](1)
+    async with running(partial(index_timer, changes, interval_seconds=600)):
+        with inbox:
+            for _ in range(3):
+                await inbox.receive()
+                seen.append(trio.current_time() - start)
     assert seen == [0, 600, 1200]

@@ -3,8 +3,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from functools import partial
-from itertools import repeat
 
 import pytest
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
@@ -23,14 +21,11 @@ from intern.core.flow import (
     SourceChanged,
     TopicChoice,
 )
-from intern.core.ids import MessageId, QAId, TopicName
+from intern.core.ids import MessageId, TopicName
 from intern.learning.attempts import AttemptsExhausted
 from intern.learning.withdrawing import MessageRemoval
+from tests.worlds.actors import NO_PAUSES, Attempts, running
 from tests.worlds.samples import START, pair
-
-pytestmark = pytest.mark.anyio
-
-NO_PAUSES = partial(repeat, 0.0)
 
 
 class Filer:
@@ -117,7 +112,7 @@ async def run(filer: Filer, *questions: str) -> list[SourceChanged]:
 async def test_the_extractor_is_nudged_by_a_filing_and_by_a_withdrawal() -> None:
     for is_filing in (True, False):
         desk = Desk(Filer())
-        with fail_after(5), desk.woken:
+        with desk.woken:
             if is_filing:
                 desk.filings.send_nowait(filing("a", 0))
             else:
@@ -146,35 +141,13 @@ async def test_no_filing_is_passed_over_while_it_cannot_be_carried_out(trouble: 
     assert filer.filed == ["a", "b"]
 
 
-class Attempts:
-    """Open attempts, and whether the disk takes them."""
-
-    def __init__(self) -> None:
-        self.open: dict[str, int] = {}
-        self.ended: list[tuple[PairDecision, bool]] = []
-
-    async def begin(self, qa_id: QAId, /) -> int:
-        await checkpoint()
-        self.open[qa_id] = self.open.get(qa_id, 0) + 1
-        return self.open[qa_id]
-
-    async def clear(self, qa_id: QAId, /) -> None:
-        await checkpoint()
-        self.open.pop(qa_id, None)
-
-    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
-        await checkpoint()
-        self.open.pop(decision.qa_id, None)
-        self.ended.append((decision, again))
-
-
 async def test_a_decision_ends_the_attempt_that_the_classifier_began() -> None:
     attempts, given = Attempts(), filing("a")
     desk = Desk(Filer(), attempts=attempts)
     await attempts.begin(given.pair.qa_id)
     desk.filings.send_nowait(given)
     desk.end()
-    with fail_after(5), desk.woken:
+    with desk.woken:
         await desk.run()
     assert attempts.open == {}
 
@@ -192,7 +165,7 @@ async def test_the_end_of_an_attempt_is_noted_once_even_if_it_is_not_known_wheth
     desk = Desk(Filer(), attempts=attempts)
     desk.filings.send_nowait(filing("a"))
     desk.end()
-    with fail_after(5), desk.woken:
+    with desk.woken:
         await desk.run()
     assert attempts.ended == [(desk.events.decisions[0], True)]
 
@@ -203,7 +176,7 @@ async def test_only_a_pair_that_was_not_given_up_is_tried_again_by_itself(choice
     desk = Desk(Filer(), attempts=attempts)
     desk.filings.send_nowait(FilingDecision(pair=pair("a"), choice=choice))
     desk.end()
-    with fail_after(5), desk.woken:
+    with desk.woken:
         await desk.run()
     assert attempts.ended == [(desk.events.decisions[0], not isinstance(choice, AttemptsExhausted))]
 
@@ -225,13 +198,11 @@ async def test_no_attempt_is_open_while_an_outage_lasts_and_one_is_when_it_is_tr
     desk = Desk(Looking(a=[error, error]), attempts=attempts)
     await attempts.begin(given.pair.qa_id)
     desk.filings.send_nowait(given)
-    with fail_after(5), desk.woken, desk.filings, desk.to_withdraw:
-        async with create_task_group() as tg:
-            tg.start_soon(desk.run, backoff)
+    with desk.woken, desk.filings, desk.to_withdraw:
+        async with running(desk.run, backoff):
             await wait_all_tasks_blocked()
             assert open_then == [{given.pair.qa_id: 1}] * 2
             assert attempts.open == {}
-            tg.cancel_scope.cancel()
 
 
 async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> None:
@@ -242,18 +213,16 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
         desk = Desk(filer, attempts=attempts)
         await attempts.begin(given.pair.qa_id)
         desk.filings.send_nowait(given)
-        with fail_after(5), desk.woken, desk.filings, desk.to_withdraw, suppress(ExceptionGroup):
-            async with create_task_group() as tg:
-                tg.start_soon(desk.run)
+        with desk.woken, desk.filings, desk.to_withdraw, suppress(ExceptionGroup):
+            async with running(desk.run):
                 await wait_all_tasks_blocked()
-                tg.cancel_scope.cancel()
         assert attempts.open == ({given.pair.qa_id: 1} if crashes else {})
 
 
 async def test_a_slow_integration_is_felt_by_the_classifier() -> None:
     gate = Event()
     desk = Desk(Filer(gate), filings=0)
-    with fail_after(5), desk.woken, desk.filings, desk.to_withdraw:
+    with desk.woken, desk.filings, desk.to_withdraw:
         async with create_task_group() as tg:
             tg.start_soon(desk.run)
             await desk.filings.send(filing("a"))
@@ -274,7 +243,7 @@ async def test_a_withdrawal_is_carried_out_once_and_the_indexer_is_nudged_where_
     desk.filer.topics = topics
     desk.withdraw("1", "2", "1")
     desk.end()
-    with fail_after(5), desk.woken:
+    with desk.woken:
         await desk.run()
         assert desk.filer.withdrawn == ["1", "2"]
         assert [each async for each in desk.woken] == [SourceChanged()][: len(topics)]
@@ -289,14 +258,12 @@ async def test_a_withdrawal_does_not_wait_for_a_model() -> None:
     filer = Filer(gate=Event())
     desk = Desk(filer)
     desk.filings.send_nowait(filing("a"))
-    with fail_after(5), desk.woken, desk.filings, desk.to_withdraw:
-        async with create_task_group() as tg:
-            tg.start_soon(desk.run)
+    with desk.woken, desk.filings, desk.to_withdraw:
+        async with running(desk.run):
             await wait_all_tasks_blocked()
             desk.withdraw("1", "2")
             await wait_all_tasks_blocked()
             assert (filer.filed, filer.withdrawn) == ([], ["1", "2"])
-            tg.cancel_scope.cancel()
 
 
 async def test_a_disk_that_fails_a_withdrawal_is_asked_again() -> None:
@@ -305,7 +272,7 @@ async def test_a_disk_that_fails_a_withdrawal_is_asked_again() -> None:
     desk = Desk(filer)
     desk.withdraw("1")
     desk.end()
-    with fail_after(5), desk.woken:
+    with desk.woken:
         await desk.run()
     assert filer.withdrawn == ["1"]
     assert filer.disk_trouble == []
@@ -315,11 +282,9 @@ async def test_withdrawals_that_came_before_a_cancellation_are_written_down() ->
     filer = Filer()
     desk = Desk(filer)
     desk.withdraw("1")
-    with fail_after(5), desk.woken, desk.filings:
-        async with create_task_group() as tg:
-            tg.start_soon(desk.run)
+    with desk.woken, desk.filings:
+        async with running(desk.run):
             await wait_all_tasks_blocked()
             desk.withdraw("2", "3")
             desk.to_withdraw.close()
-            tg.cancel_scope.cancel()
     assert filer.withdrawn == ["1", "2", "3"]

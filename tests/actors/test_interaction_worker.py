@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import json
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -39,22 +39,22 @@ from intern.core.ids import MessageId
 from intern.core.log import configure_logging
 from intern.core.messages import Button
 from intern.core.text.secret_values import Secret
+from tests.worlds.actors import NO_PAUSES
 from tests.worlds.samples import CHANNEL, GUILD, author, capture_request, message
-
-pytestmark = pytest.mark.anyio
 
 
 class Desk:
-    """Echoes the question; may wait for a gate; fails, or answers otherwise, as a test wants."""
+    """Echoes the question; all but `quick` ones may wait for a gate; fails, or answers otherwise, as a test wants."""
 
     def __init__(self) -> None:
         self.gate: Event | None = None
+        self.quick: set[str] = set()
         self.handled: list[Interaction] = []
         self.answers: dict[type[Interaction], InteractionReply | Exception] = {}
 
     async def handle(self, interaction: Interaction) -> InteractionReply:
         self.handled.append(interaction)
-        if self.gate and not (isinstance(interaction, AskCommand) and interaction.question == "quick"):
+        if self.gate and not (isinstance(interaction, AskCommand) and interaction.question in self.quick):
             await self.gate.wait()
         answer = self.answers.get(type(interaction))
         if isinstance(answer, Exception):
@@ -107,11 +107,6 @@ class Registry:
             raise self.failures.popleft()
 
 
-def at_once() -> Iterator[float]:
-    while True:
-        yield 0.0
-
-
 class Room:
     """The actor at work; the test has its two stream ends."""
 
@@ -132,7 +127,7 @@ class Room:
                 self.stop = tg.cancel_scope.cancel
                 tg.start_soon(
                     InteractionWorker(
-                        handle=self.desk.handle, teaches=lambda _: None, responses=self.responses, backoff=at_once
+                        handle=self.desk.handle, teaches=lambda _: None, responses=self.responses, backoff=NO_PAUSES
                     ).run,
                     inbox,
                     to_capture,
@@ -192,7 +187,7 @@ async def test_a_question_that_is_done_makes_room_for_another() -> None:
 
 async def test_a_quick_one_overtakes_a_slow_one() -> None:
     room = Room()
-    room.desk.gate = Event()
+    room.desk.gate, room.desk.quick = Event(), {"quick"}
     async with room.open():
         room.inbox.send_nowait(ask("slow", 1))
         room.inbox.send_nowait(ask("quick", 2))

@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 import trio
 import trio.testing
-from anyio import create_task_group
 
 from intern.actors.job_worker import JobHandler, JobHandlers, do_jobs_forever
 from intern.core.captures import Capture
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.stores.tables.jobs import Job, JobKind, JobOutcome, JobQueue
+from tests.worlds.actors import running
 
 
 class Queue(JobQueue):
@@ -62,12 +62,10 @@ def run(queue: Queue, *later: str) -> None:
     """Let the job worker work for ten seconds of trio's own clock."""
 
     async def story() -> None:
-        async with create_task_group() as tg:
-            tg.start_soon(partial(do_jobs_forever, queue, HANDLERS))
+        async with running(partial(do_jobs_forever, queue, HANDLERS)):
             await trio.sleep(5)
             queue.waiting.extend(Job(id=10 + n, kind=kind, payload=b"null") for n, kind in enumerate(later))
             await trio.sleep(5)
-            tg.cancel_scope.cancel()
 
     trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from anyio import Event, create_task_group, fail_after, move_on_after, sleep_forever, wait_all_tasks_blocked
@@ -16,14 +15,10 @@ from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.jobs import Job, JobKind, JobOutcome, JobQueue
-from tests.worlds.clock import leap, leaping
+from tests.worlds.actors import running
+from tests.worlds.clock import leap
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 class Queue(JobQueue):
@@ -80,18 +75,15 @@ async def queue_in(folder: Path) -> AsyncGenerator[Queue]:
 @asynccontextmanager
 async def at_work(queue: Queue, work: Work) -> AsyncGenerator[None]:
     with fail_after(10):
-        async with create_task_group() as tg:
-            tg.start_soon(partial(do_jobs_forever, queue, doing(work)))
+        async with running(partial(do_jobs_forever, queue, doing(work))):
             yield
-            tg.cancel_scope.cancel()
 
 
 async def test_a_worker_that_is_woken_does_not_look_by_itself(tmp_path: Path) -> None:
     async with queue_in(tmp_path) as queue:
         came = Wakeup()
         with fail_after(10):
-            async with create_task_group() as tg:
-                tg.start_soon(partial(do_jobs_forever, queue, doing(echo), came=came))
+            async with running(partial(do_jobs_forever, queue, doing(echo), came=came)):
                 await queue.found_empty.wait()
                 queue.found_empty = Event()
                 job_id = await queue.submit(FORGET, "this")
@@ -100,7 +92,6 @@ async def test_a_worker_that_is_woken_does_not_look_by_itself(tmp_path: Path) ->
                 assert await queue.result(job_id) is None
                 came.wake()
                 await until_ended(queue, job_id)
-                tg.cancel_scope.cancel()
 
 
 async def until_ended(queue: Queue, *job_ids: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
-from anyio import create_memory_object_stream, create_task_group, fail_after, sleep_forever, wait_all_tasks_blocked
+from anyio import create_memory_object_stream, fail_after, sleep_forever, wait_all_tasks_blocked
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from intern.actors import listener as actor
@@ -31,11 +31,10 @@ from intern.core.messages import Channel, ChatMessage, Page
 from intern.core.text.secret_values import Secret
 from intern.learning.approvals import ApprovalQueue
 from intern.stores.tables.checkpoints import StoredCheckpoints
+from tests.worlds.actors import running
 from tests.worlds.chat import mark_of
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import CHANNEL, GUILD, START, author, channel, message
-
-pytestmark = pytest.mark.anyio
 
 BASELINE = position_at(START).id
 
@@ -99,10 +98,8 @@ async def heard_by(
     """Run a listener on the events until it is stopped; return what it hands on."""
     all_ends = ends(size)
     with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(all_ends.run, Gateway(*events), admits)
+        async with running(all_ends.run, Gateway(*events), admits):
             await wait_all_tasks_blocked()
-            tg.cancel_scope.cancel()
         return all_ends, await all_ends.rest()
 
 
@@ -158,12 +155,9 @@ async def test_other_channels_stay_live_while_one_is_behind() -> None:
 
 async def test_a_session_with_something_untold_nudges_backfill() -> None:
     all_ends = ends()
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(all_ends.run, Gateway(session(SAID[0].id)))
-            assert await all_ends.woken.receive() == BackfillNeeded()
-            tg.cancel_scope.cancel()
-        await all_ends.rest()
+    async with running(all_ends.run, Gateway(session(SAID[0].id))):
+        assert await all_ends.woken.receive() == BackfillNeeded()
+    await all_ends.rest()
     assert all_ends.checkpoints.channels_behind() == (CHANNEL,)
 
 
@@ -187,22 +181,19 @@ async def test_changes_that_find_no_room_wait_and_keep_their_order() -> None:
         deleted(SAID[0]),
         deleted(message(n=-1)),
     ]
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(all_ends.run, gateway)
+    async with running(all_ends.run, gateway):
+        await wait_all_tasks_blocked()
+        for change in changes:
+            gateway.deliver(change)
             await wait_all_tasks_blocked()
-            for change in changes:
-                gateway.deliver(change)
-                await wait_all_tasks_blocked()
-            assert [await all_ends.heard.receive() for _ in range(3)] == [*created(SAID[0]), *changes[:2]]
-            # There is room again, but no event overtakes the waiting ones.
-            gateway.deliver(deleted(message(n=-2)))
-            assert [await all_ends.heard.receive() for _ in range(2)] == [changes[2], deleted(message(n=-2))]
-            await wait_all_tasks_blocked()
-            gateway.deliver(deleted(message(n=-3)))
-            assert await all_ends.heard.receive() == deleted(message(n=-3))
-            tg.cancel_scope.cancel()
-        assert await all_ends.rest() == []
+        assert [await all_ends.heard.receive() for _ in range(3)] == [*created(SAID[0]), *changes[:2]]
+        # There is room again, but no event overtakes the waiting ones.
+        gateway.deliver(deleted(message(n=-2)))
+        assert [await all_ends.heard.receive() for _ in range(2)] == [changes[2], deleted(message(n=-2))]
+        await wait_all_tasks_blocked()
+        gateway.deliver(deleted(message(n=-3)))
+        assert await all_ends.heard.receive() == deleted(message(n=-3))
+    assert await all_ends.rest() == []
 
 
 async def test_more_changes_than_may_wait_are_named_and_shed(caplog: pytest.LogCaptureFixture) -> None:
@@ -222,13 +213,10 @@ async def test_interactions_go_their_own_way_and_are_shed_when_nobody_takes_them
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     all_ends, asked = ends(interactions=1), list[Interaction]()
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(all_ends.run, Gateway(why(1), why(2)))
-            await wait_all_tasks_blocked()
-            tg.cancel_scope.cancel()
-        asked = [each async for each in all_ends.asked]
-        await all_ends.rest()
+    async with running(all_ends.run, Gateway(why(1), why(2))):
+        await wait_all_tasks_blocked()
+    asked = [each async for each in all_ends.asked]
+    await all_ends.rest()
     assert asked == [why(1)]
     assert ["interaction_shed" in record.getMessage() for record in caplog.records] == [True]
 
@@ -247,7 +235,6 @@ async def test_approvals_are_held_and_nudge_and_a_thousand_more_make_nobody_wait
 @pytest.mark.parametrize("events", [(), created(SAID[0])])
 async def test_a_refused_connection_ends_the_listener_and_closes_its_streams(events: Sequence[GatewayEvent]) -> None:
     all_ends = ends()
-    with fail_after(5):
-        with pytest.raises(ConfigError, match="token"):
-            await all_ends.run(Gateway(session(), *events, error=ConfigError("discord.token is refused")))
-        assert await all_ends.rest() == list(events)
+    with pytest.raises(ConfigError, match="token"):
+        await all_ends.run(Gateway(session(), *events, error=ConfigError("discord.token is refused")))
+    assert await all_ends.rest() == list(events)

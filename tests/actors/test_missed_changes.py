@@ -6,26 +6,22 @@ import tracemalloc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
-from anyio import Event, create_task_group, sleep_forever
+from anyio import Event, sleep_forever
 
 from intern.actors.missed_changes import QUIET_AFTER_SESSION, SHORTEST_WAIT, MissedChangesGateway
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import GatewayEvent, LateChange, MessageEdited, MessagesDeleted, SessionStarted
 from intern.core.ids import ChannelId, GuildId
-from tests.worlds.clock import HandClock, all_quiet, leap, leaping
+from tests.worlds.actors import running
+from tests.worlds.clock import HandClock, all_quiet, leap
 from tests.worlds.samples import message
-
-pytestmark = pytest.mark.anyio
 
 SESSION = SessionStarted(guild_id=GuildId("1"), channels=())
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 def edited(text: str, n: int = 1) -> MessageEdited:
@@ -79,11 +75,9 @@ class Stage:
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None]:
         rereading = MissedChangesGateway(self.gateway, self.missed.look, attended=self.attended, clock=self.clock)
-        async with create_task_group() as tg:
-            tg.start_soon(rereading.listen, self.heard.append)
+        async with running(rereading.listen, self.heard.append):
             await all_quiet()
             yield
-            tg.cancel_scope.cancel()
 
 
 async def test_it_looks_once_the_session_has_settled_and_tells_what_it_finds_as_the_gateway_does() -> None:

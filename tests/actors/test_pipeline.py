@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 import pytest
-from anyio import Event, create_task_group, fail_after, get_running_tasks, sleep_forever, wait_all_tasks_blocked
+from anyio import Event, fail_after, get_running_tasks, sleep_forever, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
@@ -23,19 +23,16 @@ from intern.runtime.bot import _LocalFiles, open_sandbox
 from intern.runtime.parts import open_bot_parts
 from intern.runtime.resources import PlatformPorts
 from intern.settings.settings import Settings
+from tests.worlds.actors import finishing
 from tests.worlds.bot import Watching, at_work, settings_in
 from tests.worlds.chat import Sandbox, SandboxCommands
-from tests.worlds.clock import HandClock, all_quiet, leap, leaping
+from tests.worlds.clock import HandClock, all_quiet, leap
 from tests.worlds.endpoint import endpoint_double, never
-
-pytestmark = pytest.mark.anyio
 
 ENDS = (MemoryObjectReceiveStream, MemoryObjectSendStream)
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 def on_page() -> dict[str, Stream[Any]]:
@@ -210,8 +207,7 @@ async def test_a_discord_that_never_answers_holds_nobody_up_beyond_the_deadline(
         pass  # wait until there is an index
     bot = Leaving(settings_in(tmp_path), sandbox)
     with fail_after(40):
-        async with create_task_group() as tg:
-            tg.start_soon(bot.run)
+        async with finishing(bot.run):
             await sandbox.wait_ready()
             sandbox.say("bob", "Which port does the relay listen on?")
             await asked.wait()
@@ -223,8 +219,7 @@ async def test_a_model_that_never_answers_holds_nobody_up_beyond_the_deadline(tm
     with endpoint_double(lambda _: never()) as endpoint, fail_after(40):
         llm = {"base_url": endpoint.base_url, "model": "double", "max_retries": 0, "timeout_seconds": 600}
         bot = Leaving(settings_in(tmp_path, llm=llm), Sandbox(HandClock()))
-        async with create_task_group() as tg:
-            tg.start_soon(bot.run)
+        async with finishing(bot.run):
             while not endpoint.asked("summarize_source"):
                 await checkpoint()
             await bot.is_gone_at_the_deadline()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import repeat
 
 import anyio.lowlevel
@@ -25,21 +24,22 @@ from intern.core.ids import ChannelId, MessageId
 from intern.frontends.http.metrics import Metrics
 from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.outbox import Post
+from tests.worlds.actors import NO_PAUSES, Settlements, finishing, running
 from tests.worlds.samples import answer_request, message
 
-NO_PAUSES = partial(repeat, 0.0)
 PATIENCE = 65.0
 DOWN = ChatUnavailableError("502")
 
 
 class Posts:
-    """Posts everything; texts in `trouble` fail, or have another outcome, once each."""
+    """Posts everything. Texts in `trouble` fail, or end otherwise, once each; those in `slow` wait for a gate."""
 
     def __init__(self, **trouble: Sequence[Exception | PostOutcome]) -> None:
         self.tried: list[str] = []
         self.waited_for: list[MessageId | None] = []
         self.posted: list[str] = []
         self.gate = Event()
+        self.slow: set[str] = set()
         self.resume_fails: list[Exception] = []
         self.resumes_slowly = False
         self.half_posted: list[tuple[Post, PostOutcome]] = []
@@ -48,7 +48,7 @@ class Posts:
     async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
         self.tried.append(reply.text)
         self.waited_for.append(waited_for)
-        if reply.text.startswith("slow"):
+        if reply.text in self.slow:
             await self.gate.wait()
         if self._trouble.get(reply.text):
             what = self._trouble[reply.text].pop(0)
@@ -90,7 +90,8 @@ class Desk:
     def __init__(self, posts: Posts) -> None:
         self.posts = posts
         self.outgoing = RecallableReplies()
-        self.settled: list[str] = []
+        self.settlements = Settlements()
+        self.settled = self.settlements.ids
         self.ends: dict[str, tuple[str, str]] = {}
         self.records = Records(self.ends)
         self.metrics = Metrics(prompts=(), version="1")
@@ -100,7 +101,7 @@ class Desk:
             posts=posts,
             outgoing=self.outgoing,
             records=self.records,
-            settle=self.settle,
+            settle=self.settlements.settle,
             events=events,
             hold_seconds=PATIENCE,
             backoff=NO_PAUSES,
@@ -111,9 +112,6 @@ class Desk:
         families = text_string_to_metric_families(self.metrics.text()[0].decode())
         samples = next(family.samples for family in families if family.name == "intern_replies")
         return {each.labels["outcome"]: each.value for each in samples if each.value}
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
-        self.settled.extend(message_ids)
 
     async def run(self) -> None:
         await self.collaborators.run(self.inbox)
@@ -154,7 +152,6 @@ def ids(*numbers: int) -> list[str]:
     return [each for n in numbers for each in ("1", message(n=n).id)]
 
 
-@pytest.mark.anyio
 class TestPoster:
     async def test_what_was_left_half_posted_comes_first(self) -> None:
         posts = Posts()
@@ -189,14 +186,13 @@ class TestPoster:
             await desk.outgoing.wait_until_resumed()
             posted_by_then.extend(desk.posts.posted)
 
-        with fail_after(5):
-            async with create_task_group() as tg:
-                tg.start_soon(desk.run)
-                await wait_all_tasks_blocked()
-                tg.start_soon(wait)
-                await wait_all_tasks_blocked()
-                desk.posts.gate.set()
-            await desk.outgoing.wait_until_resumed()
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            await wait_all_tasks_blocked()
+            tg.start_soon(wait)
+            await wait_all_tasks_blocked()
+            desk.posts.gate.set()
+        await desk.outgoing.wait_until_resumed()
         assert posted_by_then == ["(resumed)"]
 
     async def test_an_outage_is_waited_out_and_an_unknown_outcome_looked_into(self) -> None:
@@ -244,8 +240,7 @@ class TestPoster:
         desk = Desk(Posts())
         desk.post(reply("unknown", notice=True))
         desk.replies.close()
-        with fail_after(5):
-            await desk.run()
+        await desk.run()
         assert list(desk.ends.values()) == [("notice posted", "")]
 
     async def test_a_word_in_place_of_an_answer_is_told_from_one(self) -> None:
@@ -281,14 +276,13 @@ class TestPoster:
 
     async def test_replies_that_wait_for_discord_are_few_and_the_rest_is_felt_upstream(self) -> None:
         desk = Desk(Posts())
-        with fail_after(5), desk.replies:
-            async with create_task_group() as tg:
-                tg.start_soon(desk.run)
+        with desk.replies:
+            async with running(desk.run):
+                desk.posts.slow = {f"slow {n}" for n in range(ROOM + 5)}
                 desk.post(*(reply(f"slow {n}", n) for n in range(ROOM + 5)))
                 await wait_all_tasks_blocked()
                 assert desk.posts.tried == ["(resume)", *(f"slow {n}" for n in range(AT_ONCE))]
                 assert desk.inbox.statistics().current_buffer_used == 4  # one more is in hand
-                tg.cancel_scope.cancel()
 
     async def test_who_waits_out_an_outage_takes_no_place(self) -> None:
         desk = Desk(Posts(**{f"r{n}": [DOWN] for n in range(AT_ONCE)}))
@@ -300,29 +294,26 @@ class TestPoster:
             posts=desk.posts,
             outgoing=desk.outgoing,
             records=Records(desk.ends),
-            settle=desk.settle,
+            settle=desk.settlements.settle,
             events=ActivityReporter(),
             hold_seconds=PATIENCE,
             backoff=for_ever,
         )
-        with fail_after(5), desk.replies:
-            async with create_task_group() as tg:
-                tg.start_soon(collaborators.run, desk.inbox)
+        with desk.replies:
+            async with running(collaborators.run, desk.inbox):
                 desk.post(*(reply(f"r{n}", n) for n in range(AT_ONCE + 1)))
                 await wait_all_tasks_blocked()
                 assert desk.posts.posted == ["(resumed)", f"r{AT_ONCE}"]
-                tg.cancel_scope.cancel()
 
     async def test_in_a_thread_one_reply_comes_after_the_other(self) -> None:
         desk = Desk(Posts())
-        with fail_after(5):
-            async with create_task_group() as tg:
-                tg.start_soon(desk.run)
-                desk.post(reply("slow one", 1, "in_place"), reply("two", 2, "in_place"), reply("three", 3))
-                desk.replies.close()
-                await wait_all_tasks_blocked()
-                assert desk.posts.tried == ["(resume)", "slow one", "three"]
-                desk.posts.gate.set()
+        desk.posts.slow = {"slow one"}
+        async with finishing(desk.run):
+            desk.post(reply("slow one", 1, "in_place"), reply("two", 2, "in_place"), reply("three", 3))
+            desk.replies.close()
+            await wait_all_tasks_blocked()
+            assert desk.posts.tried == ["(resume)", "slow one", "three"]
+            desk.posts.gate.set()
         assert desk.posts.posted[-2:] == ["slow one", "two"]
 
 
@@ -380,7 +371,6 @@ def test_a_held_reply_that_is_taken_back_is_given_up_at_once() -> None:
     assert desk.settled == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("failures", [1, 2])
 async def test_a_posted_reply_whose_end_is_not_saved_is_saved_again_or_logged_and_never_posted_again(
     failures: int,
@@ -389,7 +379,7 @@ async def test_a_posted_reply_whose_end_is_not_saved_is_saved_again_or_logged_an
     desk.records.failures = failures
     desk.post(asked := reply("a", 1))
     desk.replies.close()
-    with fail_after(5), capture_logs() as logs:
+    with capture_logs() as logs:
         await desk.run()
     question = asked.question.id
     assert desk.posts.posted == ["(resumed)", "a"]
@@ -399,7 +389,6 @@ async def test_a_posted_reply_whose_end_is_not_saved_is_saved_again_or_logged_an
     assert unusual == ["record_not_saved"] * (failures - 1)
 
 
-@pytest.mark.anyio
 async def test_the_trace_holds_the_end_of_a_reply_before_the_witness_hears_of_it() -> None:
     desk = Desk(Posts(b=[ChatRefusedError("403")]))
     traced: list[bool] = []
@@ -411,12 +400,10 @@ async def test_the_trace_holds_the_end_of_a_reply_before_the_witness_hears_of_it
     desk.collaborators = replace(desk.collaborators, events=Hearing())
     desk.post(reply("a", 1), reply("b", 2))
     desk.replies.close()
-    with fail_after(5):
-        await desk.run()
+    await desk.run()
     assert traced == [True, True]
 
 
-@pytest.mark.anyio
 async def test_at_the_end_nobody_is_waited_for() -> None:
     desk = await run(Posts(a=[held("50")]), "a")
     assert desk.posts.posted == ["(resumed)", "a"]

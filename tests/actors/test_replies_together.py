@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +27,9 @@ from intern.core.messages import AnswerResult, ChatMessage, Conversation, Reques
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.outbox import Outbox, Post
+from tests.worlds.actors import NO_PAUSES
 from tests.worlds.chat import PostDetails, Sandbox, make_delivery
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
 
 TEAM = RoleId("42")
 
@@ -96,7 +93,7 @@ class Bot:
             settle=self.settle,
             events=events,
             hold_seconds=60,
-            backoff=partial(repeat, 0.0),
+            backoff=NO_PAUSES,
         )
 
     async def answer(

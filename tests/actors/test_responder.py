@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import Event, create_memory_object_stream, fail_after, wait_all_tasks_blocked
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import structs
 from structlog.testing import capture_logs
@@ -25,6 +25,7 @@ from intern.core.flow import AnswerRequest, MessageRevisions, Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import AnswerResult, Channel, Conversation, RequestContext
 from intern.stores.tables.answers import AnswerStore, QuestionWords
+from tests.worlds.actors import Settlements, running
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import CHANNEL, GUILD, answer_request, author, message
 
@@ -45,13 +46,16 @@ WORDING = Wording(
     welcome="hello",
 )
 THREAD = ChannelId("70")
+SILENCE = AnswerResult(should_reply=False, reason="no_sources", debug={"seconds": 1})
 
 
 class Answers:
-    """Echoes each question; those that start with `hm` get silence, with `oh` an error, with `slow` wait for a gate."""
+    """Echoes each question, unless a test has another outcome for its text; `slow` ones wait for a gate."""
 
     def __init__(self) -> None:
         self.gate = Event()
+        self.slow: set[MessageId | None] = set()
+        self.outcomes: dict[str, AnswerResult | Exception] = {}
         self.begun: list[str] = []
         self.ended: list[str] = []
 
@@ -61,15 +65,14 @@ class Answers:
         question = " ".join(each.text for each in conversation.messages)
         self.begun.append(question)
         try:
-            if question.startswith("slow"):
+            if not self.slow.isdisjoint(each.id for each in conversation.messages):
                 await self.gate.wait()
         finally:
             self.ended.append(question)
-        if question.startswith("oh"):
-            raise KnowledgeError("the disk is gone")
-        if question.startswith("hm"):
-            return AnswerResult(should_reply=False, reason="no_sources", debug={"seconds": 1})
-        return AnswerResult(should_reply=True, reply_text=f"echo: {question}")
+        outcome = self.outcomes.get(question)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome or AnswerResult(should_reply=True, reply_text=f"echo: {question}")
 
 
 class Desk:
@@ -78,7 +81,8 @@ class Desk:
     def __init__(self, questions: int = 100, replies: int = 100) -> None:
         self.answers = Answers()
         self.outgoing = RecallableReplies()
-        self.settled: list[str] = []
+        self.settlements = Settlements()
+        self.settled = self.settlements.ids
         self.kept: dict[str, tuple[str, str]] = {}
         self.typed: list[ChannelId] = []
         self.typing_fails: ChatError | None = None
@@ -95,12 +99,9 @@ class Desk:
             done_with=self.done_with,
             typing=self.typing,
             records=Records(self),
-            settle=self.settle,
+            settle=self.settlements.settle,
             events=ActivityReporter(),
         )
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
-        self.settled.extend(message_ids)
 
     async def typing(self, channel_id: ChannelId) -> None:
         self.typed.append(channel_id)
@@ -114,14 +115,17 @@ class Desk:
     async def at_work(self) -> AsyncGenerator[None]:
         """Run the responder within the block; at the end, questions in work are given up."""
         with fail_after(5), self.posted, self.requests:
-            async with create_task_group() as tg:
-                tg.start_soon(self.run)
+            async with running(self.run):
                 yield
                 await wait_all_tasks_blocked()
-                tg.cancel_scope.cancel()
 
     async def run(self) -> None:
         await self.collaborators.run(self.inbox, self.replies)
+
+    def slow(self, asked: AnswerRequest) -> AnswerRequest:
+        """Let this question wait for the gate, with what joins it."""
+        self.answers.slow.add(asked.batch.messages[0].id)
+        return asked
 
     async def ask(self, *items: AnswerRequest | MessageRevisions) -> None:
         for item in items:
@@ -180,15 +184,15 @@ def withdrawal(*requests: AnswerRequest) -> MessageRevisions:
     return MessageRevisions(versions={each.id: None for request in requests for each in request.batch.messages})
 
 
-@pytest.mark.anyio
 class TestResponder:
     async def test_answers_become_replies_to_the_last_message_and_silence_is_settled_with_its_reason(self) -> None:
         desk = Desk()
+        desk.answers.outcomes = {"hm": SILENCE, "oh": KnowledgeError("the disk is gone")}
         asked = [request(text, n, by=f"user {n}") for n, text in enumerate(["why", "hm", "oh", "how"])]
         for each in asked:
             desk.requests.send_nowait(each)
         desk.requests.close()
-        with fail_after(5), desk.posted:
+        with desk.posted:
             await desk.run()
             replies = {reply.text: reply async for reply in desk.posted}
 
@@ -206,6 +210,7 @@ class TestResponder:
 
     async def test_who_calls_the_bot_gets_a_word(self) -> None:
         desk = Desk()
+        desk.answers.outcomes = {"hm": SILENCE}
         async with desk.at_work():
             await desk.ask(structs.replace(request("hm"), called=True))
             assert await desk.replied() == ["unknown"]
@@ -215,7 +220,7 @@ class TestResponder:
     async def test_a_quick_question_overtakes_a_slow_one(self) -> None:
         desk = Desk()
         async with desk.at_work():
-            await desk.ask(request("slow", 1), request("quick", 2, by="bob"))
+            await desk.ask(desk.slow(request("slow", 1)), request("quick", 2, by="bob"))
             assert await desk.replied() == ["echo: quick"]
             desk.answers.gate.set()
             assert await desk.replied() == ["echo: slow"]
@@ -223,7 +228,7 @@ class TestResponder:
     async def test_in_a_thread_questions_are_answered_one_by_one_first_come_first_served(self) -> None:
         desk = Desk()
         async with desk.at_work():
-            asked = [request(f"slow {n}", n, by=f"user {n}", thread=True) for n in range(3)]
+            asked = [desk.slow(request(f"slow {n}", n, by=f"user {n}", thread=True)) for n in range(3)]
             await desk.ask(*asked, request("elsewhere", 9))
             assert desk.answers.begun == ["slow 0", "elsewhere"]
             assert await desk.replied() == ["echo: elsewhere"]
@@ -234,7 +239,7 @@ class TestResponder:
         desk = Desk()
         async with desk.at_work():
             for n in range(ROOM + 5):
-                desk.requests.send_nowait(request("slow", n, by="x" * n))
+                desk.requests.send_nowait(desk.slow(request("slow", n, by="x" * n)))
             await wait_all_tasks_blocked()
             assert len(desk.answers.begun) == AT_ONCE
             assert desk.inbox.statistics().current_buffer_used == 4  # one more is in hand
@@ -252,7 +257,8 @@ class TestResponder:
     async def test_of_messages_that_are_asked_together_those_without_a_reply_are_answered_whichever_are_done(
         self,
     ) -> None:
-        desk, first, second = Desk(), request("slow: how", 1), request("on Windows", 2)
+        desk = Desk()
+        first, second = desk.slow(request("how", 1)), request("on Windows", 2)
         desk.done.add(second.batch.last.id)
         async with desk.at_work():
             await desk.ask(first, second)
@@ -279,16 +285,15 @@ class TestResponder:
         assert unusual == [("record_not_saved", question)] * (failures - 1)
 
 
-@pytest.mark.anyio
 class TestSuperseding:
     @pytest.mark.parametrize("thread", [True, False])
     async def test_what_the_asker_adds_joins_the_question_in_work(self, *, thread: bool) -> None:
         desk = Desk()
-        first, second = request("slow: how", 1, thread=thread), request("on Windows", 2, thread=thread)
+        first, second = desk.slow(request("how", 1, thread=thread)), request("on Windows", 2, thread=thread)
         async with desk.at_work():
             await desk.ask(first, second)
-            assert desk.answers.ended == ["slow: how"], "nobody waits for the older one any more"
-            assert desk.answers.begun[1:] == ["slow: how on Windows"]
+            assert desk.answers.ended == ["how"], "nobody waits for the older one any more"
+            assert desk.answers.begun[1:] == ["how on Windows"]
             desk.answers.gate.set()
             await wait_all_tasks_blocked()
             reply = desk.posted.receive_nowait()
@@ -299,11 +304,11 @@ class TestSuperseding:
 
     async def test_what_an_earlier_process_left_is_posted_before_what_was_added_to_it_is_thought_over(self) -> None:
         desk = Desk()
-        first, second = request("slow: how", 1), request("on Windows", 2)
+        first, second = desk.slow(request("how", 1)), request("on Windows", 2)
         async with desk.at_work():
             with desk.outgoing.resuming():
                 await desk.ask(first, second)
-                assert desk.answers.begun == ["slow: how"]
+                assert desk.answers.begun == ["how"]
                 desk.done |= {first.batch.last.id}
             await wait_all_tasks_blocked()
             desk.answers.gate.set()
@@ -316,7 +321,7 @@ class TestSuperseding:
         desk = Desk()
         async with desk.at_work():
             await desk.ask(
-                request("slow", 1, by="bob", thread=True),
+                desk.slow(request("slow", 1, by="bob", thread=True)),
                 request("how", 2, thread=True),
                 request("why", 3, by="carol", thread=True),
                 request("on Windows", 4, thread=True),
@@ -328,11 +333,12 @@ class TestSuperseding:
     @pytest.mark.parametrize("thread", [True, False])
     async def test_what_history_brings_at_once_and_was_asked_apart_is_answered_apart(self, *, thread: bool) -> None:
         desk = Desk()
-        asked = [missed(request(text, n, thread=thread)) for n, text in enumerate(("slow: how", "why", "where"))]
+        asked = [missed(request(text, n, thread=thread)) for n, text in enumerate(("how", "why", "where"))]
+        desk.slow(asked[0])
         async with desk.at_work():
             await desk.ask(*asked)
             desk.answers.gate.set()
-            assert await desk.replied() == ["echo: slow: how", "echo: why", "echo: where"]
+            assert await desk.replied() == ["echo: how", "echo: why", "echo: where"]
             # Nor are replies that have not left taken back.
             await desk.ask(missed(request("when", 3, thread=thread)))
             assert await desk.replied() == ["echo: when"]
@@ -342,21 +348,23 @@ class TestSuperseding:
     async def test_what_the_asker_adds_now_joins_the_question_that_history_brought(self) -> None:
         desk = Desk()
         async with desk.at_work():
-            await desk.ask(missed(request("slow: how", 1)), request("on Windows", 2))
+            await desk.ask(missed(desk.slow(request("how", 1))), request("on Windows", 2))
             desk.answers.gate.set()
-            assert await desk.replied() == ["echo: slow: how on Windows"]
+            assert await desk.replied() == ["echo: how on Windows"]
 
     async def test_of_several_questions_it_joins_the_newest(self) -> None:
         desk = Desk()
         async with desk.at_work():
-            await desk.ask(missed(request("slow: how", 1)), missed(request("why", 2)), request("on Windows", 3))
+            await desk.ask(missed(desk.slow(request("how", 1))), missed(request("why", 2)), request("on Windows", 3))
             desk.answers.gate.set()
-            assert await desk.replied() == ["echo: slow: how", "echo: why on Windows"]
+            assert await desk.replied() == ["echo: how", "echo: why on Windows"]
 
     async def test_other_askers_and_other_places_take_nothing_over(self) -> None:
         desk = Desk()
         async with desk.at_work():
-            await desk.ask(request("slow", 1), request("quick", 2, by="bob"), request("quick too", 3, thread=True))
+            await desk.ask(
+                desk.slow(request("slow", 1)), request("quick", 2, by="bob"), request("quick too", 3, thread=True)
+            )
             desk.answers.gate.set()
             assert sorted(await desk.replied()) == ["echo: quick", "echo: quick too", "echo: slow"]
 
@@ -392,10 +400,10 @@ class TestSuperseding:
             assert (await desk.posted.receive()).text == "echo: how on Windows"
 
 
-@pytest.mark.anyio
 class TestWithdrawing:
     async def test_a_withdrawn_question_in_work_is_given_up_and_settled(self) -> None:
-        desk, asked = Desk(), answer_request(message("slow", n=1), message("how", n=2))
+        desk = Desk()
+        asked = desk.slow(answer_request(message("slow", n=1), message("how", n=2)))
         async with desk.at_work():
             await desk.ask(asked, withdrawal(asked))
             assert desk.answers.ended == ["slow how"]
@@ -405,18 +413,22 @@ class TestWithdrawing:
             assert desk.kept[asked.batch.last.id] == ("withdrawn", "")
 
     async def test_what_is_left_of_a_question_is_asked_again(self) -> None:
-        desk, first = Desk(), message("slow", n=1)
+        desk = Desk()
+        first = message("slow", n=1)
         async with desk.at_work():
-            await desk.ask(answer_request(first, message("how", n=2)), MessageRevisions(versions={first.id: None}))
+            await desk.ask(
+                desk.slow(answer_request(first, message("how", n=2))), MessageRevisions(versions={first.id: None})
+            )
             assert await desk.replied() == ["echo: how"]
             assert desk.settled == [first.id]
 
     # Finding A11.
     async def test_what_is_left_of_a_question_and_the_next_message_of_its_asker_are_one_question(self) -> None:
-        desk, gone, left = Desk(), message("slow", n=1), message("how", n=2)
+        desk = Desk()
+        gone, left = message("slow", n=1), message("how", n=2)
         more = request("on Windows", 3)
         async with desk.at_work():
-            await desk.ask(answer_request(gone, left))
+            await desk.ask(desk.slow(answer_request(gone, left)))
             desk.answers.gate.set()
             assert await desk.replied() == ["echo: slow how"]
             desk.requests.send_nowait(MessageRevisions(versions={gone.id: None}))
@@ -442,7 +454,7 @@ class TestWithdrawing:
     async def test_a_withdrawn_question_in_line_is_not_begun(self) -> None:
         desk, asked = Desk(), request("how", 2, thread=True)
         async with desk.at_work():
-            await desk.ask(request("slow", 1, by="bob", thread=True), asked, withdrawal(asked))
+            await desk.ask(desk.slow(request("slow", 1, by="bob", thread=True)), asked, withdrawal(asked))
             desk.answers.gate.set()
             assert await desk.replied() == ["echo: slow"]
             assert desk.settled == ids(asked)
@@ -459,14 +471,15 @@ class TestWithdrawing:
 
     async def test_withdrawals_get_through_though_everybody_waits_for_the_model(self) -> None:
         desk = Desk()
-        asked = [request("slow", n, by="x" * n) for n in range(ROOM)]
+        asked = [desk.slow(request("slow", n, by="x" * n)) for n in range(ROOM)]
         async with desk.at_work():
             await desk.ask(*asked, withdrawal(*asked[:3]))
             assert sorted(desk.settled) == ids(*asked[:3])
             assert len(desk.answers.begun) == AT_ONCE + 3
 
     async def test_foreign_messages_concern_nobody_and_who_asks_again_is_answered(self) -> None:
-        desk, asked = Desk(), request("slow", 1)
+        desk = Desk()
+        asked = desk.slow(request("slow", 1))
         async with desk.at_work():
             await desk.ask(asked, MessageRevisions(versions={MessageId("7"): None}))
             assert desk.answers.ended == []
@@ -476,14 +489,14 @@ class TestWithdrawing:
             assert await desk.replied() == ["echo: how"]
 
 
-@pytest.mark.anyio
 class TestEditing:
     def edit(self, asked: AnswerRequest, text: str) -> MessageRevisions:
         last = asked.batch.last
         return MessageRevisions(versions={last.id: structs.replace(last, text=text)})
 
     async def test_an_edited_question_in_work_is_answered_as_it_reads_now(self) -> None:
-        desk, asked = Desk(), answer_request(message("slow", n=1), message("how", n=2))
+        desk = Desk()
+        asked = desk.slow(answer_request(message("slow", n=1), message("how", n=2)))
         async with desk.at_work():
             await desk.ask(asked, self.edit(asked, "why"))
             assert desk.answers.ended == ["slow how"]
@@ -502,7 +515,8 @@ class TestEditing:
             assert await desk.replied() == ["echo: how now"]
 
     async def test_an_edit_that_was_read_before_changes_nothing(self) -> None:
-        desk, asked = Desk(), request("slow", 1)
+        desk = Desk()
+        asked = desk.slow(request("slow", 1))
         async with desk.at_work():
             await desk.ask(asked, self.edit(asked, "slow"))
             assert desk.answers.ended == []
@@ -525,16 +539,16 @@ def on_a_turned_clock(desk: Desk, *asked: AnswerRequest, seconds: float) -> None
 
 def test_the_bot_is_seen_typing_at_once_and_every_eight_seconds_until_it_has_thought() -> None:
     desk = Desk()
-    on_a_turned_clock(desk, request("slow: how?"), seconds=20)
+    on_a_turned_clock(desk, desk.slow(request("how?")), seconds=20)
     assert desk.typed == [CHANNEL] * 3
 
 
 def test_at_what_is_no_question_it_is_not_seen_typing_before_it_took_a_while() -> None:
     desk = Desk()
-    on_a_turned_clock(desk, request("slow morning"), seconds=7)
+    on_a_turned_clock(desk, desk.slow(request("slow morning")), seconds=7)
     assert desk.typed == []
     desk = Desk()
-    on_a_turned_clock(desk, request("slow morning"), seconds=20)
+    on_a_turned_clock(desk, desk.slow(request("slow morning")), seconds=20)
     assert desk.typed == [CHANNEL] * 2
 
 
@@ -542,6 +556,6 @@ def test_at_what_is_no_question_it_is_not_seen_typing_before_it_took_a_while() -
 def test_typing_that_fails_costs_nobody_an_answer(error: ChatError, times: int) -> None:
     desk = Desk()
     desk.typing_fails = error
-    on_a_turned_clock(desk, request("slow: how?"), seconds=20)
+    on_a_turned_clock(desk, desk.slow(request("how?")), seconds=20)
     assert len(desk.typed) == times
     assert list(desk.kept.values()) == [("answer", "")]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-from anyio import create_memory_object_stream, create_task_group, fail_after
+from anyio import create_memory_object_stream, fail_after
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec.structs import replace
 
@@ -20,11 +19,10 @@ from intern.core.flow import ApprovalReaction, CaptureArchived
 from intern.core.ids import ChannelId, MessageId, QAId, UserId
 from intern.learning.approvals import HELD_FOR, ApprovalQueue
 from intern.learning.review import Review
+from tests.worlds.actors import finishing
 from tests.worlds.bot import Watching
-from tests.worlds.clock import HandClock, all_quiet, leap, leaping
+from tests.worlds.clock import HandClock, all_quiet, leap
 from tests.worlds.samples import CHANNEL, GUILD, pair
-
-pytestmark = pytest.mark.anyio
 
 NOW = HandClock().now()
 OLDER = replace(pair(n=-3), qa_id=QAId("qa_older"), timestamp=NOW)
@@ -33,9 +31,7 @@ LATER = replace(pair(n=5), qa_id=QAId("qa_later"), timestamp=NOW)  # it has mess
 WORD = ApprovalReaction(guild_id=GUILD, channel_id=CHANNEL, message_id=NEWER.message_ids[1], by=UserId("77"))
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 class Reviews:
@@ -110,12 +106,11 @@ async def at_work(reviews: Reviews, door: Door | None = None) -> AsyncGenerator[
     approved, to_review = create_memory_object_stream[ApprovalReaction](1)
     archived, to_classify = create_memory_object_stream[CaptureArchived](1)
     with fail_after(100_000), approved, to_classify:
-        async with create_task_group() as tg:
-            tg.start_soon(
-                Reviewer(approvals=approvals, reviews=reviews, admits=(door or Door()).admits, events=events).run,
-                to_review,
-                archived,
-            )
+        async with finishing(
+            Reviewer(approvals=approvals, reviews=reviews, admits=(door or Door()).admits, events=events).run,
+            to_review,
+            archived,
+        ):
             await all_quiet()
             yield Room(approvals, clock, approved, to_classify, events)
             approved.close()  # it ends with its wakeups, whatever is still held

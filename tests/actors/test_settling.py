@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from intern.actors.checkpointer import MessageSettler
 from intern.core.ids import ChannelId, MessageId
+from tests.worlds.actors import Settlements
 
 HERE = ChannelId("7")
 ONE, TWO, THREE = MessageId("1"), MessageId("2"), MessageId("3")
 
 
-class Account:
-    def __init__(self) -> None:
-        self.settled: list[MessageId] = []
-
-    def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId], /) -> None:
-        assert channel_id == HERE
-        self.settled += message_ids
-
-
 def test_what_is_asked_or_captured_is_settled_at_once() -> None:
-    account = Account()
+    account = Settlements()
     settling = MessageSettler(account.settle)
     settling.settle(HERE, [ONE])
     settling.settle_captured(HERE, [TWO])
-    assert account.settled == [ONE, TWO]
+    assert account.ids == [ONE, TWO]
 
 
 def test_what_is_asked_and_captured_is_settled_with_the_later_of_both() -> None:
-    account = Account()
+    account = Settlements()
     settling = MessageSettler(account.settle)
     settling.expect_capture([ONE, TWO])
     settling.settle(HERE, [ONE, THREE])
     settling.settle(HERE, [ONE])
-    assert account.settled == [THREE]
+    assert account.ids == [THREE]
     settling.settle_captured(HERE, [ONE, TWO])
-    assert account.settled == [THREE, ONE]
+    assert account.ids == [THREE, ONE]
     settling.settle(HERE, [TWO])
-    assert account.settled == [THREE, ONE, TWO]
+    assert account.ids == [THREE, ONE, TWO]

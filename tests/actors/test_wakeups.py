@@ -1,22 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set as AbstractSet
-from typing import Any
 
 import pytest
-from anyio import create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import create_memory_object_stream, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from intern.actors.loops import DueRecord, follow, wake
-from tests.worlds.clock import all_quiet, leap, leaping
+from tests.worlds.actors import finishing
+from tests.worlds.clock import all_quiet, leap
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return leaping(request.param)
+pytestmark = pytest.mark.leaps
 
 
 class Numbers:
@@ -42,8 +37,7 @@ async def test_a_follower_reads_what_lies_behind_its_position_then_waits() -> No
     send, wakeups = create_memory_object_stream[str](1)
     seen: list[int] = []
     with fail_after(5), wakeups:
-        async with create_task_group() as tg:
-            tg.start_soon(read, Numbers(1, 2, 3, 4, 5), wakeups, seen, 2)
+        async with finishing(read, Numbers(1, 2, 3, 4, 5), wakeups, seen, 2):
             await wait_all_tasks_blocked()
 
             assert seen == [3, 4, 5]
@@ -54,8 +48,7 @@ async def test_a_nudge_makes_a_follower_look_again() -> None:
     send, wakeups = create_memory_object_stream[str](1)
     log, seen = Numbers(1), list[int]()
     with fail_after(5), wakeups:
-        async with create_task_group() as tg:
-            tg.start_soon(read, log, wakeups, seen)
+        async with finishing(read, log, wakeups, seen):
             await wait_all_tasks_blocked()
             log.held += [2, 3, 4]
             wake(send, "look")
@@ -69,8 +62,7 @@ async def test_a_follower_reads_to_the_end_of_the_log_before_it_ends() -> None:
     send, wakeups = create_memory_object_stream[str](1)
     log, seen = Numbers(), list[int]()
     with fail_after(5), wakeups:
-        async with create_task_group() as tg:
-            tg.start_soon(read, log, wakeups, seen)
+        async with finishing(read, log, wakeups, seen):
             await wait_all_tasks_blocked()
             log.held += [1, 2, 3]
             send.close()
@@ -115,8 +107,7 @@ async def test_what_is_due_again_comes_once_and_whatever_is_new_comes_first() ->
     send, wakeups = create_memory_object_stream[str](1)
     log, older, seen = Numbers(1, 2), Older(("a", -1), ("b", -2)), list[int]()
     with fail_after(5), wakeups:
-        async with create_task_group() as tg:
-            tg.start_soon(read_both, log, older, wakeups, seen)
+        async with finishing(read_both, log, older, wakeups, seen):
             await wait_all_tasks_blocked()
             assert seen == [1, 2, -1, 3, -2]
             older.due_now = [("b", -2), ("a, later", -1)]
@@ -130,8 +121,7 @@ async def test_a_follower_wakes_when_the_next_one_is_due_and_not_before() -> Non
     send, wakeups = create_memory_object_stream[str](1)
     log, older, seen = Numbers(), Older(seconds=600), list[int]()
     with fail_after(5000), wakeups:
-        async with create_task_group() as tg:
-            tg.start_soon(read_both, log, older, wakeups, seen)
+        async with finishing(read_both, log, older, wakeups, seen):
             await all_quiet()
             older.due_now = [("a", -2)]
             await leap(590)

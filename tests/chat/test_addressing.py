@@ -13,25 +13,19 @@ from intern.chat.options import ContextBounds
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.messages import Author, ChatMessage
-from tests.worlds.chat import Sandbox
-from tests.worlds.clock import HandClock
+from tests.worlds.chat import Talk
 
 BOUNDS = ContextBounds()
 ROBOT = Author(id=UserId("5"), name="robot", type="bot")
 
 
-class Place:
+class Place(Talk):
     """A channel; `@name` at the beginning of a text is a mention, and each message comes 70 seconds after the last."""
 
-    def __init__(self) -> None:
-        self.clock = HandClock()
-        self.discord = Sandbox(self.clock, team=["maya", "tom"])
-
-    def say(self, who: str | Author, text: str, *, to: ChatMessage | None = None, after: float = 70) -> ChatMessage:
-        self.clock.turn(seconds=after)
+    def say(self, who: str | Author, text: str, *, after: float = 70, **reply: Any) -> ChatMessage:
         for name in ("alice", "bob", "maya", "tom"):
             text = text.replace(f"@{name}", f"<@{self.discord.author(name).id}>")
-        return self.discord.say(who, text, reply_to=to.id if to else None)
+        return super().say(who, text, after=after, **reply)
 
     @property
     def talk(self) -> ChannelTranscript:

@@ -21,8 +21,6 @@ from intern.stores.tables.outbox import Outbox
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 ALICE = UserId("1")
 
 

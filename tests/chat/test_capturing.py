@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 
-import pytest
 from anyio import fail_after
 from msgspec.structs import replace
 
@@ -14,35 +12,15 @@ from intern.chat.conversations import build_capture, build_capture_requests
 from intern.chat.options import ContextBounds
 from intern.core.captures import Turn
 from intern.core.flow import Batch, CaptureRequest
-from intern.core.ids import ChannelId, reply_conversation
-from intern.core.messages import Attachment, Author, ChatMessage
-from tests.worlds.chat import Sandbox
-from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
+from intern.core.ids import reply_conversation
+from intern.core.messages import Attachment, ChatMessage
+from tests.worlds.chat import Talk
 
 PICTURE = Attachment(id="1", filename="error\nscreen.png", url="https://cdn", size=9, content_type="image/png")
 LOGS = Attachment(id="2", filename="node.log", url="https://cdn", size=9, content_type="text/plain")
 
 
-class World:
-    def __init__(self) -> None:
-        self.clock = HandClock()
-        self.discord = Sandbox(self.clock, team=["maya", "tom"])
-
-    def say(
-        self,
-        who: str | Author,
-        text: str,
-        *,
-        to: ChatMessage | None = None,
-        after: float = 5,
-        place: ChannelId | None = None,
-        attachments: Sequence[Attachment] = (),
-    ) -> ChatMessage:
-        self.clock.turn(seconds=after)
-        return self.discord.say(who, text, channel_id=place, reply_to=to.id if to else None, attachments=attachments)
-
+class World(Talk):
     async def captured(self, *messages: ChatMessage) -> tuple[CaptureRequest, ...]:
         batch = Batch(channel_id=messages[0].channel_id, author=messages[-1].author, messages=messages)
         channel = await self.discord.channel(batch.channel_id)

@@ -20,32 +20,11 @@ from intern.core.errors import (
 )
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, MessageId
-from intern.core.messages import Author, ChatMessage, RoleLookupBudget
-from tests.worlds.chat import Sandbox
-from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
+from intern.core.messages import ChatMessage, RoleLookupBudget
+from tests.worlds.chat import Sandbox, Talk
 
 
-class World:
-    """A sandbox in which time passes as people write."""
-
-    def __init__(self) -> None:
-        self.clock = HandClock()
-        self.discord = Sandbox(self.clock, team=["maya", "tom"])
-
-    def say(
-        self,
-        who: str | Author,
-        text: str,
-        *,
-        to: ChatMessage | None = None,
-        after: float = 5,
-        place: ChannelId | None = None,
-    ) -> ChatMessage:
-        self.clock.turn(seconds=after)
-        return self.discord.say(who, text, channel_id=place, reply_to=to.id if to else None)
-
+class World(Talk):
     def others_talk(self, count: int, *, after: float = 5) -> None:
         for n in range(count):
             self.say(f"passer-by {n % 7}", f"chatter {n}", after=after)

@@ -163,7 +163,6 @@ def reply(question: ChatMessage, text: str = "Run it.", *, thread: bool = False)
 ANSWER = "Run it.\n\nSources:\n- FAQ (`kb:faq.md`)"
 
 
-@pytest.mark.anyio
 class TestPosting:
     async def test_nothing_is_posted_where_not_everybody_can_read_any_more(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
@@ -501,12 +500,11 @@ class TestPosting:
                     w.discord.fail("send", DOWN)
                     with pytest.raises(ChatUnavailableError):
                         await posting.post(long, waited_for=NO_LONGER)
-                with fail_after(5):
-                    if restart:
-                        assert await posting.resume(_tell_nobody) == 1
-                    else:
-                        outcome = await posting.post(long, waited_for=NO_LONGER)
-                        assert outcome == PostOutcome(status="dropped", reason="not_public")
+                if restart:
+                    assert await posting.resume(_tell_nobody) == 1
+                else:
+                    outcome = await posting.post(long, waited_for=NO_LONGER)
+                    assert outcome == PostOutcome(status="dropped", reason="not_public")
                 entry = await w.ledger.get(question.id)
                 assert entry is not None
                 assert (entry.state, entry.reason) == ("dropped", "not_public")
@@ -705,8 +703,7 @@ class TestPosting:
 
             history: History = Meanwhile(w.clock)
             posting = make_delivery(w.discord, w.ledger, history, outgoing=w.outgoing, clock=w.clock)
-            with fail_after(5):
-                assert (await posting.post(reply(question))).reason == "withdrawn"
+            assert (await posting.post(reply(question))).reason == "withdrawn"
             assert w.said() == []
 
     async def test_what_an_earlier_run_held_is_not_posted_beside_the_reply_that_took_it_up(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import create_task_group, wait_all_tasks_blocked
 
 from intern.chat.delivery import RecallableReplies
 from intern.core.ids import MessageId
@@ -43,7 +42,6 @@ def test_what_was_never_handed_over_or_is_done_may_leave() -> None:
     assert outgoing.begin_posting(ONE)
 
 
-@pytest.mark.anyio
 async def test_who_holds_a_reply_is_told_when_it_is_taken_back_or_when_nobody_will_any_more() -> None:
     outgoing, told = RecallableReplies(), list[MessageId]()
     outgoing.add_reply(FIRST)
@@ -53,21 +51,19 @@ async def test_who_holds_a_reply_is_told_when_it_is_taken_back_or_when_nobody_wi
         await outgoing.wait_for_recall(question_id)
         told.append(question_id)
 
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(hold, ONE)
-            tg.start_soon(hold, TWO)
-            await wait_all_tasks_blocked()
-            assert told == []
-            outgoing.recall("superseded", lambda request: request is SECOND)
-            await wait_all_tasks_blocked()
-            assert told == [TWO]
-            outgoing.close()
-        assert told == [TWO, ONE]
-        await outgoing.wait_for_recall(ONE)
+    async with create_task_group() as tg:
+        tg.start_soon(hold, ONE)
+        tg.start_soon(hold, TWO)
+        await wait_all_tasks_blocked()
+        assert told == []
+        outgoing.recall("superseded", lambda request: request is SECOND)
+        await wait_all_tasks_blocked()
+        assert told == [TWO]
+        outgoing.close()
+    assert told == [TWO, ONE]
+    await outgoing.wait_for_recall(ONE)
 
 
-@pytest.mark.anyio
 async def test_a_reply_waits_until_the_one_that_it_takes_the_place_of_is_done() -> None:
     outgoing, over = RecallableReplies(), list[str]()
     outgoing.add_reply(FIRST)
@@ -78,12 +74,11 @@ async def test_a_reply_waits_until_the_one_that_it_takes_the_place_of_is_done() 
         await outgoing.wait_for_recalled_parts(answer_request(*(message(text, n=each) for each in n)))
         over.append(text)
 
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(make_way, "both", 1, 2)
-            tg.start_soon(make_way, "edited", 1)
-            tg.start_soon(make_way, "another", 2)
-            await wait_all_tasks_blocked()
-            assert over == ["another"], "the reply to it was not taken back"
-            outgoing.remove_reply(ONE)
+    async with create_task_group() as tg:
+        tg.start_soon(make_way, "both", 1, 2)
+        tg.start_soon(make_way, "edited", 1)
+        tg.start_soon(make_way, "another", 2)
+        await wait_all_tasks_blocked()
+        assert over == ["another"], "the reply to it was not taken back"
+        outgoing.remove_reply(ONE)
     assert sorted(over) == ["another", "both", "edited"]

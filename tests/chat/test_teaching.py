@@ -9,25 +9,11 @@ from intern.chat.conversations import read_conversation_around
 from intern.chat.options import ContextBounds
 from intern.core.errors import ChatUnavailableError
 from intern.core.flow import CaptureRequest
-from intern.core.ids import ChannelId
 from intern.core.messages import ChatMessage
-from tests.worlds.chat import Sandbox
-from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.chat import Talk
 
 
-class World:
-    def __init__(self) -> None:
-        self.clock = HandClock()
-        self.discord = Sandbox(self.clock, team=["maya", "tom"])
-
-    def say(
-        self, who: str, text: str, *, to: ChatMessage | None = None, after: float = 5, place: ChannelId | None = None
-    ) -> ChatMessage:
-        self.clock.turn(seconds=after)
-        return self.discord.say(who, text, channel_id=place, reply_to=to.id if to else None)
-
+class World(Talk):
     async def around(self, on: ChatMessage) -> CaptureRequest | None:
         with fail_after(5):
             found = await self.discord.message(on.channel_id, on.id)

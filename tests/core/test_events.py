@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio import fail_after
 
 from intern.core.captures import CapturedPair
 from intern.core.clock import Clock
@@ -32,8 +31,6 @@ from tests.worlds.bot import Watching, settings_in
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import endpoint_double
-
-pytestmark = pytest.mark.anyio
 
 SPECIFIED = {
     # specs/team-knowledge-capture.md, "Observability"
@@ -98,21 +95,20 @@ async def test_each_event_of_the_specs_is_told_by_its_deed(tmp_path: Path, log: 
         sandbox.say("mira", f"Hold the blue key of the spool for {number} seconds.", reply_to=asked.id)
         await seen.one_of(CapturedPair, after=number - 1)
 
-    with fail_after(20):
-        async with open_sandbox(settings, sandbox, events=seen, clock=HandClock(), models=models):
-            await seen.one_of(RefreshReport)
-            sandbox.say("bob", "@intern which port does the relay listen on?")
-            await seen.one_of(AnswerResult)
-            await teach(1)
-            await seen.one_of(PairFiled)
-            model.next = CLASSIFY.name
-            await teach(2)
-            await seen.one_of(PairParked)
-            model.next = INTEGRATE.name
-            await teach(3)
-            await seen.one_of(PairParked, after=1)
-        async with open_intern(settings) as intern:
-            await intern.regenerate()
+    async with open_sandbox(settings, sandbox, events=seen, clock=HandClock(), models=models):
+        await seen.one_of(RefreshReport)
+        sandbox.say("bob", "@intern which port does the relay listen on?")
+        await seen.one_of(AnswerResult)
+        await teach(1)
+        await seen.one_of(PairFiled)
+        model.next = CLASSIFY.name
+        await teach(2)
+        await seen.one_of(PairParked)
+        model.next = INTEGRATE.name
+        await teach(3)
+        await seen.one_of(PairParked, after=1)
+    async with open_intern(settings) as intern:
+        await intern.regenerate()
     told = {line["event"]: line for line in lines(log)}
     assert told.keys() >= SPECIFIED.keys()
     assert not {event: missing for event, fields in SPECIFIED.items() if (missing := fields - told[event].keys())}
@@ -126,7 +122,7 @@ async def test_one_id_runs_from_the_message_to_the_reply_through_every_call_of_t
     tmp_path: Path, log: io.StringIO
 ) -> None:
     seen, sandbox = Watching(), Sandbox(HandClock(), team={"mira"})
-    with endpoint_double() as endpoint, fail_after(20):
+    with endpoint_double() as endpoint:
         settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, "model": "m"})
         async with open_sandbox(settings, sandbox, events=seen, clock=HandClock()):
             await seen.one_of(RefreshReport)

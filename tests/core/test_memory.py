@@ -10,10 +10,10 @@ import sys
 
 import pytest
 import trio
-from anyio import create_task_group
 from trio.testing import MockClock
 
 from intern.core.memory import freeze_garbage_collector, release_memory_regularly
+from tests.worlds.actors import running
 
 _MEGABYTES = """
 import resource
@@ -88,10 +88,8 @@ def test_it_is_given_back_again_and_again() -> None:
     given: list[float] = []
 
     async def main() -> None:
-        async with create_task_group() as tg:
-            tg.start_soon(release_memory_regularly, 60.0, lambda: given.append(clock.current_time()))
+        async with running(release_memory_regularly, 60.0, lambda: given.append(clock.current_time())):
             await trio.sleep(200)
-            tg.cancel_scope.cancel()
 
     began = clock.current_time()
     trio.run(main, clock=clock)

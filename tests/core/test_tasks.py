@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from anyio import CancelScope, Event, create_task_group, fail_after, sleep_forever, wait_all_tasks_blocked
+from anyio import CancelScope, Event, sleep_forever, wait_all_tasks_blocked
 
 from intern.core.errors import KnowledgeError
 from intern.core.tasks import open_task_group, run_each
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import finishing
 
 
 async def test_results_come_in_order_though_the_work_ends_in_another_and_no_more_is_begun_than_may_be() -> None:
@@ -25,13 +24,11 @@ async def test_results_come_in_order_though_the_work_ends_in_another_and_no_more
     async def run() -> None:
         found.extend(await run_each(work, range(3), 2))
 
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(run)
-            await wait_all_tasks_blocked()
-            assert sorted(begun) == [0, 1]
-            for gate in reversed(gates):
-                gate.set()
+    async with finishing(run):
+        await wait_all_tasks_blocked()
+        assert sorted(begun) == [0, 1]
+        for gate in reversed(gates):
+            gate.set()
     assert found == ["0", "1", "2"]
     assert await run_each(work, (), 2) == []
 
@@ -47,7 +44,7 @@ async def test_the_first_error_ends_the_others_and_is_raised_as_itself() -> None
         finally:
             ended.append(n)
 
-    with fail_after(5), pytest.raises(KnowledgeError, match="full"):
+    with pytest.raises(KnowledgeError, match="full"):
         await run_each(work, range(2), 2)
     assert sorted(ended) == [0, 1]
 
@@ -55,7 +52,7 @@ async def test_the_first_error_ends_the_others_and_is_raised_as_itself() -> None
 # Finding A2.
 async def test_a_cancellation_that_comes_while_the_host_is_shielded_is_raised_behind_the_group() -> None:
     passed: list[str] = []
-    with fail_after(5), CancelScope() as scope:
+    with CancelScope() as scope:
         async with open_task_group() as tasks:
             tasks.start_soon(sleep_forever)
             await wait_all_tasks_blocked()

@@ -44,17 +44,13 @@ NESTED_RESTRUCTURED = (
 )
 
 
-@pytest.mark.parametrize("sign", MARKDOWN)
-def test_markdown_that_repeats_a_sign_is_read_in_time(sign: str) -> None:
+@pytest.mark.parametrize(
+    ("parse", "sign"),
+    [*((parse_markdown, sign) for sign in MARKDOWN), *((parse_restructured, sign) for sign in RESTRUCTURED)],
+)
+def test_text_that_repeats_a_sign_is_read_in_time(parse: Callable[[str], Document], sign: str) -> None:
     began = process_time()
-    _read_or_refuse(parse_markdown, _fill(sign))
-    assert process_time() - began < SECONDS
-
-
-@pytest.mark.parametrize("sign", RESTRUCTURED)
-def test_restructured_text_that_repeats_a_sign_is_read_in_time(sign: str) -> None:
-    began = process_time()
-    _read_or_refuse(parse_restructured, _fill(sign))
+    _read_or_refuse(parse, _fill(sign))
     assert process_time() - began < SECONDS
 
 

@@ -13,15 +13,11 @@ from tests.eval.extracting import Measured, measured_with, met_in, segments
 from tests.worlds.model import ScriptedModel
 
 pytestmark = [
+    pytest.mark.on_asyncio,
     pytest.mark.anyio,
     pytest.mark.rest,
     pytest.mark.skipif(not EVAL.is_dir(), reason="the real chats are not part of the project"),
 ]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def test_the_rules_learn_from_real_exchanges_and_give_nobody_away() -> None:

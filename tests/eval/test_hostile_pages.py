@@ -26,18 +26,13 @@ from tests.sources.folders import Shelf
 from tests.worlds.site import ADDRESS, Served, SiteDouble, site_double
 
 pytestmark = [
+    pytest.mark.on_asyncio,  # fetching is tested on both elsewhere; this is a thousand pages
     pytest.mark.anyio,
     pytest.mark.rest,
     pytest.mark.skipif(not STRINGS.is_file(), reason="needs the hostile strings, which are not part of the project"),
 ]
 
 _HOSTS = 16
-
-
-@pytest.fixture(params=["asyncio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Fetching is tested on both elsewhere; this is a thousand pages."""
-    return str(request.param)
 
 
 _SECRET = "planted-secret-9f31"

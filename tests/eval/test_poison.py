@@ -16,18 +16,13 @@ from tests.eval.obedient import PLACES, SEEN_BY_READERS, Place, faults, order_of
 from tests.eval.retrieval import Row
 
 pytestmark = [
+    pytest.mark.on_asyncio,  # the parts are tested on both
     pytest.mark.anyio,
     pytest.mark.rest,
     pytest.mark.skipif(not STRINGS.is_file(), reason="needs the hostile strings, which are not part of the project"),
 ]
 
 _EACH = 3  # of the strings, by four calls; all of them by two
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """One is enough: the parts are tested on both."""
-    return "asyncio"
 
 
 # Findings A13, A14, A15.

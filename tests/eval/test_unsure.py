@@ -18,16 +18,11 @@ from tests.eval.chats import EVAL, rows
 from tests.eval.retrieval import Row
 
 pytestmark = [
+    pytest.mark.on_asyncio,  # the parts are tested on both
     pytest.mark.anyio,
     pytest.mark.rest,
     pytest.mark.skipif(not EVAL.is_dir(), reason="needs the real chats, which are not part of the project"),
 ]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """One is enough: the parts are tested on both."""
-    return "asyncio"
 
 
 @pytest.fixture

@@ -23,12 +23,10 @@ from intern.lab.timeline import EDITED, NOT_SAMPLED
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.service.models import Models
 from intern.service.opening import open_intern
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from tests.service.chatting import ALICE, BOB, MAYA, NOON, TOM, Town
 from tests.worlds.endpoint import Reply, endpoint_double
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.settings import OFFLINE, WORDS_ALONE, make_settings
 
 QUESTION = "Which port does the relay listen on behind the proxy?"
 ANSWER = "The relay listens on port 7480 behind the proxy."
@@ -36,13 +34,7 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def settings_in(folder: Path, **sections: Mapping[str, object]) -> Settings:
-    overrides: dict[str, Mapping[str, object]] = {
-        "data": {"dir": str(folder / "data")},
-        "llm": {"provider": "offline"},
-        "embeddings": {"provider": "none"},
-        **sections,
-    }
-    return load_settings(environ={}, overrides=overrides)
+    return make_settings(folder / "data", **{"llm": OFFLINE, "embeddings": WORDS_ALONE, **sections})
 
 
 async def prepared(folder: Path, town: Town, settings: Settings | None = None, **wanted: Any) -> PreparedBacktest:
@@ -398,7 +390,7 @@ async def test_a_replay_that_is_stopped_tells_what_it_has(tmp_path: Path) -> Non
             scope.cancel()
 
     replay = BacktestRun(settings_in(tmp_path), await prepared(tmp_path, town), tell=tell)
-    with fail_after(30), scope:
+    with scope:
         await replay.run()
     done = replay.report()
     assert (done.finished, done.totals.questions, done.questions) == (False, 2, 5)

@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from anyio import fail_after
 from hypothesis import given, strategies as st
 
 from intern.core.errors import ConfigError
@@ -33,6 +32,7 @@ from intern.lab.evaluation import (
     read_questions,
     sum_outcomes,
 )
+from tests.worlds.actors import finishing
 
 TLS = EvaluationQuestion(
     id="tls", question="How do I renew the certificate?", expected_sources=("kb:tls.md",), should_reply=True
@@ -251,28 +251,21 @@ def many(number: int) -> list[EvaluationQuestion]:
     return [EvaluationQuestion(id=str(n), question=f"Question {n}{' silent' * (n % 2)}?") for n in range(number)]
 
 
-@pytest.mark.anyio
 async def test_all_are_asked_and_come_back_in_their_order() -> None:
     told: list[str] = []
-    with fail_after(5):
-        outcomes = await ask_questions(
-            Desk().answer, many(7), concurrency=3, tell=lambda outcome: told.append(outcome.id)
-        )
+    outcomes = await ask_questions(Desk().answer, many(7), concurrency=3, tell=lambda outcome: told.append(outcome.id))
     assert [outcome.id for outcome in outcomes] == [str(n) for n in range(7)]
     assert [outcome.verdict for outcome in outcomes] == ["answered", "silent"] * 3 + ["answered"]
     assert sorted(told) == [str(n) for n in range(7)]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (3, 3), (50, 7)])
 async def test_no_more_are_asked_at_a_time_than_was_said(concurrency: int, most: int) -> None:
     desk = Desk(held=True)
-    with fail_after(5):
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(lambda: ask_questions(desk.answer, many(7), concurrency=concurrency))
-            await anyio.wait_all_tasks_blocked()
-            assert len(desk.asked) == most
-            desk.open.set()
+    async with finishing(lambda: ask_questions(desk.answer, many(7), concurrency=concurrency)):
+        await anyio.wait_all_tasks_blocked()
+        assert len(desk.asked) == most
+        desk.open.set()
     assert desk.most == most
     assert {context.platform for context in desk.contexts if context} == {"eval"}
 

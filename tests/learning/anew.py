@@ -29,8 +29,8 @@ from intern.learning.regenerating import Regeneration, RegenerationResult
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.stores.block_format import parse_topic_file
 from intern.stores.source_cache import parse_index
-from tests.learning.pairs import Team
 from tests.worlds.disk import KilledError
+from tests.worlds.team import Team
 
 KEEP = IntegrateOut(skip=False, remove_ids=())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.learning.pairs import Team
+from tests.worlds.team import Team
 
 
 @pytest.fixture

@@ -42,8 +42,6 @@ from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock, all_quiet
 from tests.worlds.model import ScriptedModel
 
-pytestmark = pytest.mark.anyio
-
 ASKED = "@intern which port does the relay listen on?"
 SOLVED = "For the record: behind the quokka proxy it only worked once I had set `listen` to 7999."
 ALSO = "Same here, a restart of the quokka proxy was needed as well."

@@ -14,10 +14,8 @@ from intern.core.errors import ConfigError
 from intern.core.ids import ConversationId, MessageId, UserId
 from intern.learning.archivist import Archivist
 from intern.stores.archive import Archive
-from tests.learning.pairs import NOON
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.team import NOON
 
 Said = dict[str, Turn]
 

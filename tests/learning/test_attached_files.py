@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-from anyio import fail_after
 from msgspec import structs
 
 from intern.core.errors import ChatUnavailableError, InternError, PageUnavailableError, UnusableFileError
@@ -13,8 +11,6 @@ from intern.core.ids import UserId
 from intern.core.messages import MOST_FILE_BYTES, Attachment, FileDigest, Image
 from intern.learning.attached_files import MOST_FILES, UNREAD, FileReader
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
 
 ANN, BOB = UserId("1"), UserId("2")
 NOW = HandClock().now()
@@ -26,10 +22,11 @@ def file(name: str, kind: str | None = "text/plain") -> Attachment:
 
 
 class Host:
-    """Serves a log under each name, or fails."""
+    """Serves a log under each name, unless a test has other contents for it or lets it fail."""
 
     def __init__(self) -> None:
         self.fetched: list[str] = []
+        self.contents: dict[str, bytes] = {}
         self.fails: dict[str, InternError] = {}
 
     async def fetch_image(self, attachment: Attachment, /) -> Image:
@@ -40,7 +37,7 @@ class Host:
         self.fetched.append(attachment.filename)
         if attachment.filename in self.fails:
             raise self.fails[attachment.filename]
-        return bytes(range(256)) if attachment.filename.endswith(".zip") else LOG
+        return self.contents.get(attachment.filename, LOG)
 
 
 def test_all_but_pictures_and_sounds_are_looked_at_up_to_four_a_message() -> None:
@@ -91,8 +88,7 @@ async def test_a_paste_is_read_like_a_file_unless_it_is_a_page_or_fails() -> Non
 
     reader = FileReader(Host(), paste_hosts=["p.example"], fetch_paste=fetch)
     text = "https://p.example/1 https://p.example/2 https://p.example/3"
-    with fail_after(5):
-        read = await reader.read_each(reader.choose(ANN, NOW, text, []))
+    read = await reader.read_each(reader.choose(ANN, NOW, text, []))
     assert [read[f"https://p.example/{n}"].digest for n in "123"] == [
         FileDigest(telling=LOG.decode(), went_wrong=True, excerpt=LOG.decode()),
         None,
@@ -109,15 +105,14 @@ async def test_a_paste_is_a_page_only_if_it_begins_as_one() -> None:
 
     reader = FileReader(Host(), fetch_paste=fetch)
     pasted = [Attachment(id=f"https://{each}", filename="", url=f"https://{each}", size=0) for each in pages + texts]
-    with fail_after(5):
-        assert [await reader.read(each) is None for each in pasted] == [True, True, False, False]
+    assert [await reader.read(each) is None for each in pasted] == [True, True, False, False]
 
 
 async def test_a_file_that_cannot_be_had_is_said_to_be_unread_and_no_text_is_a_name() -> None:
     host = Host()
     host.fails["b.log"] = ChatUnavailableError("away")
-    with fail_after(5):
-        read = await FileReader(host).read_each([file("a.log"), file("b.log"), file("c.zip")])
+    host.contents["c.zip"] = bytes(range(256))
+    read = await FileReader(host).read_each([file("a.log"), file("b.log"), file("c.zip")])
     assert read["a.log"].digest == FileDigest(telling=LOG.decode(), went_wrong=True, excerpt=LOG.decode())
     assert (read["b.log"].digest, read["c.zip"].digest) == (UNREAD, None)
 
@@ -131,6 +126,5 @@ async def test_what_was_forgotten_while_it_was_read_is_not_held_in_memory() -> N
         return await fetch(attachment, most)
 
     reader.host.fetch = forgetting  # type: ignore[method-assign]
-    with fail_after(5):
-        assert await reader.read(file("a.log"))
+    assert await reader.read(file("a.log"))
     assert reader.digests == {}

@@ -25,8 +25,6 @@ from intern.stores.tables.pending_captures import AttachmentTexts, PendingCaptur
 from tests.worlds.model import ScriptedModel, refused
 from tests.worlds.samples import author, capture_request, message
 
-pytestmark = pytest.mark.anyio
-
 
 def file(name: str, content_type: str = "image/png") -> Attachment:
     return Attachment(id=f"id-{name}", filename=name, url=f"https://{name}", size=10, content_type=content_type)

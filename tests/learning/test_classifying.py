@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from anyio import fail_after
 
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.flow import SkipChoice, TopicChoice
@@ -9,10 +8,8 @@ from intern.core.ids import SourceId, TopicName
 from intern.core.knowledge import IndexEntry
 from intern.learning.classifying import choose_topic
 from intern.learning.prompts import CLASSIFY, ClassifyOut, LearningOptions
-from tests.learning.pairs import Team
 from tests.worlds.model import ScriptedModel
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.team import Team
 
 
 def entry(name: str, description: str) -> IndexEntry:
@@ -31,8 +28,7 @@ async def test_the_model_sees_the_topics_and_the_pair(team: Team) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, named("node-startup"))
     entries = listed(entry("team:billing.txt", "Invoices."))
-    with fail_after(5):
-        choice = await choose_topic(model, team.archived("Why does it stop?", "No disk."), entries, LearningOptions())
+    choice = await choose_topic(model, team.archived("Why does it stop?", "No disk."), entries, LearningOptions())
 
     assert choice == TopicChoice(name=TopicName("node-startup"))
     [given] = model.calls(CLASSIFY)
@@ -44,10 +40,9 @@ async def test_the_model_sees_the_topics_and_the_pair(team: Team) -> None:
 async def test_an_existing_topic_is_met_however_the_model_writes_it(team: Team, label: str) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, named(label))
-    with fail_after(5):
-        choice = await choose_topic(
-            model, team.archived(), listed(entry("team:node-startup.txt", "Starting.")), LearningOptions()
-        )
+    choice = await choose_topic(
+        model, team.archived(), listed(entry("team:node-startup.txt", "Starting.")), LearningOptions()
+    )
 
     assert choice == TopicChoice(name=TopicName("node-startup"))
 
@@ -55,8 +50,7 @@ async def test_an_existing_topic_is_met_however_the_model_writes_it(team: Team, 
 async def test_a_skip_comes_with_a_reason(team: Team) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, ClassifyOut(skip=True, topic_name=""))
-    with fail_after(5):
-        choice = await choose_topic(model, team.archived(), {}, LearningOptions())
+    choice = await choose_topic(model, team.archived(), {}, LearningOptions())
 
     assert isinstance(choice, SkipChoice)
     assert choice.reason
@@ -66,7 +60,7 @@ async def test_a_skip_comes_with_a_reason(team: Team) -> None:
 async def test_a_reply_that_neither_skips_nor_names_a_topic_is_refused(team: Team, label: str) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, named(label))
-    with fail_after(5), pytest.raises(ModelReplyError):
+    with pytest.raises(ModelReplyError):
         await choose_topic(model, team.archived(), {}, LearningOptions())
 
 
@@ -81,14 +75,14 @@ async def test_a_reply_that_neither_skips_nor_names_a_topic_is_refused(team: Tea
 async def test_a_reply_that_contradicts_itself_is_refused(team: Team, reply: ClassifyOut) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, reply)
-    with fail_after(5), pytest.raises(ModelReplyError, match="contradicts itself"):
+    with pytest.raises(ModelReplyError, match="contradicts itself"):
         await choose_topic(model, team.archived(), {}, LearningOptions())
 
 
 async def test_a_model_that_is_down_reaches_the_caller(team: Team) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, ModelUnavailableError("down"))
-    with fail_after(5), pytest.raises(ModelUnavailableError):
+    with pytest.raises(ModelUnavailableError):
         await choose_topic(model, team.archived(), {}, LearningOptions())
 
 
@@ -99,8 +93,7 @@ async def test_a_long_index_and_a_long_pair_are_cut_to_what_matters(team: Team) 
     entries.insert(250, entry("team:gpu-drivers.txt", "Nvidia driver versions and crashes of the GPU."))
     pair = team.archived("Which nvidia driver does my GPU need? " + "filler " * 3000, "Version 535. " * 3000)
     options = LearningOptions(max_index_chars=1000, max_pair_chars=2000)
-    with fail_after(5):
-        await choose_topic(model, pair, listed(*entries), options)
+    await choose_topic(model, pair, listed(*entries), options)
 
     [given] = model.calls(CLASSIFY)
     assert len(given.index) <= 1000

@@ -10,57 +10,32 @@ from typing import Literal
 
 import anyio
 import pytest
-from anyio import fail_after
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from intern.core.captures import Capture, CapturedPair, Speaker, Turn
+from intern.core.captures import CapturedPair
 from intern.core.flow import TopicChoice
-from intern.core.ids import ConversationId, MessageId, UserId
-from intern.learning.archivist import Archivist
+from intern.core.ids import MessageId, UserId
 from intern.learning.filing import file_pairs
 from intern.learning.forgetting import ForgetRequest, find_forget_scope, make_tombstone
-from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
+from intern.learning.prompts import CLASSIFY, ClassifyOut
 from intern.learning.regenerating import Regeneration
 from intern.learning.withdrawing import remove_messages
 from tests.examples import examples
-from tests.learning.pairs import NOON, Team
-from tests.learning.test_withdrawing import NODES, blocks_of
-from tests.worlds.actors import Uncounted
-
-pytestmark = pytest.mark.anyio
-
-_SPEAKERS: dict[str, Speaker] = {"q": "User", "a": "Team"}
+from tests.worlds.actors import Attempts
+from tests.worlds.team import NODES, Writers
 
 
-class Library(Team):
-    """A team's folder. Messages are named `q1` or `a2`; the author of the nth of them is 50 and n."""
+class Library(Writers):
+    """Writers whose captures are filed at once."""
 
     def open(self, steps: float = inf) -> None:
         super().open(steps)
         if cursor := self.knowledge.cursor():
             self.archive.reserve_ids_up_to(cursor)
-        self.model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
         self.model.always(CLASSIFY, ClassifyOut(skip=False, topic_name=NODES))
-        self.archivist = Archivist(
-            self.archive,
-            mask=True,
-            is_withdrawn=self.knowledge.is_withdrawn,
-            is_forgotten=self.knowledge.is_forgotten,
-        )
 
-    async def captured(self, conversation: str, *said: str) -> CapturedPair | None:
-        """Keep and file messages such as `q1` or `a2: new text`."""
-        self.clock.turn(seconds=1)
-        named = [text.partition(": ")[::2] for text in said]
-        pair = await self.archivist.archive_capture(
-            Capture(
-                conversation_id=ConversationId(conversation),
-                turns=tuple(Turn(_SPEAKERS[name[0]], text or name) for name, text in named),
-                message_ids=tuple(MessageId(name[1:]) for name, _ in named),
-                author_ids=tuple(UserId(f"50{name[1:]}") for name, _ in named),
-                answered_at=NOON,
-            )
-        )
+    async def captured(self, *said: str, conversation: str = "thread_1") -> CapturedPair | None:
+        pair = await super().captured(*said, conversation=conversation)
         await self.filed()
         return pair
 
@@ -69,7 +44,7 @@ class Library(Team):
             return TopicChoice(name=NODES)
 
         await file_pairs(
-            self.archive.pairs_after(self.knowledge.cursor()), filer=self.filer, choose=choose, attempts=Uncounted()
+            self.archive.pairs_after(self.knowledge.cursor()), filer=self.filer, choose=choose, attempts=Attempts()
         )
 
     async def forgotten(self, asked: ForgetRequest) -> None:
@@ -83,8 +58,7 @@ class Library(Team):
             self.archive.erase(found.message_ids)
 
     def held(self) -> list[list[str]]:
-        """Return the texts of the blocks of all topics."""
-        return sorted(blocks_of(self.knowledge))
+        return sorted(super().held())
 
     async def regenerated(self) -> list[list[str]]:
         await Regeneration(
@@ -109,36 +83,33 @@ async def test_twenty_captures_of_one_growing_conversation_leave_one_block(libra
     """In a thread, each capture has all messages; in a chain of replies, its end, under a new conversation id."""
     said = ["q1"]
     conversations: set[str] = set()
-    with fail_after(30):
-        for n in range(2, 22):
-            said.append(f"{'q' if n % 3 == 0 else 'a'}{n}")
-            seen = said[-4:] if replies else said
-            pair = await library.captured(f"reply_{seen[0][1:]}" if replies else "thread_1", *seen)
-            conversations.update({pair.conversation_id} if pair is not None else ())
-        assert len(library.archive) == 20
-        assert library.held() == [said]
-        assert await library.regenerated() == [said]
+    for n in range(2, 22):
+        said.append(f"{'q' if n % 3 == 0 else 'a'}{n}")
+        seen = said[-4:] if replies else said
+        pair = await library.captured(*seen, conversation=f"reply_{seen[0][1:]}" if replies else "thread_1")
+        conversations.update({pair.conversation_id} if pair is not None else ())
+    assert len(library.archive) == 20
+    assert library.held() == [said]
+    assert await library.regenerated() == [said]
     # Its id does not change.
     assert len(conversations) == 1
 
 
 async def test_two_team_members_separate_answers_to_one_question_are_both_kept(library: Library) -> None:
-    with fail_after(10):
-        await library.captured("reply_1", "q1", "a2")
-        await library.captured("reply_1", "q1", "a3")
-        assert library.held() == [["q1", "a2", "a3"]]
-        assert await library.regenerated() == [["q1", "a2", "a3"]]
+    await library.captured("q1", "a2", conversation="reply_1")
+    await library.captured("q1", "a3", conversation="reply_1")
+    assert library.held() == [["q1", "a2", "a3"]]
+    assert await library.regenerated() == [["q1", "a2", "a3"]]
 
 
 async def test_an_edited_answer_wins_and_a_deleted_message_is_gone_live_as_after_a_regeneration(
     library: Library,
 ) -> None:
-    with fail_after(10):
-        await library.captured("thread_1", "q1", "a2", "a3")
-        await library.captured("thread_1", "a2: better")
-        await library.withdraw([MessageId("3")])
-        assert library.held() == [["q1", "better"]]
-        assert await library.regenerated() == [["q1", "better"]]
+    await library.captured("q1", "a2", "a3")
+    await library.captured("a2: better")
+    await library.withdraw([MessageId("3")])
+    assert library.held() == [["q1", "better"]]
+    assert await library.regenerated() == [["q1", "better"]]
 
 
 # Five messages of each of two conversations.
@@ -172,10 +143,10 @@ class _Life:
         match act:
             case "capture":
                 said = (f"{name}: {self._texts.get(name, f'{name} v0')}" for name in names)
-                await library.captured(f"thread_{names[0][1]}", *said)
+                await library.captured(*said, conversation=f"thread_{names[0][1]}")
             case "edit":
                 self._texts[names[0]] = f"{names[0]} v{len(self._texts) + 1}"
-                await library.captured(f"thread_{names[0][1]}", f"{names[0]}: {self._texts[names[0]]}")
+                await library.captured(f"{names[0]}: {self._texts[names[0]]}", conversation=f"thread_{names[0][1]}")
             case "withdraw":
                 await library.withdraw(ids)
             case "member":

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import Event, fail_after, wait_all_tasks_blocked
 from hypothesis import Phase, given, settings, strategies as st
 
 from intern.core.decisions import MessagesWithdrawn, PairParked
@@ -26,9 +26,8 @@ from intern.learning.prompts import (
 from intern.learning.regeneration_journal import EPOCH
 from tests.examples import examples
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome
-from tests.learning.pairs import Team, held
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import finishing
+from tests.worlds.team import Team, held
 
 
 @pytest.fixture
@@ -87,8 +86,7 @@ async def _regenerated(folder: Path, seed: int, model: Opinionated, concurrency:
 async def test_an_epoch_is_classified_against_the_index_of_its_start(team: Team) -> None:
     for n in range(EPOCH + 2):
         team.archived("gpu", str(n), after=n)
-    with fail_after(20):
-        await again(team)
+    await again(team)
 
     indices = [asked.index for asked in team.model.calls(CLASSIFY)]
     assert indices == [""] * EPOCH + [f"team:gpu.txt\n{EPOCH} blocks"] * 2
@@ -104,8 +102,7 @@ async def test_a_pair_that_would_open_a_topic_is_asked_about_again_once_another_
         return ClassifyOut(skip=False, topic_name="gpu") if about_it else chosen
 
     team.model.always(CLASSIFY, joins_what_is_there)
-    with fail_after(5):
-        await again(team)
+    await again(team)
 
     assert held(team.knowledge) == {"gpu": ["0", "1", "2"], "disk": ["3"]}
     # The first opens a topic and the third joins it by name; the other two are classified again.
@@ -119,8 +116,7 @@ async def test_a_pair_that_fails_when_it_is_asked_about_again_is_parked(team: Te
     disk = team.archived("disk", "2", after=1)
     team.archived("gpu", "3", after=2)
     team.model.always(CLASSIFY, lambda given: ModelReplyError("junk") if given.index else by_first_word(given))
-    with fail_after(5):
-        await again(team)
+    await again(team)
 
     assert held(team.knowledge) == {"gpu": ["1", "3"]}
     assert isinstance(team.knowledge.last_decision(disk.qa_id), PairParked)
@@ -129,8 +125,7 @@ async def test_a_pair_that_fails_when_it_is_asked_about_again_is_parked(team: Te
 async def test_no_call_is_made_twice_where_no_topic_is_new(team: Team) -> None:
     for n in range(5):
         team.archived("gpu", str(n), after=n)
-    with fail_after(5):
-        await again(team, concurrency=8)
+    await again(team, concurrency=8)
     assert (len(team.model.calls(CLASSIFY)), len(team.model.calls(INTEGRATE))) == (5, 4)
 
 
@@ -152,13 +147,11 @@ async def test_topics_are_integrated_side_by_side_and_the_pairs_of_one_in_order(
         return KEEP
 
     team.model.always(INTEGRATE, slow)
-    with fail_after(10):
-        async with create_task_group() as tg:
-            tg.start_soon(lambda: again(team, concurrency=2))
-            await both.wait()
-            await wait_all_tasks_blocked()
-            assert len(set(at_work)) == len(at_work) == 2
-            gate.set()
+    async with finishing(lambda: again(team, concurrency=2)):
+        await both.wait()
+        await wait_all_tasks_blocked()
+        assert len(set(at_work)) == len(at_work) == 2
+        gate.set()
     assert held(team.knowledge) == {topic: [f"{topic} {n}" for n in range(4)] for topic in ("gpu", "disk", "fan")}
 
 
@@ -171,8 +164,7 @@ async def test_a_topic_that_grew_too_long_is_split_at_the_end_of_an_epoch_until_
         return SplitOut(topic_name="gpu-drivers", move_ids=tuple(ids[3:]))
 
     team.model.always(SPLIT_TOPIC, all_but_three)
-    with fail_after(10):
-        result = await again(team, concurrency=8, options=LearningOptions(max_topic_chars=1500))
+    result = await again(team, concurrency=8, options=LearningOptions(max_topic_chars=1500))
 
     library = {name: [text.split()[0] for text in texts] for name, texts in held(team.knowledge).items()}
     assert library == {

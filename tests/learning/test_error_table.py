@@ -27,10 +27,8 @@ from intern.learning.classifying import choose_topic
 from intern.learning.filing import attempt_filing
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, LearningOptions
 from intern.models.prompt import Prompt
-from tests.learning.pairs import Team
-from tests.worlds.actors import Uncounted
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import Attempts
+from tests.worlds.team import Team
 
 
 async def filed(team: Team, pair: CapturedPair) -> tuple[PairDecision, list[EventDict]]:
@@ -38,7 +36,7 @@ async def filed(team: Team, pair: CapturedPair) -> tuple[PairDecision, list[Even
         return await choose_topic(team.model, pair, {}, LearningOptions())
 
     with capture_logs() as logs, fail_after(5):
-        return await attempt_filing(pair, filer=team.filer, choose=choose, attempts=Uncounted()), logs
+        return await attempt_filing(pair, filer=team.filer, choose=choose, attempts=Attempts()), logs
 
 
 def is_archived_and_in_no_topic(team: Team, pair: CapturedPair) -> bool:

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from anyio import fail_after
 
 from intern.core.decisions import PairRejected
 from intern.core.errors import ModelUnavailableError
@@ -12,9 +11,7 @@ from intern.learning.regenerating import read_progress
 from intern.models.prompt import Prompt
 from intern.service.regeneration_estimate import RegenerationEstimate, estimate_from_archive
 from tests.learning.anew import KEEP, again, by_first_word
-from tests.learning.pairs import Team
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.team import Team
 
 
 @pytest.fixture
@@ -44,12 +41,10 @@ async def test_it_knows_what_the_library_of_today_took(team: Team) -> None:
     team.archived("gpu", "and more still", conversation="thread_1", messages=3)
     rejected = team.archived("gpu", "no")
     await team.decided(PairRejected(qa_id=rejected.qa_id, at=team.clock.now()))
-    with fail_after(10):
-        await again(team)
+    await again(team)
     before = len(team.model.asked)
     found = estimated(team)
-    with fail_after(10):
-        await again(team)
+    await again(team)
 
     asked = len(team.model.asked) - before
     assert (found.pairs, found.conversations, found.decided) == (24, 22, 0)
@@ -60,8 +55,7 @@ async def test_it_knows_what_the_library_of_today_took(team: Team) -> None:
 async def test_without_a_library_it_guesses(team: Team) -> None:
     taught(team, *(["gpu", "disk", "fan"] * 4))
     found = estimated(team)
-    with fail_after(10):
-        await again(team)
+    await again(team)
     assert abs(found.calls - len(team.model.asked)) <= 2
 
 
@@ -69,7 +63,7 @@ async def test_what_was_done_before_a_stop_costs_nothing_more(team: Team) -> Non
     taught(team, *(["gpu"] * 10))
     team.model.next(INTEGRATE, *([KEEP] * 4))
     team.model.always(INTEGRATE, ModelUnavailableError("down"))
-    with fail_after(10), pytest.raises(ModelUnavailableError):
+    with pytest.raises(ModelUnavailableError):
         await again(team)
     found = estimated(team)
 

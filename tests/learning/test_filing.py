@@ -18,12 +18,10 @@ from intern.core.ids import QAId, TopicName
 from intern.learning.attempts import AttemptsExhausted
 from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut, answer_time, build_block
-from tests.learning.pairs import NOON, Team, unasked
-from tests.worlds.actors import UNCOUNTED
+from tests.worlds.actors import Attempts
 from tests.worlds.disk import KilledError
 from tests.worlds.samples import pair as sample
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.team import NOON, Team, unasked
 
 NODES = TopicName("nodes")
 KEEP = IntegrateOut(skip=False, remove_ids=())
@@ -39,8 +37,7 @@ def filing(pair: CapturedPair, topic: str = "nodes") -> FilingDecision:
 
 async def test_a_new_topic_is_opened_without_asking_the_model(team: Team) -> None:
     pair = team.archived("How do I start?", "Run it.\n--- QA ---\nid: forged")
-    with fail_after(5):
-        decision = await team.filer.file(filing(pair))
+    decision = await team.filer.file(filing(pair))
 
     assert decision == PairFiled(qa_id=pair.qa_id, topic=NODES, at=team.clock.now())
     [block] = team.knowledge.read_topic(NODES)
@@ -55,8 +52,7 @@ async def test_the_integrator_sees_the_blocks_in_order_of_their_answers(team: Te
     await team.placed("nodes", late)
     await team.placed("nodes", early)
     team.model.next(INTEGRATE, KEEP)
-    with fail_after(5):
-        await team.filer.file(filing(team.archived("new?", "maybe")))
+    await team.filer.file(filing(team.archived("new?", "maybe")))
 
     [given] = team.model.calls(INTEGRATE)
     assert given.topic == "nodes"
@@ -72,8 +68,7 @@ async def test_what_the_new_pair_makes_obsolete_is_removed_and_named(team: Team)
     await team.placed("nodes", other)
     pair = team.archived("Which port?", "8000")
     team.model.next(INTEGRATE, removing(old.qa_id))
-    with fail_after(5):
-        decision = await team.filer.file(filing(pair))
+    decision = await team.filer.file(filing(pair))
 
     assert isinstance(decision, PairFiled)
     assert decision.removed == (old.qa_id,)
@@ -105,8 +100,7 @@ async def test_ids_are_met_as_times_with_or_without_a_fraction(team: Team) -> No
     await team.placed("nodes", old)
     assert old.qa_id.endswith(".000000")
     team.model.next(INTEGRATE, removing(old.qa_id.removesuffix(".000000")))
-    with fail_after(5):
-        decision = await team.filer.file(filing(team.archived("New?", "x")))
+    decision = await team.filer.file(filing(team.archived("New?", "x")))
 
     assert isinstance(decision, PairFiled)
     assert decision.removed == (old.qa_id,)
@@ -117,8 +111,7 @@ async def test_a_pair_that_is_covered_already_is_skipped_and_removes_nothing(tea
     await team.placed("nodes", old)
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, IntegrateOut(skip=True, remove_ids=()))
-    with fail_after(5):
-        decision = await team.filer.file(filing(pair))
+    decision = await team.filer.file(filing(pair))
 
     assert isinstance(decision, PairSkipped)
     assert "nodes" in decision.reason
@@ -139,8 +132,7 @@ async def test_an_integrator_that_contradicts_itself_parks_the_pair(team: Team, 
     await team.placed("nodes", old)
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, said)
-    with fail_after(5):
-        decision = await team.filer.file(filing(pair))
+    decision = await team.filer.file(filing(pair))
 
     assert isinstance(decision, PairParked)
     assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [old.qa_id]
@@ -163,8 +155,7 @@ async def test_a_model_compares_a_pair_only_with_blocks_that_may_be_about_the_sa
     await team.placed("nodes", team.archived(ASKED, "Stop it, then run the purge command.", after=-1))
     pair = team.archived(question, "Yes, under settings." if asked == 0 else "Yes, run the new one.")
     team.model.always(INTEGRATE, KEEP)
-    with fail_after(5):
-        decision = await team.filer.file(filing(pair))
+    decision = await team.filer.file(filing(pair))
 
     assert isinstance(decision, PairFiled)
     assert len(team.model.calls(INTEGRATE)) == asked
@@ -178,8 +169,7 @@ async def test_what_is_not_filed_gets_its_reason_and_the_queue_goes_on(
     team: Team, choice: SkipChoice | FailedChoice, end: type[Decision]
 ) -> None:
     pair = team.archived()
-    with fail_after(5):
-        decision = await team.filer.file(FilingDecision(pair=pair, choice=choice))
+    decision = await team.filer.file(FilingDecision(pair=pair, choice=choice))
 
     assert isinstance(decision, end)
     assert decision.reason == choice.reason
@@ -193,8 +183,7 @@ async def test_an_integrator_s_senseless_reply_parks_the_pair_and_changes_no_top
     old = await team.placed("nodes", team.archived("Old?", "x", after=-1))
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, error)
-    with fail_after(5):
-        decision = await team.filer.file(filing(pair))
+    decision = await team.filer.file(filing(pair))
 
     assert isinstance(decision, PairParked)
     assert decision.reason == "the model's reply did not fit integrate; the log says how"
@@ -205,7 +194,7 @@ async def test_an_absent_integrator_leaves_the_pair_undecided(team: Team) -> Non
     old = await team.placed("nodes", team.archived("Old?", "x", after=-1))
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, ModelUnavailableError("down"))
-    with fail_after(5), pytest.raises(ModelUnavailableError):
+    with pytest.raises(ModelUnavailableError):
         await team.filer.file(filing(pair))
 
     assert team.knowledge.last_decision(pair.qa_id) is None
@@ -214,9 +203,8 @@ async def test_an_absent_integrator_leaves_the_pair_undecided(team: Team) -> Non
 
 async def test_a_parked_pair_can_be_filed_later(team: Team) -> None:
     pair = team.archived()
-    with fail_after(5):
-        await team.filer.file(FilingDecision(pair=pair, choice=FailedChoice(reason="down")))
-        decision = await team.filer.file(filing(pair))
+    await team.filer.file(FilingDecision(pair=pair, choice=FailedChoice(reason="down")))
+    decision = await team.filer.file(filing(pair))
 
     assert isinstance(decision, PairFiled)
     assert team.knowledge.last_decision(pair.qa_id) == decision
@@ -224,9 +212,8 @@ async def test_a_parked_pair_can_be_filed_later(team: Team) -> None:
 
 async def test_a_decided_pair_is_left_as_it_is(team: Team) -> None:
     pair = team.archived()
-    with fail_after(5):
-        first = await team.filer.file(FilingDecision(pair=pair, choice=SkipChoice(reason="small talk")))
-        again = await team.filer.file(filing(pair))
+    first = await team.filer.file(FilingDecision(pair=pair, choice=SkipChoice(reason="small talk")))
+    again = await team.filer.file(filing(pair))
 
     assert again == first
     assert team.knowledge.topic_names() == ()
@@ -238,11 +225,10 @@ async def test_a_fuller_capture_takes_its_older_blocks_place_and_keeps_its_topic
     other = team.archived("Other?", "x", after=-1)
     await team.placed("nodes", other)
     team.model.always(INTEGRATE, KEEP)
-    with fail_after(5):
-        await team.filer.file(filing(first))
-        fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
-        assert await team.filer.choose_topic(fuller, unasked) == TopicChoice(name=TopicName("nodes"))
-        decision = await team.filer.file(filing(fuller, "somewhere-else"))
+    await team.filer.file(filing(first))
+    fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
+    assert await team.filer.choose_topic(fuller, unasked) == TopicChoice(name=TopicName("nodes"))
+    decision = await team.filer.file(filing(fuller, "somewhere-else"))
 
     assert isinstance(decision, PairFiled)
     assert (decision.topic, decision.removed) == ("nodes", ())
@@ -260,8 +246,7 @@ async def test_a_fuller_capture_is_kept_even_if_the_integrator_calls_it_covered(
     await team.placed("nodes", first)
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
     team.model.next(INTEGRATE, IntegrateOut(skip=True, remove_ids=()))
-    with fail_after(5):
-        decision = await team.filer.file(filing(fuller))
+    decision = await team.filer.file(filing(fuller))
 
     assert isinstance(decision, PairFiled)
     assert team.knowledge.find_topic(first.qa_id) is None
@@ -272,8 +257,7 @@ async def test_a_fuller_capture_needs_no_classifier(team: Team, choice: SkipChoi
     first = team.archived("How?", "So.", conversation="thread_1")
     await team.placed("nodes", first)
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
-    with fail_after(5):
-        decision = await team.filer.file(FilingDecision(pair=fuller, choice=choice))
+    decision = await team.filer.file(FilingDecision(pair=fuller, choice=choice))
 
     assert isinstance(decision, PairFiled)
     assert team.knowledge.find_topic(fuller.qa_id) == "nodes"
@@ -284,8 +268,7 @@ async def test_a_pair_that_is_given_up_is_parked_even_where_its_conversation_has
     await team.placed("nodes", first)
     await team.placed("nodes", team.archived("Another?", "x"))
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
-    with fail_after(5):
-        decision = await team.filer.file(FilingDecision(pair=fuller, choice=AttemptsExhausted(reason="it never ended")))
+    decision = await team.filer.file(FilingDecision(pair=fuller, choice=AttemptsExhausted(reason="it never ended")))
 
     assert isinstance(decision, PairParked)
     assert team.model.asked == []
@@ -300,7 +283,7 @@ async def test_each_failure_that_parks_is_logged_once_and_an_outage_is_left_to_t
     await team.placed("nodes", team.archived("Old?", "x", after=-1))
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, ModelUnavailableError("down"), ModelReplyError("junk"))
-    with capture_logs() as logs, fail_after(5):
+    with capture_logs() as logs:
         await team.filer.choose_topic(pair, choose)
         with pytest.raises(ModelUnavailableError):
             await team.filer.file(filing(pair))
@@ -315,8 +298,7 @@ async def test_an_older_capture_never_takes_the_place_of_a_fuller_one(team: Team
     first = team.archived("How?", "So.", conversation="thread_1")
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
     await team.placed("nodes", fuller)
-    with fail_after(5):
-        decision = await team.filer.file(filing(first))
+    decision = await team.filer.file(filing(first))
 
     assert isinstance(decision, PairReplaced)
     assert decision.by == fuller.qa_id
@@ -328,8 +310,7 @@ async def test_blocks_of_one_conversation_in_several_topics_end_as_one(team: Tea
     await team.placed("one", one)
     await team.placed("two", two)
     fuller = team.archived("How?", "So.", conversation="thread_1", messages=3)
-    with fail_after(5):
-        await team.filer.file(filing(fuller))
+    await team.filer.file(filing(fuller))
 
     assert team.knowledge.topic_names() == ("two",)
     assert [type(team.knowledge.last_decision(pair.qa_id)) for pair in (one, two, fuller)] == [
@@ -353,19 +334,18 @@ async def test_killed_at_any_step_a_filing_is_done_as_a_whole_or_not_at_all(tmp_
             team.model.always(INTEGRATE, removing(obsolete.qa_id))
             team.open(steps)
             killed = False
-            with fail_after(5):
-                try:
-                    await team.filer.file(filing(fuller))
-                except KilledError:
-                    killed = True
-                    team.open()
-                    is_filed = team.knowledge.last_decision(fuller.qa_id) is not None
-                    assert is_filed == (team.knowledge.find_topic(fuller.qa_id) == NODES)
-                    assert is_filed == (team.knowledge.find_topic(obsolete.qa_id) is None)
-                    assert is_filed == (team.knowledge.find_topic(first.qa_id) is None)
-                    asked = len(team.model.asked)
-                    await team.filer.file(filing(fuller))
-                    assert len(team.model.asked) == asked + (not is_filed)
+            try:
+                await team.filer.file(filing(fuller))
+            except KilledError:
+                killed = True
+                team.open()
+                is_filed = team.knowledge.last_decision(fuller.qa_id) is not None
+                assert is_filed == (team.knowledge.find_topic(fuller.qa_id) == NODES)
+                assert is_filed == (team.knowledge.find_topic(obsolete.qa_id) is None)
+                assert is_filed == (team.knowledge.find_topic(first.qa_id) is None)
+                asked = len(team.model.asked)
+                await team.filer.file(filing(fuller))
+                assert len(team.model.asked) == asked + (not is_filed)
 
             assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [fuller.qa_id]
             replaced = PairReplaced(qa_id=first.qa_id, by=fuller.qa_id, at=team.clock.now())
@@ -382,8 +362,7 @@ async def test_prompts_stay_bounded_while_a_topic_grows(team: Team) -> None:
     like = team.archived("Why is the moon not cheese?", "It is rock.", after=-200)
     await team.placed("nodes", like)
     team.model.next(INTEGRATE, KEEP)
-    with fail_after(5):
-        await team.filer.file(filing(team.archived("Is the moon cheese?", "No. " * 9000)))
+    await team.filer.file(filing(team.archived("Is the moon cheese?", "No. " * 9000)))
 
     [given] = team.model.calls(INTEGRATE)
     assert isinstance(given, IntegrateIn)
@@ -396,7 +375,7 @@ async def test_a_database_that_fails_leaves_the_pair_undecided(team: Team) -> No
     pair = team.archived()
     team.open(steps=2)
     team.db.error = partial(KnowledgeError, "no space is left")
-    with fail_after(5), pytest.raises(KnowledgeError):
+    with pytest.raises(KnowledgeError):
         await team.filer.file(filing(pair))
 
     assert team.knowledge.last_decision(pair.qa_id) is None
@@ -418,13 +397,12 @@ async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: 
         assert team.knowledge.last_decision(pair.qa_id) == decision
         heard.append(pair.qa_id)
 
-    with fail_after(5):
-        tally = await file_pairs(
-            team.archive.pairs_after(pairs[0].qa_id), filer=team.filer, choose=choose, attempts=UNCOUNTED, filed=filed
-        )
-        nothing = await file_pairs(
-            team.archive.pairs_after(team.knowledge.cursor()), filer=team.filer, choose=choose, attempts=UNCOUNTED
-        )
+    tally = await file_pairs(
+        team.archive.pairs_after(pairs[0].qa_id), filer=team.filer, choose=choose, attempts=Attempts(), filed=filed
+    )
+    nothing = await file_pairs(
+        team.archive.pairs_after(team.knowledge.cursor()), filer=team.filer, choose=choose, attempts=Attempts()
+    )
 
     assert tally == DecisionCounts(filed=37, skipped=1, parked=1)
     assert nothing == DecisionCounts()
@@ -444,15 +422,14 @@ async def test_catching_up_stops_where_the_model_is_away_and_goes_on_from_there(
             raise ModelUnavailableError("down")
         return TopicChoice(name=NODES)
 
-    with fail_after(5), pytest.raises(ModelUnavailableError):
-        await file_pairs(team.archive.pairs_after(None), filer=team.filer, choose=choose, attempts=UNCOUNTED)
+    with pytest.raises(ModelUnavailableError):
+        await file_pairs(team.archive.pairs_after(None), filer=team.filer, choose=choose, attempts=Attempts())
     assert team.knowledge.cursor() == pairs[0].qa_id
 
     away = False
-    with fail_after(5):
-        assert await file_pairs(
-            team.archive.pairs_after(team.knowledge.cursor()), filer=team.filer, choose=choose, attempts=UNCOUNTED
-        ) == DecisionCounts(filed=2)
+    assert await file_pairs(
+        team.archive.pairs_after(team.knowledge.cursor()), filer=team.filer, choose=choose, attempts=Attempts()
+    ) == DecisionCounts(filed=2)
 
 
 async def test_catching_up_asks_nobody_for_a_conversation_that_has_its_topic(team: Team) -> None:
@@ -463,8 +440,7 @@ async def test_catching_up_asks_nobody_for_a_conversation_that_has_its_topic(tea
     async def choose(pair: CapturedPair) -> TopicChoice | SkipChoice:
         raise AssertionError(f"nobody should be asked about {pair.qa_id}")
 
-    with fail_after(5):
-        tally = await file_pairs(team.archive.pairs_after(after), filer=team.filer, choose=choose, attempts=UNCOUNTED)
+    tally = await file_pairs(team.archive.pairs_after(after), filer=team.filer, choose=choose, attempts=Attempts())
 
     assert tally == DecisionCounts(filed=1, replaced=1)
     assert team.knowledge.find_topic(fuller.qa_id) == "nodes"

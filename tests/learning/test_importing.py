@@ -18,8 +18,6 @@ from intern.stores.archive import Archive
 from tests.examples import examples
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 
 def capture(*ids: int) -> Capture:
     """Make a capture; odd messages are a user's, even ones the team's."""

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.core.captures import CapturedPair, Turn
@@ -20,8 +19,6 @@ from intern.stores.tables.answered_threads import AnsweredThreads, ThreadMessage
 from intern.stores.tables.pending_captures import PendingCaptures
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import CHANNEL, GUILD, answer_request, author, capture_request, message, pair
-
-pytestmark = pytest.mark.anyio
 
 ASKED = message("How?", n=1)
 TAUGHT = message("So.", n=2, by=author("mira", "team_member"))
@@ -130,25 +127,23 @@ async def test_an_edited_question_is_asked_anew_unless_it_is_in_work_or_has_an_a
     changes.record_question(answer_request(ASKED))
     if known != "in work":
         changes.mark_settled([ASKED.id])
-    with fail_after(5):
-        for message, text in ((ASKED, "How, on arm64?"), (CHATTER, "rofl")):
-            change = edited(message, text)
-            assert changes.record_edit(change) == (message is ASKED)
-            question = await changes.ask_again(change)
-            if message is ASKED and known == "nothing":
-                assert question == Batch(
-                    channel_id=CHANNEL, author=ASKED.author, messages=(replace(ASKED, text="How, on arm64?"),)
-                )
-            else:
-                assert question is None
+    for changed, text in ((ASKED, "How, on arm64?"), (CHATTER, "rofl")):
+        change = edited(changed, text)
+        assert changes.record_edit(change) == (changed is ASKED)
+        question = await changes.ask_again(change)
+        if changed is ASKED and known == "nothing":
+            assert question == Batch(
+                channel_id=CHANNEL, author=ASKED.author, messages=(replace(ASKED, text="How, on arm64?"),)
+            )
+        else:
+            assert question is None
 
 
 async def test_an_edited_answer_is_captured_anew_as_the_team_s_in_the_place_where_it_was_captured() -> None:
     changes = late(Captured(held(ASKED, TAUGHT, conversation="thread_9", channel="9")))
     change = edited(TAUGHT, "So, but slowly.")
     assert changes.record_edit(change)
-    with fail_after(5):
-        [request] = await changes.capture_again(change)
+    [request] = await changes.capture_again(change)
 
     assert request == CaptureRequest(
         conversation_id=ConversationId("thread_9"),
@@ -160,8 +155,7 @@ async def test_an_edited_answer_is_captured_anew_as_the_team_s_in_the_place_wher
 
 async def test_an_edited_message_is_captured_anew_for_each_conversation_that_holds_it() -> None:
     changes = late(Captured(held(ASKED, TAUGHT), held(ASKED, CHATTER, conversation="reply_2")))
-    with fail_after(5):
-        requests = await changes.capture_again(edited(ASKED, "How now?"))
+    requests = await changes.capture_again(edited(ASKED, "How now?"))
     assert [request.conversation_id for request in requests] == ["reply_1", "reply_2"]
 
 
@@ -170,42 +164,38 @@ async def test_an_edit_of_what_is_on_its_way_to_the_archive_follows_it_there() -
     changes.record_capture(capture_request(ASKED, TAUGHT, conversation="reply_5"))
     change = edited(TAUGHT, "So, but slowly.")
     assert changes.record_edit(change)
-    with fail_after(5):
-        [request] = await changes.capture_again(change)
+    [request] = await changes.capture_again(change)
     assert (request.conversation_id, request.messages[0].author.type) == ("reply_5", "team_member")
 
 
 async def test_what_waits_for_its_images_can_be_deleted_and_edited_also_after_a_restart(tmp_path: Path) -> None:
     waits = capture_request(ASKED, TAUGHT, conversation="reply_5")
-    with fail_after(5):
-        async with waiting(tmp_path, waits) as pending:
-            changes = MessageChanges(Captured(), admits=Door().admits, pending=pending)
-            assert changes.record_deletion(deleted(TAUGHT, CHATTER)) == ((), (TAUGHT.id,))
-            change = edited(TAUGHT, "So, but slowly.")
-            assert changes.record_edit(change)
-            assert not changes.record_edit(edited(CHATTER, "rofl"))
-            [request] = await changes.capture_again(change)
+    async with waiting(tmp_path, waits) as pending:
+        changes = MessageChanges(Captured(), admits=Door().admits, pending=pending)
+        assert changes.record_deletion(deleted(TAUGHT, CHATTER)) == ((), (TAUGHT.id,))
+        change = edited(TAUGHT, "So, but slowly.")
+        assert changes.record_edit(change)
+        assert not changes.record_edit(edited(CHATTER, "rofl"))
+        [request] = await changes.capture_again(change)
     assert request == replace(waits, messages=(replace(TAUGHT, text="So, but slowly."),))
 
 
 async def test_a_message_that_is_archived_and_waits_in_one_conversation_is_captured_anew_once(tmp_path: Path) -> None:
     waits = capture_request(ASKED, TAUGHT)
-    with fail_after(5):
-        async with waiting(tmp_path, waits) as pending:
-            changes = MessageChanges(Captured(held(ASKED, TAUGHT)), admits=Door().admits, pending=pending)
-            changes.record_capture(waits)
-            assert len(await changes.capture_again(edited(TAUGHT, "So, but slowly."))) == 1
+    async with waiting(tmp_path, waits) as pending:
+        changes = MessageChanges(Captured(held(ASKED, TAUGHT)), admits=Door().admits, pending=pending)
+        changes.record_capture(waits)
+        assert len(await changes.capture_again(edited(TAUGHT, "So, but slowly."))) == 1
 
 
 async def test_nothing_is_captured_anew_from_a_channel_that_is_closed_by_now() -> None:
     changes = late(Captured(held(ASKED, TAUGHT)), Door(closed=CHANNEL))
-    with fail_after(5):
-        assert await changes.capture_again(edited(TAUGHT, "A secret.")) == ()
+    assert await changes.capture_again(edited(TAUGHT, "A secret.")) == ()
 
 
 async def test_not_knowing_whether_a_channel_is_open_is_not_the_same_as_a_closed_one() -> None:
     changes = late(Captured(held(ASKED, TAUGHT)), Door(away=True))
-    with fail_after(5), pytest.raises(ChatUnavailableError):
+    with pytest.raises(ChatUnavailableError):
         await changes.capture_again(edited(TAUGHT, "So."))
 
 
@@ -213,8 +203,7 @@ async def test_a_withdrawn_message_and_one_whose_turn_nobody_knows_are_not_captu
     stray = replace(held(ASKED, TAUGHT), turns=(Turn("User", "How?"),))
     newer = held(ASKED, CHATTER, conversation="reply_2")  # without the one of an older pair
     changes = late(Captured(stray, held(TAUGHT, conversation="reply_2"), newer))
-    with fail_after(5):
-        assert await changes.capture_again(edited(TAUGHT, "So.")) == ()
+    assert await changes.capture_again(edited(TAUGHT, "So.")) == ()
 
 
 async def test_what_changes_while_a_batch_is_read_concerns_what_follows_from_it() -> None:
@@ -257,22 +246,21 @@ async def test_in_an_answered_thread_what_is_deleted_is_withdrawn_and_what_is_ed
 ) -> None:
     thread = ChannelId("77")
     inside = replace(CHATTER, id=MessageId("770"), channel_id=thread)
-    with fail_after(5):
-        async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
-            answered = AnsweredThreads(db)
-            await answered.replace_messages(
-                thread, [ThreadMessage(id=ASKED.id, author_id=ASKED.author.id, is_outside=True)]
-            )
-            changes = MessageChanges(Captured(), admits=Door().admits, answered=answered)
-            assert changes.record_deletion(deleted(CHATTER)).taught == ()
-            assert not answered.has_events(thread)
-            assert changes.record_deletion(deleted(CHATTER, ASKED)).taught == (ASKED.id,)
-            assert answered.has_events(thread)
-            await answered.store()
-            gone = MessagesDeleted(guild_id=GUILD, channel_id=thread, message_ids=(inside.id,))
-            assert changes.record_deletion(gone).taught == (inside.id,)
-            assert answered.has_events(thread)
-            await answered.store()
-            # It was not captured, so it is not captured again.
-            assert not changes.record_edit(edited(ASKED, "How then?"))
-            assert answered.has_events(thread)
+    async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
+        answered = AnsweredThreads(db)
+        await answered.replace_messages(
+            thread, [ThreadMessage(id=ASKED.id, author_id=ASKED.author.id, is_outside=True)]
+        )
+        changes = MessageChanges(Captured(), admits=Door().admits, answered=answered)
+        assert changes.record_deletion(deleted(CHATTER)).taught == ()
+        assert not answered.has_events(thread)
+        assert changes.record_deletion(deleted(CHATTER, ASKED)).taught == (ASKED.id,)
+        assert answered.has_events(thread)
+        await answered.store()
+        gone = MessagesDeleted(guild_id=GUILD, channel_id=thread, message_ids=(inside.id,))
+        assert changes.record_deletion(gone).taught == (inside.id,)
+        assert answered.has_events(thread)
+        await answered.store()
+        # It was not captured, so it is not captured again.
+        assert not changes.record_edit(edited(ASKED, "How then?"))
+        assert answered.has_events(thread)

@@ -25,7 +25,7 @@ from intern.learning.prompts import (
     render_index,
 )
 from intern.stores.qa_ids import make_qa_id
-from tests.learning.pairs import NOON, capture
+from tests.worlds.team import NOON, capture
 
 
 def pair(question: str, answer: str, *, day: int = 0) -> CapturedPair:

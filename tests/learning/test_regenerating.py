@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from anyio import fail_after
 from structlog.testing import capture_logs
 
 from intern.core.captures import CapturedPair
@@ -28,11 +27,9 @@ from intern.models.prompt import InT, OutT, Prompt
 from intern.models.usage import UsageCounter
 from intern.stores.tables.knowledge import KnowledgeDraft
 from tests.learning.anew import KEEP, again, by_first_word
-from tests.learning.pairs import Team, held
 from tests.worlds.model import ScriptedModel
 from tests.worlds.samples import pair
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.team import Team, held
 
 
 @pytest.fixture
@@ -53,8 +50,7 @@ async def test_every_conversation_is_filed_once_by_its_most_complete_capture_old
     def tell(so_far: RegenerationProgress) -> None:
         told.append((so_far.classified, so_far.decided, so_far.total))
 
-    with fail_after(5):
-        result = await again(team, progress=tell)
+    result = await again(team, progress=tell)
 
     assert held(team.knowledge) == {"gpu": ["1", "2"], "disk": ["3 and 5"]}
     assert (result.pairs, result.topics, result.parked) == (5, 2, ())
@@ -80,23 +76,21 @@ async def test_nobody_reads_the_new_topics_before_all_of_them_take_the_place_of_
         return KEEP
 
     team.model.always(INTEGRATE, look)
-    with fail_after(5):
-        await again(team)
-        assert seen == [({"old": ["1"]}, [])]
-        assert held(team.knowledge) == {"gpu": ["1", "2"]}
-        draft = KnowledgeDraft(team.knowledge)
-        assert (draft.topic_names(), draft.read_decisions(), team.knowledge.read_journal()) == ((), [], [])
-        # The next one begins from scratch.
-        await again(team)
-        assert held(team.knowledge) == {"gpu": ["1", "2"]}
+    await again(team)
+    assert seen == [({"old": ["1"]}, [])]
+    assert held(team.knowledge) == {"gpu": ["1", "2"]}
+    draft = KnowledgeDraft(team.knowledge)
+    assert (draft.topic_names(), draft.read_decisions(), team.knowledge.read_journal()) == ((), [], [])
+    # The next one begins from scratch.
+    await again(team)
+    assert held(team.knowledge) == {"gpu": ["1", "2"]}
 
 
 async def test_followers_hear_of_the_topics_that_are_gone_and_of_the_new_ones(team: Team) -> None:
     await team.placed("old", team.archived("gpu", "1"))
-    with fail_after(5):
-        before = max(each.position for each in await team.changed())
-        await again(team)
-        assert {each.name for each in await team.changed(after=before)} == {"old", "gpu"}
+    before = max(each.position for each in await team.changed())
+    await again(team)
+    assert {each.name for each in await team.changed(after=before)} == {"old", "gpu"}
 
 
 async def test_a_pair_that_fails_is_parked_and_reported_and_the_others_go_on(team: Team) -> None:
@@ -108,8 +102,7 @@ async def test_a_pair_that_fails_is_parked_and_reported_and_the_others_go_on(tea
         return ModelReplyError("junk") if "bad" in given.pair else by_first_word(given)
 
     team.model.always(CLASSIFY, fails)
-    with fail_after(5):
-        result = await again(team)
+    result = await again(team)
 
     assert result.parked == (bad.qa_id,)
     assert isinstance(team.knowledge.last_decision(bad.qa_id), PairParked)
@@ -126,7 +119,7 @@ async def test_a_malformed_entry_of_the_archive_costs_itself_and_the_log_names_i
     (week,) = team.raw.iterdir()
     week.write_bytes(week.read_bytes().replace(b"User: bad", damage))
 
-    with capture_logs() as logs, fail_after(5):
+    with capture_logs() as logs:
         team.open()
         result = await again(team)
 
@@ -139,7 +132,7 @@ async def test_a_model_that_is_down_leaves_the_old_library_and_its_decisions_alo
     for n in range(9):
         await team.placed("old", team.archived(f"gpu {n}", str(n), after=n))
     team.model.always(CLASSIFY, ModelUnavailableError("down"))
-    with fail_after(5), pytest.raises(ModelUnavailableError):
+    with pytest.raises(ModelUnavailableError):
         await again(team)
 
     assert len(team.model.calls(CLASSIFY)) == 1
@@ -158,16 +151,14 @@ async def test_what_is_captured_meanwhile_is_filed_too(team: Team) -> None:
         return by_first_word(given)
 
     team.model.always(CLASSIFY, captures)
-    with fail_after(5):
-        result = await again(team)
+    result = await again(team)
 
     assert result.pairs == 3
     assert held(team.knowledge) == {"gpu": ["1 and 2"], "disk": ["3"]}
 
 
 async def test_an_empty_archive_gives_an_empty_library(team: Team) -> None:
-    with fail_after(5):
-        result = await again(team)
+    result = await again(team)
 
     assert (result.pairs, result.topics) == (0, 0)
     assert held(team.knowledge) == {}
@@ -175,7 +166,7 @@ async def test_an_empty_archive_gives_an_empty_library(team: Team) -> None:
 
 async def test_an_empty_archive_does_not_empty_a_library_that_stands(team: Team) -> None:
     await team.placed("old", pair("gpu", "1"))
-    with fail_after(5), pytest.raises(KnowledgeError, match=r"archive holds no pairs.*Put the archive back"):
+    with pytest.raises(KnowledgeError, match=r"archive holds no pairs.*Put the archive back"):
         await again(team)
 
     assert held(team.knowledge) == {"old": ["1"]}
@@ -197,7 +188,7 @@ async def test_a_model_that_lets_nobody_in_ends_it_and_the_old_library_stands(
     await team.placed("old", team.archived("gpu one", "1"))
     await team.placed("old", team.archived("gpu two", "2", after=1))
     team.model.always(prompt, error)
-    with fail_after(5), pytest.raises(ends, match=f"{error}; . of 2 conversations are done and kept"):
+    with pytest.raises(ends, match=f"{error}; . of 2 conversations are done and kept"):
         await again(team)
 
     assert len(team.model.calls(prompt)) == 1
@@ -211,14 +202,13 @@ async def test_where_every_pair_fails_the_old_library_stands_and_the_next_begins
 ) -> None:
     await team.placed("old", team.archived("gpu", "1"))
     team.model.always(CLASSIFY, error)
-    with fail_after(5), pytest.raises(KnowledgeError, match=r"1 of 1 conversations failed, the last one so: the model"):
+    with pytest.raises(KnowledgeError, match=r"1 of 1 conversations failed, the last one so: the model"):
         await again(team)
 
     assert held(team.knowledge) == {"old": ["1"]}
     assert team.knowledge.read_decisions() == []
     team.model.always(CLASSIFY, by_first_word)
-    with fail_after(5):
-        await again(team)
+    await again(team)
     assert held(team.knowledge) == {"gpu": ["1"]}
 
 
@@ -226,7 +216,7 @@ async def test_a_model_that_refuses_all_is_noticed_after_one_epoch(team: Team) -
     for n in range(70):
         await team.placed("old", team.archived(f"gpu {n}", str(n), after=n))
     team.model.always(CLASSIFY, ModelRefusedError("unknown response format"))
-    with fail_after(20), pytest.raises(KnowledgeError, match=r"32 of 32 .*the model refused classify"):
+    with pytest.raises(KnowledgeError, match=r"32 of 32 .*the model refused classify"):
         await again(team)
 
     assert len(team.model.calls(CLASSIFY)) == 32
@@ -239,7 +229,7 @@ async def test_up_to_half_may_fail(team: Team, bad: int, *, stays: bool) -> None
     for n in range(1, 4):
         team.archived("bad" if n <= bad else "good", str(n), after=n)
     team.model.always(CLASSIFY, lambda given: ModelReplyError("junk") if "bad" in given.pair else by_first_word(given))
-    with fail_after(5), pytest.raises(KnowledgeError, match="3 of 4") if stays else nullcontext():
+    with pytest.raises(KnowledgeError, match="3 of 4") if stays else nullcontext():
         assert len((await again(team)).parked) == bad
     assert ("old" in held(team.knowledge)) == stays
 
@@ -247,7 +237,7 @@ async def test_up_to_half_may_fail(team: Team, bad: int, *, stays: bool) -> None
 async def test_a_model_that_skips_everything_does_not_empty_a_library(team: Team) -> None:
     await team.placed("old", team.archived("gpu", "1"))
     team.model.always(CLASSIFY, ClassifyOut(skip=True, topic_name=""))
-    with fail_after(5), pytest.raises(KnowledgeError, match=r"the model skipped all 1 conversations"):
+    with pytest.raises(KnowledgeError, match=r"the model skipped all 1 conversations"):
         await again(team)
 
     assert held(team.knowledge) == {"old": ["1"]}
@@ -268,8 +258,7 @@ async def test_what_waits_for_review_or_was_rejected_is_left_out_and_stays_so(te
     def is_unseen(qa_id: QAId) -> bool:
         return qa_id == unseen.qa_id
 
-    with fail_after(5):
-        result = await again(team, awaits_review=is_unseen)
+    result = await again(team, awaits_review=is_unseen)
 
     assert held(team.knowledge) == {"gpu": ["1"]}
     assert (result.pairs, result.tally.filed, result.tally.replaced) == (4, 1, 0)
@@ -282,20 +271,19 @@ async def test_what_waits_for_review_or_was_rejected_is_left_out_and_stays_so(te
 @pytest.mark.parametrize("back", [0, 1, 3600])
 async def test_its_decisions_count_though_the_clock_went_back(team: Team, back: int) -> None:
     pairs = [team.archived(f"gpu {n}", str(n), after=n) for n in range(3)]
-    with fail_after(5):
-        await again(team)
-        newest = max(
-            each.at for each in map(team.knowledge.last_decision, [pair.qa_id for pair in pairs]) if each is not None
-        )
-        team.clock.turn(seconds=-back)
+    await again(team)
+    newest = max(
+        each.at for each in map(team.knowledge.last_decision, [pair.qa_id for pair in pairs]) if each is not None
+    )
+    team.clock.turn(seconds=-back)
 
-        def another_mind(given: ClassifyIn) -> ClassifyOut:
-            if "gpu 1" in given.pair:
-                raise ModelReplyError("junk")
-            return ClassifyOut(skip=False, topic_name="other")
+    def another_mind(given: ClassifyIn) -> ClassifyOut:
+        if "gpu 1" in given.pair:
+            raise ModelReplyError("junk")
+        return ClassifyOut(skip=False, topic_name="other")
 
-        team.model.always(CLASSIFY, another_mind)
-        result = await again(team)
+    team.model.always(CLASSIFY, another_mind)
+    result = await again(team)
 
     team.open()
     decided = [team.knowledge.last_decision(pair.qa_id) for pair in pairs]
@@ -315,8 +303,7 @@ async def test_what_is_rejected_while_the_library_is_rebuilt_is_not_in_the_new_o
         return KEEP
 
     team.model.next(INTEGRATE, rejected_meanwhile)
-    with fail_after(5):
-        await again(team)
+    await again(team)
 
     assert held(team.knowledge) == {"gpu": ["1", "2"]}
     assert isinstance(team.knowledge.last_decision(pairs[0].qa_id), PairRejected)
@@ -337,8 +324,7 @@ async def test_it_tells_what_it_cost(team: Team) -> None:
     for n in range(40):
         team.archived("gpu", str(n), after=n)
     told: list[RegenerationProgress] = []
-    with fail_after(20):
-        result = await again(team, progress=told.append)
+    result = await again(team, progress=told.append)
 
     assert (result.calls, result.tokens) == (79, 79 * 105)
     assert told[-1] == RegenerationProgress(classified=40, decided=40, total=40, calls=79, tokens=79 * 105)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from anyio import fail_after
-
 from intern.core.captures import CapturedPair
 from intern.core.decisions import PairFiled, PairMoved
 from intern.core.flow import FilingDecision, TopicChoice
 from intern.core.ids import TopicName
 from intern.learning.prompts import INTEGRATE, IntegrateOut
 from intern.service.topics import find_removed_pairs
-from tests.learning.pairs import Team
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.team import Team
 
 NODES = TopicName("nodes")
 
@@ -30,9 +25,8 @@ async def test_removed_blocks_are_told_with_their_text_and_what_took_their_place
     old = [team.archived(f"Old {n}?", "So.", after=-n) for n in range(3)]
     for pair in old:
         await team.placed("nodes", pair)
-    with fail_after(5):
-        first = await replacing(team, old[0])
-        second = await replacing(team, old[1])
+    first = await replacing(team, old[0])
+    second = await replacing(team, old[1])
     removed = find_removed_pairs(NODES, team.knowledge, team.archive)
     assert [(each.qa_id, each.by) for each in removed] == [(old[0].qa_id, first.qa_id), (old[1].qa_id, second.qa_id)]
     assert [each.turns for each in removed] == [old[0].turns, old[1].turns]
@@ -42,8 +36,7 @@ async def test_removed_blocks_are_told_with_their_text_and_what_took_their_place
 async def test_what_stands_again_is_not_told_as_removed(team: Team) -> None:
     old = await team.placed("nodes", team.archived("Old?", "So.", after=-1))
     again = team.archived("Again?", "So.")
-    with fail_after(5):
-        await replacing(team, team.archive.get(old.qa_id) or again)
+    await replacing(team, team.archive.get(old.qa_id) or again)
     await team.decided(PairFiled(qa_id=old.qa_id, topic=NODES, at=team.clock.now()))
     assert find_removed_pairs(NODES, team.knowledge, team.archive) == ()
 
@@ -51,8 +44,7 @@ async def test_what_stands_again_is_not_told_as_removed(team: Team) -> None:
 async def test_a_removal_stays_visible_where_the_pair_that_caused_it_moves_on(team: Team) -> None:
     old = team.archived("Old?", "So.", after=-1)
     await team.placed("nodes", old)
-    with fail_after(5):
-        pair = await replacing(team, old)
+    pair = await replacing(team, old)
     await team.decided(PairMoved(qa_id=pair.qa_id, topic=TopicName("gpu"), at=team.clock.now()))
     assert [each.qa_id for each in find_removed_pairs(NODES, team.knowledge, team.archive)] == [old.qa_id]
 
@@ -60,8 +52,7 @@ async def test_a_removal_stays_visible_where_the_pair_that_caused_it_moves_on(te
 async def test_what_was_withdrawn_is_shown_to_nobody(team: Team) -> None:
     old = team.archived("Old?", "So.", after=-1)
     await team.placed("nodes", old)
-    with fail_after(5):
-        await replacing(team, old)
-        await team.withdraw(old.message_ids[:1])
+    await replacing(team, old)
+    await team.withdraw(old.message_ids[:1])
     [removed] = find_removed_pairs(NODES, team.knowledge, team.archive)
     assert (removed.qa_id, removed.turns) == (old.qa_id, ())

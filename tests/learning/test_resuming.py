@@ -19,10 +19,8 @@ from intern.learning.regenerating import read_progress
 from intern.learning.withdrawing import remove_messages
 from intern.stores.tables.knowledge import KnowledgeDraft
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome, until_killed
-from tests.learning.pairs import Team, held
 from tests.worlds.samples import pair
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.team import Team, held
 
 SMALL = LearningOptions(max_topic_chars=700)
 """A small bound, so that topics are split, too."""
@@ -87,16 +85,15 @@ async def test_killed_at_any_step_it_comes_to_the_same_end_and_asks_nothing_twic
 
 
 async def test_killed_again_and_again_it_comes_to_its_end(tmp_path: Path) -> None:
-    with fail_after(60):
-        expected = await undisturbed(tmp_path / "undisturbed", SEED, 2)
-        async with Team.at(tmp_path / "killed") as team:
-            await taught(team)
-            model = Opinionated(0, seed=SEED)
-            for steps in count(2):  # enough to write one line more than the one before
-                team.open(steps)
-                if await until_killed(team, model=model, options=SMALL, concurrency=2) is not None:
-                    break
-            assert outcome(team) == expected.result
+    expected = await undisturbed(tmp_path / "undisturbed", SEED, 2)
+    async with Team.at(tmp_path / "killed") as team:
+        await taught(team)
+        model = Opinionated(0, seed=SEED)
+        for steps in count(2):  # enough to write one line more than the one before
+            team.open(steps)
+            if await until_killed(team, model=model, options=SMALL, concurrency=2) is not None:
+                break
+        assert outcome(team) == expected.result
 
 
 @pytest.fixture
@@ -124,8 +121,7 @@ async def test_what_a_model_chose_before_it_went_away_is_kept(team: Team) -> Non
     assert (progress.classified, progress.decided, progress.total) == (3, 0, 4)
     assert held(team.knowledge) == {}
     team.open()
-    with fail_after(5):
-        await again(team)
+    await again(team)
 
     assert len(team.model.calls(CLASSIFY)) == 1
     assert held(team.knowledge) == {"gpu": ["0", "1", "2", "3"]}
@@ -146,8 +142,7 @@ async def test_it_begins_anew_where_what_decides_the_result_has_changed(team: Te
     stale = build_block(pair("stale", "stale"))
     await KnowledgeDraft(team.knowledge).change(lambda draft: draft.file_blocks(TopicName("stale"), stale))
     team.open()
-    with fail_after(5):
-        await again(team, **options)
+    await again(team, **options)
 
     assert len(team.model.calls(CLASSIFY)) == 4
     assert team.knowledge.topic_names() == ("gpu",)
@@ -160,8 +155,7 @@ async def test_what_happened_while_it_lay_still_is_taken_in(team: Team) -> None:
     team.clock.turn(hours=1)
     await team.decided(MessagesWithdrawn(message_ids=first.message_ids, at=team.clock.now()))
     team.open()
-    with fail_after(5):
-        result = await again(team)
+    result = await again(team)
 
     assert held(team.knowledge) == {"gpu": ["1", "2", "3"], "disk": ["later"]}
     assert isinstance(team.knowledge.last_decision(first.qa_id), PairRemoved)
@@ -175,13 +169,12 @@ async def test_decisions_about_the_old_library_meanwhile_do_not_hide_what_the_ne
     team.model.always(CLASSIFY, by_first_word)
 
     team.model.next(INTEGRATE, ModelUnavailableError("down"))
-    with fail_after(5), pytest.raises(ModelUnavailableError):
+    with pytest.raises(ModelUnavailableError):
         await again(team)
     team.clock.turn(hours=1)
     await team.decided(PairFiled(qa_id=pairs[1].qa_id, topic=TopicName("old"), at=team.clock.now()))
     team.open()
-    with fail_after(5):
-        await again(team)
+    await again(team)
 
     assert held(team.knowledge) == {"gpu": ["0", "2", "3"]}
     assert isinstance(team.knowledge.last_decision(pairs[1].qa_id), PairParked)
@@ -192,15 +185,14 @@ async def test_what_was_forgotten_while_it_lay_still_counts_as_removed(team: Tea
     team.model.always(CLASSIFY, by_first_word)
     team.model.next(INTEGRATE, KEEP)
     team.model.next(INTEGRATE, ModelUnavailableError("down"))
-    with fail_after(5), pytest.raises(ModelUnavailableError):
+    with pytest.raises(ModelUnavailableError):
         await again(team)
     first = next(iter(team.archive.pairs_after(None)))
     forgotten = MessagesForgotten(message_ids=first.message_ids, at=team.clock.now())
     await team.knowledge.change(partial(remove_messages, team.knowledge, team.archive, forgotten, first.message_ids))
     team.open()
     assert KnowledgeDraft(team.knowledge).find_topic(first.qa_id) is None
-    with fail_after(5):
-        await again(team)
+    await again(team)
 
     assert held(team.knowledge) == {"gpu": ["1", "2", "3"]}
     assert isinstance(team.knowledge.last_decision(first.qa_id), PairRemoved)

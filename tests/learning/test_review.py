@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.core.captures import CapturedPair, Turn
@@ -22,10 +21,8 @@ from intern.core.ids import MessageId, QAId, TopicName
 from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import LearningOptions
 from intern.learning.review import Review, find_waiting_pairs, make_review_decisions
-from tests.learning.pairs import Team, capture
-from tests.worlds.actors import UNCOUNTED
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import Attempts
+from tests.worlds.team import Team, capture
 
 NODES = TopicName("nodes")
 
@@ -73,8 +70,7 @@ async def filed(team: Team, pair: CapturedPair) -> PairDecision:
 
 async def test_a_new_capture_waits_and_no_model_is_asked(team: Team) -> None:
     pairs = [team.archived(f"Question {n}?") for n in range(2)]
-    with fail_after(5):
-        tally = await file_pairs(team.archive.pairs_after(None), filer=team.filer, choose=nobody, attempts=UNCOUNTED)
+    tally = await file_pairs(team.archive.pairs_after(None), filer=team.filer, choose=nobody, attempts=Attempts())
     assert tally == DecisionCounts(awaiting_review=2)
     assert (team.model.asked, team.knowledge.topic_names()) == ([], ())
     assert [each.qa_id for each in team.knowledge.list_awaiting_review()] == [pair.qa_id for pair in pairs]
@@ -83,20 +79,18 @@ async def test_a_new_capture_waits_and_no_model_is_asked(team: Team) -> None:
 
 async def test_what_waits_goes_on_waiting_whoever_asks_for_it(team: Team) -> None:
     pair = team.archived()
-    with fail_after(5):
-        first = await filed(team, pair)
-        team.open()
-        assert await team.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES))) == first
+    first = await filed(team, pair)
+    team.open()
+    assert await team.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES))) == first
     assert list(team.knowledge.read_decisions()) == [PairReviewRequested(qa_id=pair.qa_id, at=team.clock.now())]
 
 
 async def test_what_was_approved_is_filed_like_a_new_one(team: Team) -> None:
     pair = team.archived()
-    with fail_after(5):
-        await filed(team, pair)
-        assert await said(team, "approve", pair) == (PairApproved(qa_id=pair.qa_id, by="77", at=team.clock.now()),)
-        assert [each.qa_id for each in team.knowledge.list_due()] == [pair.qa_id]
-        tally = await file_pairs(iter([pair]), filer=team.filer, choose=nodes, attempts=UNCOUNTED)
+    await filed(team, pair)
+    assert await said(team, "approve", pair) == (PairApproved(qa_id=pair.qa_id, by="77", at=team.clock.now()),)
+    assert [each.qa_id for each in team.knowledge.list_due()] == [pair.qa_id]
+    tally = await file_pairs(iter([pair]), filer=team.filer, choose=nodes, attempts=Attempts())
     assert tally == DecisionCounts(filed=1)
     assert team.knowledge.find_topic(pair.qa_id) == NODES
     assert list(team.knowledge.list_due()) == []
@@ -104,11 +98,10 @@ async def test_what_was_approved_is_filed_like_a_new_one(team: Team) -> None:
 
 async def test_what_was_rejected_is_never_filed(team: Team) -> None:
     pair = team.archived()
-    with fail_after(5):
-        await filed(team, pair)
-        await said(team, "reject", pair)
-        team.open()
-        decision = await team.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES)))
+    await filed(team, pair)
+    await said(team, "reject", pair)
+    team.open()
+    decision = await team.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES)))
     assert isinstance(decision, PairRejected)
     assert team.knowledge.topic_names() == ()
 
@@ -118,19 +111,18 @@ async def test_until_a_fuller_capture_is_approved_the_older_block_stands_and_it_
 ) -> None:
     first = team.archived("How?", "So.", conversation="thread_1")
     second = fuller(team, first)
-    with fail_after(5):
-        await filed(team, first)
-        await said(team, "approve", first)
-        await filed(team, first)
-        assert isinstance(await filed(team, second), PairReviewRequested)
-        assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [first.qa_id]
-        await said(team, "reject", second)
-        assert isinstance(await filed(team, second), PairRejected)
-        assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [first.qa_id]
-        third = fuller(team, second, more="No: so.")
-        await filed(team, third)
-        await said(team, "approve", third)
-        await filed(team, third)
+    await filed(team, first)
+    await said(team, "approve", first)
+    await filed(team, first)
+    assert isinstance(await filed(team, second), PairReviewRequested)
+    assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [first.qa_id]
+    await said(team, "reject", second)
+    assert isinstance(await filed(team, second), PairRejected)
+    assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [first.qa_id]
+    third = fuller(team, second, more="No: so.")
+    await filed(team, third)
+    await said(team, "approve", third)
+    await filed(team, third)
     assert [block.qa_id for block in team.knowledge.read_topic(NODES)] == [third.qa_id]
     assert isinstance(team.knowledge.last_decision(first.qa_id), PairReplaced)
     assert isinstance(team.knowledge.last_decision(second.qa_id), PairRejected)
@@ -141,9 +133,8 @@ async def test_older_versions_need_not_wait_once_a_fuller_one_is_approved(team: 
     second = fuller(team, first)
     third = fuller(team, second)
     other = team.archived("Other?", "So.")
-    with fail_after(5):
-        for pair in (first, second, third, other):
-            await filed(team, pair)
+    for pair in (first, second, third, other):
+        await filed(team, pair)
     at = team.clock.now()
     assert set(await said(team, "approve", third)) == {
         PairApproved(qa_id=third.qa_id, by="77", at=at),
@@ -162,43 +153,39 @@ async def test_what_waits_is_found_by_any_of_its_messages_newest_first(team: Tea
     def found(message_id: str) -> list[QAId]:
         return [pair.qa_id for pair in find_waiting_pairs(MessageId(message_id), team.knowledge, team.archive)]
 
-    with fail_after(5):
-        assert found(first.message_ids[0]) == []  # the classifier has not seen it yet
-        for pair in (first, second, third, other):
-            await filed(team, pair)
-        ids = [pair.qa_id for pair in (third, second, first)]
-        assert [found(message_id) for message_id in third.message_ids] == [ids, ids, ids[:2], ids[:1]]
-        assert found(other.message_ids[0]) == [other.qa_id]
-        assert found("4711") == []
-        await said(team, "reject", third)
-        # No other version has the rejected message.
-        assert [found(message_id) for message_id in third.message_ids] == [ids[1:], ids[1:], ids[1:2], []]
+    assert found(first.message_ids[0]) == []  # the classifier has not seen it yet
+    for pair in (first, second, third, other):
+        await filed(team, pair)
+    ids = [pair.qa_id for pair in (third, second, first)]
+    assert [found(message_id) for message_id in third.message_ids] == [ids, ids, ids[:2], ids[:1]]
+    assert found(other.message_ids[0]) == [other.qa_id]
+    assert found("4711") == []
+    await said(team, "reject", third)
+    # No other version has the rejected message.
+    assert [found(message_id) for message_id in third.message_ids] == [ids[1:], ids[1:], ids[1:2], []]
 
 
 async def test_a_capture_whose_question_was_deleted_waits_for_nobody(team: Team) -> None:
     pair = team.archived()
-    with fail_after(5):
-        await team.withdraw(pair.message_ids)
-        assert isinstance(await filed(team, pair), PairRemoved)
+    await team.withdraw(pair.message_ids)
+    assert isinstance(await filed(team, pair), PairRemoved)
 
 
 async def test_what_was_filed_before_review_was_wanted_stays(team: Team) -> None:
     pair = team.archived()
-    with fail_after(5):
-        team.filer.options = LearningOptions()
-        await filed(team, pair)
-        team.open()
-        assert isinstance(await filed(team, pair), PairFiled)
+    team.filer.options = LearningOptions()
+    await filed(team, pair)
+    team.open()
+    assert isinstance(await filed(team, pair), PairFiled)
 
 
 async def test_saying_the_same_twice_is_harmless_and_the_opposite_is_an_error(team: Team) -> None:
     first, second = team.archived("One?"), team.archived("Two?")
-    with fail_after(5):
-        for pair in (first, second):
-            await filed(team, pair)
-        await said(team, "approve", first)
-        await said(team, "reject", second)
-        await filed(team, first)  # it is not due any more
+    for pair in (first, second):
+        await filed(team, pair)
+    await said(team, "approve", first)
+    await said(team, "reject", second)
+    await filed(team, first)  # it is not due any more
     assert await said(team, "approve", first, first, by="78") == await said(team, "reject", second) == ()
     with pytest.raises(ConfigError, match=f"{first.qa_id} does not wait for review: it has been approved already"):
         await said(team, "reject", first)
@@ -212,12 +199,10 @@ async def test_an_id_that_is_unknown_or_waits_for_nobody_is_an_error_and_nothing
 ) -> None:
     pair, undecided = team.archived("One?"), team.archived("Two?")
     team.filer.options = LearningOptions()
-    with fail_after(5):
-        await filed(team, pair)
+    await filed(team, pair)
     team.open()
     waiting = team.archived("Three?")
-    with fail_after(5):
-        await filed(team, waiting)
+    await filed(team, waiting)
     before = list(team.knowledge.read_decisions())
     for wrong, why in (
         (pair, "been filed already"),

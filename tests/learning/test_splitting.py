@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
-from anyio import fail_after
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 from structlog.testing import capture_logs
@@ -20,11 +19,9 @@ from intern.learning.classifying import format_outline, free_name
 from intern.learning.offline_rules import split_topic
 from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut, build_block
 from tests.examples import examples
-from tests.learning.pairs import Team
 from tests.worlds.disk import KilledError
 from tests.worlds.samples import pair as pair_of
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.team import Team
 
 NODES = TopicName("nodes")
 GPU = TopicName("gpu")
@@ -68,8 +65,7 @@ def ids(pairs: Sequence[CapturedPair]) -> list[QAId]:
 
 async def test_the_model_says_what_leaves_and_each_move_is_a_decision(team: Grown) -> None:
     team.splits("GPU", *team.pairs[:2])
-    with fail_after(5):
-        assert await team.filer.split_outgrown(NODES) == GPU
+    assert await team.filer.split_outgrown(NODES) == GPU
     assert team.where() == {NODES: ids(team.pairs[2:]), GPU: ids(team.pairs[:2])}
     for pair in team.pairs[:2]:
         assert team.knowledge.last_decision(pair.qa_id) == PairMoved(qa_id=pair.qa_id, topic=GPU, at=team.clock.now())
@@ -84,24 +80,21 @@ async def test_the_model_says_what_leaves_and_each_move_is_a_decision(team: Grow
 async def test_a_topic_within_its_bound_and_one_of_a_single_block_ask_nobody(
     tmp_path: Path, pairs: int, max_topic_chars: int
 ) -> None:
-    with fail_after(5):
-        async with Grown.at(tmp_path) as team:
-            await team.grow(pairs=pairs, max_topic_chars=max_topic_chars)
-            assert await team.filer.split_outgrown(NODES) is None
-            assert team.model.asked == []
+    async with Grown.at(tmp_path) as team:
+        await team.grow(pairs=pairs, max_topic_chars=max_topic_chars)
+        assert await team.filer.split_outgrown(NODES) is None
+        assert team.model.asked == []
 
 
 async def test_a_topic_that_is_gone_is_not_split(team: Grown) -> None:
-    with fail_after(5):
-        assert await team.filer.split_outgrown(TopicName("gone")) is None
+    assert await team.filer.split_outgrown(TopicName("gone")) is None
 
 
 @pytest.mark.parametrize("name", ["nodes", "Nodes", "../nodes.txt", "team:nodes.txt"])
 async def test_a_name_that_a_topic_has_gets_a_number(team: Grown, name: str) -> None:
     await team.placed("nodes-2", team.archived("Another?", "Yes."))
     team.splits(name, team.pairs[0])
-    with fail_after(5):
-        assert await team.filer.split_outgrown(NODES) == "nodes-3"
+    assert await team.filer.split_outgrown(NODES) == "nodes-3"
     assert len(team.where()[NODES]) == 3
 
 
@@ -123,8 +116,7 @@ def test_a_free_name_is_free_and_its_own_slug(label: str, taken: int) -> None:
 async def test_a_reply_without_a_name_changes_nothing(team: Grown, name: str) -> None:
     before = team.where()
     team.splits(name, team.pairs[0])
-    with fail_after(5):
-        assert await team.filer.split_outgrown(NODES) is None
+    assert await team.filer.split_outgrown(NODES) is None
     assert team.where() == before
 
 
@@ -135,7 +127,7 @@ async def test_only_blocks_of_this_topic_move_and_both_topics_keep_some(team: Gr
     for moves in ((), strange, (*ids(team.pairs), *strange)):
         team.open()
         team.splits("gpu", *moves)
-        with fail_after(5), capture_logs() as logs:
+        with capture_logs() as logs:
             assert await team.filer.split_outgrown(NODES) is None
         assert [log["event"] for log in logs] == ["topic_split_failed"]
         assert team.where() == before
@@ -143,35 +135,32 @@ async def test_only_blocks_of_this_topic_move_and_both_topics_keep_some(team: Gr
     team.open()
     bare = team.pairs[1].qa_id.removesuffix(".000000")
     team.splits("gpu", *strange, bare, team.pairs[1])
-    with fail_after(5):
-        assert await team.filer.split_outgrown(NODES) == GPU
+    assert await team.filer.split_outgrown(NODES) == GPU
     assert team.where()[GPU] == [team.pairs[1].qa_id]
     assert team.where()[TopicName("other")] == [elsewhere.qa_id]
 
 
 async def test_after_a_bad_reply_nobody_is_asked_before_the_topic_has_grown_by_a_quarter(team: Grown) -> None:
     team.model.next(SPLIT_TOPIC, ModelReplyError("gibberish"))
-    with fail_after(5):
-        for _ in range(3):
-            assert await team.filer.split_outgrown(NODES) is None
-        assert len(team.model.asked) == 1
-        length = len(team.knowledge.read_text(NODES))
-        team.splits("gpu", team.pairs[0])
-        opened = None
-        while opened is None:
-            await team.filed("One more?")
-            grown = len(team.knowledge.read_text(NODES))
-            opened = await team.filer.split_outgrown(NODES)
-            assert (opened is not None) == (grown >= 1.25 * length)
+    for _ in range(3):
+        assert await team.filer.split_outgrown(NODES) is None
+    assert len(team.model.asked) == 1
+    length = len(team.knowledge.read_text(NODES))
+    team.splits("gpu", team.pairs[0])
+    opened = None
+    while opened is None:
+        await team.filed("One more?")
+        grown = len(team.knowledge.read_text(NODES))
+        opened = await team.filer.split_outgrown(NODES)
+        assert (opened is not None) == (grown >= 1.25 * length)
 
 
 async def test_an_outage_is_raised_and_is_no_bad_reply(team: Grown) -> None:
     team.model.next(SPLIT_TOPIC, ModelUnavailableError("down"))
     team.splits("gpu", team.pairs[0])
-    with fail_after(5):
-        with pytest.raises(ModelUnavailableError):
-            await team.filer.split_outgrown(NODES)
-        assert await team.filer.split_outgrown(NODES) == GPU
+    with pytest.raises(ModelUnavailableError):
+        await team.filer.split_outgrown(NODES)
+    assert await team.filer.split_outgrown(NODES) == GPU
 
 
 async def test_what_is_withdrawn_while_the_model_thinks_does_not_move(team: Grown) -> None:
@@ -182,8 +171,7 @@ async def test_what_is_withdrawn_while_the_model_thinks_does_not_move(team: Grow
         return SplitOut(topic_name="gpu", move_ids=(gone.qa_id, team.pairs[1].qa_id))
 
     team.model.next(SPLIT_TOPIC, withdraw_meanwhile)
-    with fail_after(5):
-        assert await team.filer.split_outgrown(NODES) == GPU
+    assert await team.filer.split_outgrown(NODES) == GPU
     assert team.where() == {NODES: ids(team.pairs[2:]), GPU: [team.pairs[1].qa_id]}
 
 
@@ -196,7 +184,7 @@ async def test_killed_at_any_step_all_blocks_have_moved_and_their_decisions_say_
             moves = ids(team.pairs[:2])
             team.open(steps)
             team.splits("gpu", *moves)
-            with fail_after(5), pytest.raises(KilledError):
+            with pytest.raises(KilledError):
                 await team.filer.split_outgrown(NODES)
 
             team.open()
@@ -233,8 +221,7 @@ async def test_the_prompt_stays_the_same_size_however_long_the_topic_is(team: Gr
     blocks = [replace(build_block(pair_of(n=n)), turns=turns(n)) for n in range(2000)]
     await team.knowledge.change(lambda change: change.file_blocks(NODES, *blocks))
     team.model.next(SPLIT_TOPIC, split_topic)
-    with fail_after(20):
-        opened = await team.filer.split_outgrown(NODES)
+    opened = await team.filer.split_outgrown(NODES)
     [given] = team.model.calls(SPLIT_TOPIC)
     assert len(given.questions) <= team.options.max_outline_chars
     assert opened is not None
@@ -264,9 +251,8 @@ def test_rules_always_move_some_and_leave_some(questions: list[str]) -> None:
 
 async def test_a_withdrawal_finds_what_has_moved(team: Grown) -> None:
     team.splits("gpu", team.pairs[0])
-    with fail_after(5):
-        await team.filer.split_outgrown(NODES)
-        cleared = await team.withdraw([MessageId(each) for each in team.pairs[0].message_ids])
+    await team.filer.split_outgrown(NODES)
+    cleared = await team.withdraw([MessageId(each) for each in team.pairs[0].message_ids])
     assert cleared is not None
     assert cleared.topics == (GPU,)
     assert GPU not in team.where()

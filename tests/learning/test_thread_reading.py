@@ -11,8 +11,6 @@ from intern.learning.answered_threads import ThreadReader
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def sandbox() -> Sandbox:

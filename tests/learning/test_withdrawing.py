@@ -4,59 +4,31 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from itertools import chain
-from math import inf
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
 import pytest
-from anyio import fail_after
 from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from intern.core.captures import Capture, CapturedPair, Speaker, TopicBlock, Turn
+from intern.core.captures import CapturedPair, TopicBlock
 from intern.core.decisions import MessagesWithdrawn, PairDecision, PairFiled, PairRemoved, PairReplaced
 from intern.core.flow import FilingDecision, SkipChoice, TopicChoice
-from intern.core.ids import ConversationId, MessageId, TopicName
-from intern.learning.archivist import Archivist
+from intern.core.ids import MessageId, TopicName
 from intern.learning.filing import DecisionCounts, file_pairs
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Regeneration
 from intern.stores.tables.knowledge import KnowledgeChange, KnowledgeStore
 from tests.examples import examples
-from tests.learning.pairs import NOON, Team
-from tests.worlds.actors import UNCOUNTED
+from tests.worlds.actors import Attempts
 from tests.worlds.disk import KilledError
+from tests.worlds.team import NODES, Writers
 
-pytestmark = pytest.mark.anyio
-
-NODES = TopicName("nodes")
 KEEP = IntegrateOut(skip=False, remove_ids=())
 
-_SPEAKERS: dict[str, Speaker] = {"q": "User", "a": "Team"}
 
-
-class Folder(Team):
-    """A team's folder whose captures name each message: `q` asks, `a` answers, with a number behind."""
-
-    def open(self, steps: float = inf) -> None:
-        super().open(steps)
-        self.model.always(INTEGRATE, KEEP)
-        self.archivist = Archivist(self.archive, mask=True, is_withdrawn=self.knowledge.is_withdrawn)
-
-    async def captured(self, *said: str, conversation: str = "thread_1") -> CapturedPair | None:
-        """Keep messages such as `q1` or `a2: new text`."""
-        self.clock.turn(seconds=1)
-        named = [text.partition(": ")[::2] for text in said]
-        return await self.archivist.archive_capture(
-            Capture(
-                conversation_id=ConversationId(conversation),
-                turns=tuple(Turn(_SPEAKERS[name[0]], text or name) for name, text in named),
-                message_ids=tuple(MessageId(name[1:]) for name, _ in named),
-                answered_at=NOON,
-            )
-        )
-
+class Folder(Writers):
     async def filed(self, pair: CapturedPair | None) -> PairDecision:
         assert pair is not None
         return await self.filer.file(FilingDecision(pair=pair, choice=TopicChoice(name=NODES)))
@@ -65,16 +37,6 @@ class Folder(Team):
         """Withdraw deleted messages; return the changed topics, None if all were withdrawn before."""
         cleared = await self.withdraw([MessageId(each) for each in ids])
         return None if cleared is None else cleared.topics
-
-    def held(self) -> list[list[str]]:
-        """Return the texts of the blocks of all topics."""
-        return blocks_of(self.knowledge)
-
-
-def blocks_of(knowledge: KnowledgeStore) -> list[list[str]]:
-    return [
-        [turn.text for turn in block.turns] for name in knowledge.topic_names() for block in knowledge.read_topic(name)
-    ]
 
 
 @pytest.fixture
@@ -85,9 +47,8 @@ async def folder(tmp_path: Path) -> AsyncGenerator[Folder]:
 
 async def test_a_deleted_answer_leaves_the_block_and_the_rest_of_it_stays(folder: Folder) -> None:
     pair = await folder.captured("q1", "a2", "a3")
-    with fail_after(5):
-        await folder.filed(pair)
-        assert await folder.delete("2") == ("nodes",)
+    await folder.filed(pair)
+    assert await folder.delete("2") == ("nodes",)
 
     assert folder.held() == [["q1", "a3"]]
     assert pair is not None
@@ -103,9 +64,8 @@ async def test_without_its_only_question_or_its_only_answer_the_block_goes_and_t
 ) -> None:
     pair = await folder.captured("q1", "a2")
     await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
-    with fail_after(5):
-        await folder.filed(pair)
-        assert await folder.delete(gone) == ("nodes",)
+    await folder.filed(pair)
+    assert await folder.delete(gone) == ("nodes",)
 
     assert folder.held() == [["q8", "a9"]]
     withdrawn, removed = folder.knowledge.read_decisions()[-2:]
@@ -140,8 +100,7 @@ async def test_a_delete_that_arrives_while_the_model_is_thinking_still_wins(fold
         return KEEP
 
     folder.model.next(INTEGRATE, deleted_meanwhile)
-    with fail_after(5):
-        decision = await folder.filed(await folder.captured("q1", "a2"))
+    decision = await folder.filed(await folder.captured("q1", "a2"))
     assert isinstance(decision, PairRemoved)
     assert folder.held() == [["q8", "a9"]]
 
@@ -158,10 +117,7 @@ async def test_no_model_sees_what_was_withdrawn_and_none_is_asked_about_what_is_
     await folder.captured("q1", "a2", "a3")
     await folder.captured("q5", "a6", conversation="thread_5")
     await folder.delete("2", "6")
-    with fail_after(5):
-        tally = await file_pairs(
-            folder.archive.pairs_after(last), filer=folder.filer, choose=choose, attempts=UNCOUNTED
-        )
+    tally = await file_pairs(folder.archive.pairs_after(last), filer=folder.filer, choose=choose, attempts=Attempts())
 
     assert tally == DecisionCounts(filed=1, removed=1)
     assert [[turn.text for turn in pair.turns] for pair in seen] == [["q1", "a3"]]
@@ -174,8 +130,7 @@ async def test_an_edit_of_a_filed_answer_shows_in_its_topic(folder: Folder) -> N
     first = await folder.captured("q1", "a2: old")
     await folder.filed(first)
     edited = await folder.captured("a2: new")
-    with fail_after(5):
-        assert isinstance(await folder.filed(edited), PairFiled)
+    assert isinstance(await folder.filed(edited), PairFiled)
     assert folder.held() == [["q1", "new"]]
     assert first is not None
     assert isinstance(folder.knowledge.last_decision(first.qa_id), PairReplaced)
@@ -241,7 +196,7 @@ async def test_killed_at_any_step_a_withdrawal_is_done_as_a_whole_or_not_at_all(
             await folder.filed(await folder.captured(*said))
             before = folder.held()
             folder.open(steps)
-            with fail_after(5), pytest.raises(KilledError):
+            with pytest.raises(KilledError):
                 await folder.delete("2")
             folder.open()
             seen.append(folder.knowledge.is_withdrawn(MessageId("2")))
@@ -294,8 +249,7 @@ async def test_what_is_withdrawn_just_before_a_regeneration_s_switch_is_in_no_to
     await folder.filed(gone)
     # A regeneration first clears what an earlier one drafted.
     folder.knowledge = Interrupted(folder.knowledge, lambda: folder.delete("5"))
-    with fail_after(5):
-        assert await regenerated(folder) == [["q1", "a2"]]
+    assert await regenerated(folder) == [["q1", "a2"]]
     folder.open()
     assert isinstance(folder.knowledge.last_decision(gone.qa_id), PairRemoved)
 
@@ -304,8 +258,7 @@ async def test_regeneration_leaves_out_what_was_withdrawn_and_asks_no_model_abou
     await folder.captured("q1", "a2", "a3")
     await folder.captured("q5", "a6", conversation="thread_5")
     await folder.delete("2", "5")
-    with fail_after(5):
-        assert await regenerated(folder) == [["q1", "a3"]]
+    assert await regenerated(folder) == [["q1", "a3"]]
     [asked] = folder.model.calls(CLASSIFY)
     assert "a2" not in asked.pair
 
@@ -316,8 +269,7 @@ async def test_a_shorter_version_of_a_conversation_that_lost_a_message_still_win
     await folder.captured("q1", "a2: old", "a3")
     await folder.delete("3")
     await folder.captured("a2: new")
-    with fail_after(5):
-        assert await regenerated(folder) == [["q1", "new"]]
+    assert await regenerated(folder) == [["q1", "new"]]
 
 
 async def test_what_is_deleted_while_the_library_is_rebuilt_is_not_in_the_new_one(folder: Folder) -> None:
@@ -329,8 +281,7 @@ async def test_what_is_deleted_while_the_library_is_rebuilt_is_not_in_the_new_on
         return KEEP
 
     folder.model.next(INTEGRATE, deleted_meanwhile)
-    with fail_after(5):
-        assert sorted(await regenerated(folder)) == [["q1", "a3"], ["q5", "a6"]]
+    assert sorted(await regenerated(folder)) == [["q1", "a3"], ["q5", "a6"]]
     assert isinstance(folder.knowledge.last_decision(next(iter(folder.archive.pairs_after(None))).qa_id), PairFiled)
 
 
@@ -379,7 +330,10 @@ class _Life:
 
         folder = self._folder
         await file_pairs(
-            folder.archive.pairs_after(folder.knowledge.cursor()), filer=folder.filer, choose=choose, attempts=UNCOUNTED
+            folder.archive.pairs_after(folder.knowledge.cursor()),
+            filer=folder.filer,
+            choose=choose,
+            attempts=Attempts(),
         )
 
 

@@ -25,10 +25,10 @@ from intern.core.clock import SystemClock
 from intern.core.ids import UserId
 from intern.core.messages import Conversation, Message, RequestContext
 from intern.service.models import open_models
-from intern.settings.loading import load_settings
 from tests.answering.shelf import Shelf
 from tests.eval.hostile import attacks
 from tests.eval.obedient import PLACES, Order, Place, faults, order_of, placed
+from tests.worlds.settings import make_settings
 
 _SEED = 45
 _ROWS = 60
@@ -65,7 +65,7 @@ async def try_each(environ: Mapping[str, str], folder: Path, say: Callable[[str]
         steps="separate" if environ.get("INTERN_TEST_STEPS") == "separate" else "fused", request_timeout_seconds=1800
     )
     trials: list[Trial] = []
-    async with open_models(load_settings(environ={}, overrides=over), None, SystemClock()) as models:
+    async with open_models(make_settings(**over), None, SystemClock()) as models:
         for number, (order, place) in enumerate(drawn(int(environ.get("INTERN_TEST_ROWS", _ROWS)))):
             sources, question = placed(order, place, number, folder)
             answerer = Answerer(models.answering, Shelf(sources), options, nearest=models.nearest)

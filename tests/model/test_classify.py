@@ -17,10 +17,10 @@ from intern.learning.classifying import choose_topic
 from intern.learning.prompts import LearningOptions
 from intern.models.prompt import Model
 from intern.service.models import open_models
-from intern.settings.loading import load_settings
 from tests.eval.chats import EVAL, Exchange, chat_lines, exchanges
 from tests.model.serving import serving
 from tests.worlds import samples
+from tests.worlds.settings import make_settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.timeout(3600)]
 
@@ -48,7 +48,7 @@ async def test_most_labelled_pairs_are_kept_or_skipped_as_people_would(
     held = {each.conversation_id: each for each in exchanges()}
     with serving(better_model, template=None, log=tmp_path / "log.txt", threads=os.cpu_count() or 1) as base_url:
         llm = {"base_url": base_url, "model": better_model.stem, "max_tokens": 600, "timeout_seconds": 300}
-        settings = load_settings(environ={}, overrides={"data": {"dir": str(tmp_path)}, "llm": llm})
+        settings = make_settings(tmp_path, llm=llm)
         async with open_models(settings, None, SystemClock()) as models:
             said = [await verdict(models.learning, held[name]) for _, name in labels]
     right = [verdict == label for verdict, (label, _) in zip(said, labels, strict=True)]

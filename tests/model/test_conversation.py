@@ -16,9 +16,9 @@ from intern.core.errors import ModelError
 from intern.core.messages import Conversation, Message
 from intern.service.intern import Intern
 from intern.service.opening import open_intern
-from intern.settings.loading import load_settings
 from tests.model.serving import serving
 from tests.worlds import samples
+from tests.worlds.settings import make_settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.timeout(1800)]
 
@@ -60,7 +60,7 @@ async def test_a_conversation_is_captured_and_answered(
                 "max_in_flight": 1,
             },
         }
-        async with open_intern(load_settings(environ={}, overrides=overrides)) as intern:
+        async with open_intern(make_settings(**overrides)) as intern:
             say(f"\n\n{better_model.name}")
             await _learn(intern, say)
             for question in QUESTIONS:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
 import httpx
 import pytest
 from msgspec import Struct
-from trio.testing import MockClock
 
 from intern.answering.prompts import AnsweringOptions
 from intern.core.errors import ModelAccessError, ModelUnavailableError
@@ -24,13 +22,7 @@ from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """A clock that leaps over pauses; there is none on asyncio."""
-    return "trio", {"clock": MockClock(autojump_threshold=0)}
+pytestmark = pytest.mark.jumps  # over pauses
 
 
 class Asked(Struct, frozen=True):

@@ -78,7 +78,6 @@ def test_a_variable_that_cannot_be_used_is_named_with_the_remedy(
 
 
 # Finding A12.
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("variable", "value"), [("ALL_PROXY", "socks5://127.0.0.1:1"), ("NO_PROXY", "[::1],fe80::/10")]
 )

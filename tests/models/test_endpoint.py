@@ -20,7 +20,6 @@ import pytest
 from anyio import wait_all_tasks_blocked
 from hypothesis import given, strategies as st
 from msgspec import Meta, Struct, structs
-from trio.testing import MockClock
 
 from intern.core.errors import (
     ConfigError,
@@ -45,11 +44,10 @@ from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates
 from intern.models.usage import UsageCounter, measure_usage
 from intern.service.model_servers import list_models
+from tests.worlds.actors import finishing, running
 from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import faults_of, retried_at_once, schema_of
 from tests.worlds.model import calls_of
-
-pytestmark = pytest.mark.anyio
 
 KEY = "sk-very-secret-0123456789"
 
@@ -357,10 +355,7 @@ async def test_attempts_are_bounded_and_the_last_failure_tells_why(
 async def test_an_endpoint_that_never_answers_costs_the_timeout_and_says_so(endpoint: Endpoint, make: Make) -> None:
     endpoint.planned = [forever, forever]
 
-    with (
-        anyio.fail_after(5),
-        pytest.raises(ModelUnavailableError, match=r"after 0\.1 s, 10 times llm\.timeout_seconds"),
-    ):
+    with pytest.raises(ModelUnavailableError, match=r"after 0\.1 s, 10 times llm\.timeout_seconds"):
         await make(timeout_seconds=0.01, max_retries=1).ask(ASK, GIVEN)
     assert len(endpoint.requests) == 2
 
@@ -545,13 +540,7 @@ def test_the_pause_is_the_endpoints_own_or_ours() -> None:
     assert ours[10:] == [20.0] * 90
 
 
-def virtual_time() -> pytest.MarkDecorator:
-    """Run on trio, with a clock that jumps ahead as soon as all tasks wait."""
-    backend = ("trio", {"clock": MockClock(autojump_threshold=0)})
-    return pytest.mark.parametrize("anyio_backend", [pytest.param(backend, id="trio-virtual")])
-
-
-@virtual_time()
+@pytest.mark.jumps
 async def test_pauses_grow_and_a_retry_after_is_waited_out(endpoint: Endpoint, make: Make) -> None:
     times: list[float] = []
 
@@ -573,13 +562,12 @@ async def test_pauses_grow_and_a_retry_after_is_waited_out(endpoint: Endpoint, m
     assert third == pytest.approx(17)
 
 
-@virtual_time()
+@pytest.mark.jumps
 async def test_a_call_that_waits_to_try_again_holds_no_slot(endpoint: Endpoint, make: Make) -> None:
     endpoint.planned = [failing(429, **{"Retry-After": "30"})]
     model = make(max_in_flight=1)
     begun = anyio.current_time()
-    async with anyio.create_task_group() as tg:
-        tg.start_soon(model.ask, ASK, GIVEN)
+    async with finishing(model.ask, ASK, GIVEN):
         await wait_all_tasks_blocked()
         await model.ask(ASK, GIVEN)
         assert anyio.current_time() == pytest.approx(begun)
@@ -778,8 +766,7 @@ async def test_an_attempt_that_ran_out_of_time_costs_its_prompt_for_it_is_billed
     endpoint.planned = [forever, forever]
     usage = UsageCounter(clock=HandClock())
     price = ModelPrice(model="small", input=1_000_000, output=5)
-    with anyio.fail_after(5):
-        await make(usage, timeout_seconds=0.05, max_retries=2, prices=(price,)).ask(ASK, AskIn("x" * 3600))
+    await make(usage, timeout_seconds=0.05, max_retries=2, prices=(price,)).ask(ASK, AskIn("x" * 3600))
     counted = calls_of(usage, "ask")
     assert counted.calls == 3
     assert 2000 < counted.prompt_tokens - 70 < 2400
@@ -790,11 +777,9 @@ async def test_an_attempt_that_ran_out_of_time_costs_its_prompt_for_it_is_billed
 async def test_a_call_that_nobody_waits_for_any_more_costs_its_prompt(endpoint: Endpoint, make: Make) -> None:
     endpoint.planned = [forever]
     usage = UsageCounter(clock=HandClock())
-    with anyio.fail_after(5), measure_usage() as meter:
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(make(usage).ask, ASK, AskIn("x" * 3600))
+    with measure_usage() as meter:
+        async with running(make(usage).ask, ASK, AskIn("x" * 3600)):
             await wait_all_tasks_blocked()
-            tg.cancel_scope.cancel()
     assert 1000 < calls_of(usage, "ask").prompt_tokens < 1200
     assert meter.tokens == calls_of(usage, "ask").tokens
     assert usage.held.tokens == 0
@@ -829,7 +814,7 @@ async def test_an_attempt_that_nobody_worked_on_costs_nothing(
 async def test_retries_end_where_what_they_cost_leaves_no_room(endpoint: Endpoint, make: Make) -> None:
     endpoint.planned = [forever] * 9
     model = make(timeout_seconds=0.005, max_retries=9, max_tokens=400, daily_token_budget=3000)
-    with anyio.fail_after(5), pytest.raises(ModelBudgetError, match="ask may take"):
+    with pytest.raises(ModelBudgetError, match="ask may take"):
         await model.ask(ASK, AskIn("x" * 3600))
     assert len(endpoint.requests) == 2
 
@@ -854,30 +839,26 @@ async def test_background_calls_leave_half_of_the_slots_to_answers(endpoint: End
 
     endpoint.planned = [held] * 10
     model = make(max_in_flight=4)
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            for _ in range(5):
-                tg.start_soon(model.background().ask, ASK, GIVEN)
-            await wait_all_tasks_blocked()
-            assert len(endpoint.requests) == 2
-            for _ in range(3):
-                tg.start_soon(model.ask, ASK, GIVEN)
-            await wait_all_tasks_blocked()
-            assert len(endpoint.requests) == 4
-            release.set()
+    async with anyio.create_task_group() as tg:
+        for _ in range(5):
+            tg.start_soon(model.background().ask, ASK, GIVEN)
+        await wait_all_tasks_blocked()
+        assert len(endpoint.requests) == 2
+        for _ in range(3):
+            tg.start_soon(model.ask, ASK, GIVEN)
+        await wait_all_tasks_blocked()
+        assert len(endpoint.requests) == 4
+        release.set()
     assert len(endpoint.requests) == 8
 
 
 async def test_a_cancelled_call_is_not_tried_again_and_frees_its_slot(endpoint: Endpoint, make: Make) -> None:
     endpoint.planned = [forever]
     model = make(max_in_flight=1, daily_token_budget=6000)
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(model.ask, ASK, GIVEN)
-            await wait_all_tasks_blocked()
-            tg.cancel_scope.cancel()
-        assert len(endpoint.requests) == 1
-        assert (await model.ask(ASK, GIVEN)).answer == "because"
+    async with running(model.ask, ASK, GIVEN):
+        await wait_all_tasks_blocked()
+    assert len(endpoint.requests) == 1
+    assert (await model.ask(ASK, GIVEN)).answer == "because"
 
 
 async def test_a_deadline_of_the_caller_is_the_callers_and_no_model_error(endpoint: Endpoint, make: Make) -> None:

@@ -30,8 +30,6 @@ from tests.worlds.clock import all_quiet, leap, leaping
 from tests.worlds.endpoint import EndpointDouble, endpoint_double, retried_at_once
 from tests.worlds.model import calls_of
 
-pytestmark = pytest.mark.anyio
-
 SILENCE = 10.0
 """Seconds of an endpoint's silence. The clock leaps over them; a busy machine has them for all else."""
 KEY = "sk-very-secret-0123456789"

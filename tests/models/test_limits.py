@@ -16,9 +16,8 @@ from intern.models.limits import EndpointLimits, FairCallQueue, RateWindow, make
 from intern.models.options import LlmOptions
 from intern.models.pricing import ModelPrice
 from intern.models.usage import UsageCounter
+from tests.worlds.actors import running
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
 
 
 def limits(
@@ -43,13 +42,12 @@ class Callers:
 
 async def test_calls_beyond_the_limit_wait_their_turn() -> None:
     callers, shared = Callers(), limits(in_flight=2)
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            for name in "abc":
-                tg.start_soon(callers.call, shared, name)
-                await wait_all_tasks_blocked()
-            assert callers.in_flight == ["a", "b"]
-            callers.done.set()
+    async with anyio.create_task_group() as tg:
+        for name in "abc":
+            tg.start_soon(callers.call, shared, name)
+            await wait_all_tasks_blocked()
+        assert callers.in_flight == ["a", "b"]
+        callers.done.set()
     assert callers.in_flight == ["a", "b", "c"]
 
 
@@ -57,28 +55,24 @@ async def test_calls_beyond_the_limit_wait_their_turn() -> None:
 async def test_background_work_takes_half_of_the_calls_in_flight(in_flight: int, background_calls: int) -> None:
     callers, shared = Callers(), limits(in_flight=in_flight)
     background = shared.background()
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            for _ in range(10):
-                tg.start_soon(callers.call, background, "background")
-            await wait_all_tasks_blocked()
-            assert len(callers.in_flight) == background_calls
-            for _ in range(10):
-                tg.start_soon(callers.call, shared, "answer")
-            await wait_all_tasks_blocked()
-            assert callers.in_flight.count("answer") == in_flight - background_calls
-            callers.done.set()
+    async with anyio.create_task_group() as tg:
+        for _ in range(10):
+            tg.start_soon(callers.call, background, "background")
+        await wait_all_tasks_blocked()
+        assert len(callers.in_flight) == background_calls
+        for _ in range(10):
+            tg.start_soon(callers.call, shared, "answer")
+        await wait_all_tasks_blocked()
+        assert callers.in_flight.count("answer") == in_flight - background_calls
+        callers.done.set()
 
 
 async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
     callers, shared = Callers(), limits(in_flight=1, per_minute=100)
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(callers.call, shared, "a")
-            await wait_all_tasks_blocked()
-            tg.cancel_scope.cancel()
-        callers.done.set()
-        await callers.call(shared, "b")
+    async with running(callers.call, shared, "a"):
+        await wait_all_tasks_blocked()
+    callers.done.set()
+    await callers.call(shared, "b")
     assert callers.in_flight == ["a", "b"]
 
 
@@ -239,13 +233,7 @@ def test_no_minute_ever_sees_more_starts_than_its_limit(limit: int, gaps: list[f
         assert last - first >= 60 - 1e-9
 
 
-def virtual_time() -> pytest.MarkDecorator:
-    """Run on trio, with a clock that jumps ahead as soon as all tasks wait."""
-    backend = ("trio", {"clock": MockClock(autojump_threshold=0)})
-    return pytest.mark.parametrize("anyio_backend", [pytest.param(backend, id="trio-virtual")])
-
-
-@virtual_time()
+@pytest.mark.jumps
 async def test_calls_a_minute_are_spread_in_order_of_arrival() -> None:
     shared, starts = limits(in_flight=10, per_minute=1), list[tuple[int, float]]()
     begun = anyio.current_time()
@@ -261,7 +249,7 @@ async def test_calls_a_minute_are_spread_in_order_of_arrival() -> None:
     assert starts == [(0, 0), (1, 60), (2, 120), (3, 180), (4, 240)]
 
 
-@virtual_time()
+@pytest.mark.jumps
 async def test_however_many_calls_wait_for_a_minute_few_of_them_wake_up_at_a_time() -> None:
     looks: list[float] = []
 
@@ -283,7 +271,7 @@ async def test_however_many_calls_wait_for_a_minute_few_of_them_wake_up_at_a_tim
     assert len(looks) < 100 * 6
 
 
-@virtual_time()
+@pytest.mark.jumps
 async def test_processes_share_a_limit_and_a_larger_share_holds_at_once() -> None:
     turns, starts = FairCallQueue(10, 4, 1.0), list[float]()
     turns.set_share(1 / 8)  # half a call a second
@@ -302,7 +290,7 @@ async def test_processes_share_a_limit_and_a_larger_share_holds_at_once() -> Non
     assert starts == pytest.approx([0, 2, 3, 3, 3, 3, 4])
 
 
-@virtual_time()
+@pytest.mark.jumps
 async def test_a_burst_of_background_work_does_not_hold_up_an_answer() -> None:
     shared = limits(in_flight=10, per_minute=10)
     background = shared.background()
@@ -335,34 +323,30 @@ class Parties:
             await anyio.sleep(10)
 
 
-def test_a_community_that_floods_delays_another_by_one_of_its_own_calls_at_most() -> None:
+@pytest.mark.jumps
+async def test_a_community_that_floods_delays_another_by_one_of_its_own_calls_at_most() -> None:
     parties = Parties(in_flight=4)
 
-    async def main() -> None:
-        async with anyio.create_task_group() as tg:
-            for n in range(100):
-                tg.start_soon(partial(parties.call, "floods", background=n % 2 == 0))
-            for n in range(20):
-                await anyio.sleep(20)
-                tg.start_soon(partial(parties.call, "asks", background=n % 2 == 0))
-
-    anyio.run(main, backend="trio", backend_options={"clock": MockClock(autojump_threshold=0)})
+    async with anyio.create_task_group() as tg:
+        for n in range(100):
+            tg.start_soon(partial(parties.call, "floods", background=n % 2 == 0))
+        for n in range(20):
+            await anyio.sleep(20)
+            tg.start_soon(partial(parties.call, "asks", background=n % 2 == 0))
     assert max(parties.waited["asks"]) <= 10
     assert len(parties.waited["floods"]) == 100
 
 
-def test_a_minute_is_shared_fairly_too() -> None:
+@pytest.mark.jumps
+async def test_a_minute_is_shared_fairly_too() -> None:
     parties = Parties(in_flight=50, per_minute=6)
 
-    async def main() -> None:
-        async with anyio.create_task_group() as tg:
-            for _ in range(30):
-                tg.start_soon(parties.call, "floods")
-            await anyio.sleep(1)
-            for _ in range(3):
-                tg.start_soon(parties.call, "asks")
-
-    anyio.run(main, backend="trio", backend_options={"clock": MockClock(autojump_threshold=0)})
+    async with anyio.create_task_group() as tg:
+        for _ in range(30):
+            tg.start_soon(parties.call, "floods")
+        await anyio.sleep(1)
+        for _ in range(3):
+            tg.start_soon(parties.call, "asks")
     # The first minute was taken before it asked; of the next one it gets its half.
     assert parties.waited["asks"] == [59, 59, 59]
     assert max(parties.waited["floods"]) == 300

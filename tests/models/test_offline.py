@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from anyio import create_task_group, fail_after
+from anyio import create_task_group
 from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
 from intern.core.errors import ModelRefusedError
 from intern.models.prompt import OfflineModel, Prompt
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import running
 
 
 class Given(Struct, frozen=True):
@@ -37,8 +36,7 @@ async def test_a_rule_may_wait() -> None:
         await checkpoint()
         return Reply(given.word.upper())
 
-    with fail_after(5):
-        assert await OfflineModel({"shout": shout}).ask(SHOUT, Given("hey")) == Reply("HEY")
+    assert await OfflineModel({"shout": shout}).ask(SHOUT, Given("hey")) == Reply("HEY")
 
 
 async def test_a_prompt_without_a_rule_is_refused_and_told_what_to_set() -> None:
@@ -65,12 +63,8 @@ async def test_between_two_rules_of_a_burst_everybody_else_gets_a_turn() -> None
             turns += 1
 
     model = OfflineModel({"shout": rule})
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(bystand)
-            async with create_task_group() as burst:
-                for _ in range(8):
-                    burst.start_soon(model.ask, SHOUT, Given("hey"))
-            tg.cancel_scope.cancel()
+    async with running(bystand), create_task_group() as burst:
+        for _ in range(8):
+            burst.start_soon(model.ask, SHOUT, Given("hey"))
     assert len(seen) == 8
     assert max(Counter(seen).values()) <= 2  # before and after the bystander, whom trio takes in any order

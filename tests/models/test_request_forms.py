@@ -193,7 +193,6 @@ async def check_known(model: EndpointModel, server: Server) -> None:
     assert len(server.bodies) == settled + 1
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_each_server_that_takes_the_smallest_form_is_answered_within_six_tries(
     served: tuple[str, dict[str, Server]], templates: PromptTemplates
@@ -219,7 +218,6 @@ async def test_each_server_that_takes_the_smallest_form_is_answered_within_six_t
     assert narrowed > SERVERS / 4
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_parts_that_are_refused_one_after_the_other_are_left_out_one_by_one(
     served: tuple[str, dict[str, Server]], templates: PromptTemplates
@@ -232,7 +230,6 @@ async def test_parts_that_are_refused_one_after_the_other_are_left_out_one_by_on
         assert lost_needlessly(model.form, server) == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_server_that_was_changed_is_searched_anew_within_six_tries(
     served: tuple[str, dict[str, Server]], templates: PromptTemplates
@@ -257,7 +254,6 @@ async def test_a_server_that_was_changed_is_searched_anew_within_six_tries(
     assert narrowed > SERVERS / 20
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_known_form_that_is_refused_without_a_reason_is_searched_anew(
     served: tuple[str, dict[str, Server]], templates: PromptTemplates
@@ -275,7 +271,6 @@ async def test_a_known_form_that_is_refused_without_a_reason_is_searched_anew(
             await check_known(model, server)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("refuses", [(), ("temperature",), tuple(PLACES)], ids=["nothing", "one part", "all parts"])
 @pytest.mark.parametrize("is_smallest_taken", [True, False], ids=["smallest taken", "none taken"])

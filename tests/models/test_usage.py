@@ -14,10 +14,9 @@ from intern.models.options import LlmOptions
 from intern.models.usage import UsageCounter, UsageMeter, UsageTotal, estimate_tokens, measure_usage
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.usage import UsageLog
+from tests.worlds.actors import finishing
 from tests.worlds.clock import HandClock
 from tests.worlds.model import calls_of
-
-pytestmark = pytest.mark.anyio
 
 DAY = date(2026, 2, 1)
 
@@ -63,23 +62,15 @@ async def test_calls_are_counted_by_prompt_and_by_utc_day() -> None:
     assert calls_of(usage, "select").calls == 0
 
 
-async def test_a_day_goes_on_after_a_restart() -> None:
-    store = MemoryStore(spent=1000)
-    usage = UsageCounter(store, clock=HandClock())
-    await usage.add("gate", 10, 1)
-
-    assert await usage.read_spent(DAY) == (1011, 0.0)
-    assert store.rows == [(DAY, "gate", 1, 10, 1)]
-    assert await UsageCounter(store, clock=HandClock()).read_spent(DAY) == (1011, 0.0)
-
-
-async def test_what_was_paid_goes_on_after_a_restart_too() -> None:
-    store = MemoryStore(paid=2.0)
+@pytest.mark.parametrize(("spent", "paid"), [(1000, 0.0), (0, 2.0)])
+async def test_a_day_goes_on_after_a_restart(spent: int, paid: float) -> None:
+    store = MemoryStore(spent=spent, paid=paid)
     usage = UsageCounter(store, clock=HandClock())
     await usage.add("gate", 10, 1, 0.25)
 
-    assert await usage.read_spent(DAY) == (11, 2.25)
-    assert await UsageCounter(store, clock=HandClock()).read_spent(DAY) == (11, 2.25)
+    assert await usage.read_spent(DAY) == (spent + 11, paid + 0.25)
+    assert store.rows == [(DAY, "gate", 1, 10, 1)]
+    assert await UsageCounter(store, clock=HandClock()).read_spent(DAY) == (spent + 11, paid + 0.25)
 
 
 async def test_two_processes_on_one_folder_share_the_days_budget(tmp_path: Path) -> None:
@@ -93,16 +84,15 @@ async def test_two_processes_on_one_folder_share_the_days_budget(tmp_path: Path)
         clock.turn(seconds=5)
 
     path = tmp_path / "intern.db"
-    with anyio.fail_after(5):
-        async with await SqliteDatabase.open(path) as here, await SqliteDatabase.open(path) as there:
-            bot, ask = UsageCounter(UsageLog(here), clock=clock), UsageCounter(UsageLog(there), clock=clock)
-            await asked(bot)
-            await asked(ask)
-            await asked(bot)
-            for usage in (ask, bot):
-                with pytest.raises(ModelBudgetError, match="has 100 left"):
-                    await asked(usage)
-                assert await usage.read_spent(DAY) == (900, 9.0)
+    async with await SqliteDatabase.open(path) as here, await SqliteDatabase.open(path) as there:
+        bot, ask = UsageCounter(UsageLog(here), clock=clock), UsageCounter(UsageLog(there), clock=clock)
+        await asked(bot)
+        await asked(ask)
+        await asked(bot)
+        for usage in (ask, bot):
+            with pytest.raises(ModelBudgetError, match="has 100 left"):
+                await asked(usage)
+            assert await usage.read_spent(DAY) == (900, 9.0)
 
 
 async def test_what_others_spend_is_looked_for_once_in_five_seconds_and_a_failure_forgets_nothing() -> None:
@@ -163,13 +153,11 @@ class Paused(MemoryStore):
 async def test_what_is_being_stored_just_now_is_counted_once(seconds: int) -> None:
     store, clock = Paused(1000), HandClock()
     usage = UsageCounter(store, clock=clock)
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(usage.add, "gate", 10, 1, 0.5)
-            await store.written.wait()
-            clock.turn(seconds=seconds)
-            assert await usage.read_spent(DAY) == (1011, 0.5)
-            store.may_go_on.set()
+    async with finishing(usage.add, "gate", 10, 1, 0.5):
+        await store.written.wait()
+        clock.turn(seconds=seconds)
+        assert await usage.read_spent(DAY) == (1011, 0.5)
+        store.may_go_on.set()
     assert await usage.read_spent(DAY) == (1011, 0.5)
 
 
@@ -190,15 +178,13 @@ async def test_who_reads_slowly_while_another_stores_counts_nothing_twice(is_kno
 
     store, clock = SlowToRead(), HandClock()
     usage = UsageCounter(store, clock=clock)
-    with anyio.fail_after(5):
-        if is_known:
-            await usage.refresh(DAY)
-            clock.turn(seconds=5)
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(usage.read_spent, DAY)
-            await store.first.wait()
-            await usage.add("gate", 10, 1)
-            store.may_read.set()
+    if is_known:
+        await usage.refresh(DAY)
+        clock.turn(seconds=5)
+    async with finishing(usage.read_spent, DAY):
+        await store.first.wait()
+        await usage.add("gate", 10, 1)
+        store.may_read.set()
     assert store.tokens == 1011
     assert (await usage.read_spent(DAY)).tokens == 1011
 
@@ -208,12 +194,11 @@ async def test_who_gives_up_while_it_is_stored_neither_loses_nor_doubles_a_count
     usage = UsageCounter(store, clock=HandClock())
     usage.count("gate", 10, 1)
     usage.count("select", 20, 2)
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(usage.flush)
-            await store.written.wait()
-            tg.cancel_scope.cancel()
-            store.may_go_on.set()
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(usage.flush)
+        await store.written.wait()
+        tg.cancel_scope.cancel()
+        store.may_go_on.set()
     await usage.flush()
     assert store.rows == [(DAY, "gate", 1, 10, 1), (DAY, "select", 1, 20, 2)]
 
@@ -279,7 +264,5 @@ async def test_a_meter_sees_the_calls_of_child_tasks_and_no_others() -> None:
         assert (meter.calls, meter.prompt_tokens, meter.tokens) == (3, 330, 363)
         assert (inner.calls, inner.tokens) == (1, 330)
 
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(stranger)
-            await metered_work()
+    async with finishing(stranger):
+        await metered_work()

@@ -14,8 +14,6 @@ from intern.platforms.discord.attachments import AttachmentFetcher, ImageLimits
 from tests.worlds import pictures
 from tests.worlds.cdn import CdnDouble, Served, cdn_double
 
-pytestmark = pytest.mark.anyio
-
 # A limit that no busy machine reaches: tests of time have one of their own.
 SMALL = ImageLimits(max_bytes=100_000, max_side=8000, max_pixels=20_000_000, seconds=60)
 
@@ -49,18 +47,16 @@ async def failure(cdn: CdnDouble, attachment: Attachment, limits: ImageLimits = 
 )
 async def test_an_image_comes_as_it_is_and_as_what_its_bytes_say(cdn: CdnDouble, data: bytes, media_type: str) -> None:
     attachment = cdn.attachment("a.png", Served(body=data, headers={"Content-Type": "text/html"}))
-    with fail_after(60):
-        async with fetching(cdn) as images:
-            image = await images.fetch_image(attachment)
+    async with fetching(cdn) as images:
+        image = await images.fetch_image(attachment)
     assert (image.media_type, image.data) == (media_type, data)
     assert cdn.headers[0]["Accept-Encoding"] == "identity"
 
 
 async def test_one_client_serves_many_images(cdn: CdnDouble) -> None:
-    with fail_after(60):
-        async with fetching(cdn) as images:
-            for name in "abc":
-                await images.fetch_image(cdn.attachment(name, pictures.png()))
+    async with fetching(cdn) as images:
+        for name in "abc":
+            await images.fetch_image(cdn.attachment(name, pictures.png()))
     assert cdn.asked == ["/a", "/b", "/c"]
 
 
@@ -173,11 +169,10 @@ async def test_a_connection_that_breaks_is_worth_another_try(cdn: CdnDouble) -> 
 
 
 async def test_cancelling_leaves_at_once(cdn: CdnDouble) -> None:
-    with fail_after(60):
-        async with fetching(cdn) as images, create_task_group() as tg:
-            tg.start_soon(images.fetch_image, cdn.attachment("a.png", Served(stalls=True)))
-            assert await to_thread.run_sync(cdn.was_asked.wait, 50)
-            tg.cancel_scope.cancel()
+    async with fetching(cdn) as images, create_task_group() as tg:
+        tg.start_soon(images.fetch_image, cdn.attachment("a.png", Served(stalls=True)))
+        assert await to_thread.run_sync(cdn.was_asked.wait, 50)
+        tg.cancel_scope.cancel()
 
 
 TRICKS = [
@@ -217,7 +212,7 @@ TRICKS = [
 @pytest.mark.parametrize("url", TRICKS)
 async def test_nobody_is_asked_but_discord_s_own_hosts(url: str) -> None:
     images = AttachmentFetcher()
-    with fail_after(60), pytest.raises(UnusableFileError, match="link"):
+    with pytest.raises(UnusableFileError, match="link"):
         await images.fetch_image(Attachment(id="1", filename="a.png", url=url, size=10))
     assert images._client is None
 
@@ -230,16 +225,13 @@ async def test_discord_s_own_hosts_are_asked_over_https(host: str) -> None:
 
 # Finding B2.
 async def test_a_text_comes_as_it_is_up_to_the_size_that_is_asked_for(cdn: CdnDouble) -> None:
-    with fail_after(60):
-        async with fetching(cdn) as files:
-            assert await files.fetch(cdn.attachment("a.log", b"so it is", size=8), 8) == b"so it is"
-            for served in (b"so it is.", Served(endless=True)):
-                with pytest.raises(UnusableFileError, match="too large"):
-                    await files.fetch(cdn.attachment("b.log", served, size=8), 8)
+    async with fetching(cdn) as files:
+        assert await files.fetch(cdn.attachment("a.log", b"so it is", size=8), 8) == b"so it is"
+        for served in (b"so it is.", Served(endless=True)):
             with pytest.raises(UnusableFileError, match="too large"):
-                await files.fetch(cdn.attachment("c.log", b"", size=9), 8)
-            with pytest.raises(LinkExpiredError):
-                await files.fetch(
-                    cdn.attachment("d.log", Served(status=302, headers={"Location": cdn.host}), size=8), 8
-                )
-            assert "/c.log" not in cdn.asked
+                await files.fetch(cdn.attachment("b.log", served, size=8), 8)
+        with pytest.raises(UnusableFileError, match="too large"):
+            await files.fetch(cdn.attachment("c.log", b"", size=9), 8)
+        with pytest.raises(LinkExpiredError):
+            await files.fetch(cdn.attachment("d.log", Served(status=302, headers={"Location": cdn.host}), size=8), 8)
+        assert "/c.log" not in cdn.asked

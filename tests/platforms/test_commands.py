@@ -17,7 +17,6 @@ from intern.answering.interaction_handler import InteractionHandler
 from intern.answering.wordings import load_wordings
 from intern.chat.options import ConversationOptions
 from intern.chat.phrases import get_phrases
-from intern.chat.platform import Interactions
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import (
     AskCommand,
@@ -34,20 +33,18 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import AnswerResult, Button, Conversation, RequestContext
-from intern.core.text.secret_values import Secret
 from intern.platforms.discord.commands import COMMANDS, HikariCommands, read_interaction, same_commands
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.gateway_cache import GatewayCache
 from intern.platforms.discord.messages import Team
-from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import HikariRest
 from intern.stores.tables.answers import AnswerStore, QuestionWords
 from intern.stores.tables.feedback import FeedbackStore, Votes
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.world import Interaction as Used
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import running
+from tests.worlds.discord import make_options
 
 CALLBACK = "/interactions/{id}/{token}/callback"
 ORIGINAL = "/webhooks/{id}/{token}/messages/@original"
@@ -55,18 +52,11 @@ FOLLOW_UP = "/webhooks/{id}/{token}"
 GUILD_COMMANDS = "/applications/{id}/guilds/{guild}/commands"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.on_asyncio
 
 
-def options(discord: DiscordDouble) -> DiscordOptions:
-    return DiscordOptions(
-        token=Secret(discord.token),
-        guild_ids=(GuildId(discord.guild.id),),
-        team_role_ids=(RoleId(discord.team_role.id),),
-        rest_url=discord.rest_url,
-    )
+def hikari_on(discord: DiscordDouble) -> HikariDiscord:
+    return HikariDiscord(make_options(discord))
 
 
 class Hand:
@@ -87,7 +77,7 @@ async def connected(
     with fail_after(10):
         async with (
             DiscordDouble(check=check, now=now or Hand()) as discord,
-            HikariRest(options(discord), max_retries=max_retries) as rest,
+            HikariRest(make_options(discord), max_retries=max_retries) as rest,
         ):
             yield discord, HikariCommands(rest, (GuildId(discord.guild.id),))
 
@@ -104,12 +94,6 @@ def understood(discord: DiscordDouble, used: Used, cache: GatewayCache | None = 
 
 def ticket(discord: DiscordDouble, used: Used) -> InteractionTicket:
     return understood(discord, used).interaction
-
-
-def test_it_is_what_the_actor_asks_for() -> None:
-    commands = HikariCommands(HikariRest(DiscordOptions(token=Secret("MTIz.x.y"))), ())
-    responses: Interactions = commands
-    assert responses
 
 
 # Discord's payloads
@@ -139,8 +123,8 @@ async def test_the_setup_says_what_is_wanted_and_whether_its_member_manages_the_
 
 async def test_each_command_and_button_comes_through_the_gateway_as_what_it_is() -> None:
     heard, events = create_memory_object_stream[GatewayEvent](50)
-    with fail_after(10), heard, events:
-        async with DiscordDouble() as discord, HikariDiscord(options(discord)) as connection, create_task_group() as tg:
+    with heard, events:
+        async with DiscordDouble() as discord, hikari_on(discord) as connection, create_task_group() as tg:
             tg.start_soon(connection.listen, heard.send_nowait)
             await discord.wait_ready()
             question = await discord.say(discord.alice, "how?")
@@ -415,10 +399,8 @@ async def test_a_waiter_that_gives_up_breaks_nothing() -> None:
         to = ticket(discord, used)
         await commands.defer(to)
         held = discord.hold_next("PATCH", ORIGINAL)
-        async with create_task_group() as tg:
-            tg.start_soon(lambda: commands.reply(to, "first"))
+        async with running(lambda: commands.reply(to, "first")):
             await held.arrived.wait()
-            tg.cancel_scope.cancel()
         held.release()
         await discord.wait_for_request("PATCH", ORIGINAL)
         await commands.follow_up(to, "second")
@@ -571,8 +553,8 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
             if isinstance(event, Interaction):
                 await used.send(event)
 
-    with fail_after(10), heard, events, used, captured:
-        async with DiscordDouble() as discord, HikariDiscord(options(discord)) as connection, create_task_group() as tg:
+    with heard, events, used, captured:
+        async with DiscordDouble() as discord, hikari_on(discord) as connection, create_task_group() as tg:
             guilds = (GuildId(discord.guild.id),)
             responses = HikariCommands(connection, guilds)
             desk = InteractionHandler(

@@ -437,7 +437,6 @@ def test_whatever_stands_in_a_message_it_is_read_counted_or_refused(
         assert exports.messages + exports.system + exports.unreadable >= 1
 
 
-@pytest.mark.anyio
 async def test_the_history_pages_as_discord_does(tmp_path: Path) -> None:
     history = ExportedHistory(read(tmp_path, export(*(message(n) for n in (9, 10, 11, 100)))))
     place = ChannelId("10")

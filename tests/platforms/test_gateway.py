@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import pytest
-from anyio import create_task_group, fail_after, sleep_forever
+from anyio import create_task_group, sleep_forever
 
-from intern.chat.platform import ChatPlatform, RequestReports
+from intern.chat.platform import RequestReports
 from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.flow import (
     ApprovalReaction,
@@ -26,20 +26,17 @@ from intern.core.flow import (
     MessagesDeleted,
     SessionStarted,
 )
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
+from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import Channel
 from intern.core.text.secret_values import Secret
 from intern.frontends.http.metrics import Metrics
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from tests.double.discord import DiscordDouble
+from tests.worlds.actors import finishing, running
+from tests.worlds.discord import make_options
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.on_asyncio
 
 
 @pytest.fixture(autouse=True)
@@ -137,16 +134,6 @@ class DeadGateway(DiscordDouble):
         writer.close()
 
 
-def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
-    chosen: dict[str, Any] = {
-        "token": Secret(discord.token),
-        "guild_ids": (GuildId(discord.guild.id),),
-        "team_role_ids": (RoleId(discord.team_role.id),),
-        "rest_url": discord.rest_url,
-    }
-    return DiscordOptions(**(chosen | over))
-
-
 @asynccontextmanager
 async def listening(
     discord: DiscordDouble,
@@ -158,7 +145,7 @@ async def listening(
 ) -> AsyncGenerator[HikariDiscord]:
     reports = RequestReports(reconnected=reconnected)
     async with (
-        HikariDiscord(options(discord, **over), reactions=reactions, first_pause=0.05, reports=reports) as bot,
+        HikariDiscord(make_options(discord, **over), reactions=reactions, first_pause=0.05, reports=reports) as bot,
         create_task_group() as tg,
     ):
         tg.start_soon(bot.listen, deliver)
@@ -168,7 +155,7 @@ async def listening(
 
 
 async def listen_to_the_end(discord: DiscordDouble, ears: Ears | None = None, **over: Any) -> None:
-    async with HikariDiscord(options(discord, **over), first_pause=0.05) as bot:
+    async with HikariDiscord(make_options(discord, **over), first_pause=0.05) as bot:
         await bot.listen(ears or Ears())
 
 
@@ -183,15 +170,14 @@ async def nothing_left_behind() -> AsyncGenerator[None]:
 
 async def test_what_happens_is_told_in_order() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, listening(discord, ears):
-            question = await discord.say(discord.alice, "how?")
-            answer = await discord.say(discord.tess, "so!", reply_to=question)
-            await discord.edit(question, "how exactly?")
-            await discord.delete(answer)
-            more = [await discord.say(discord.bob, str(n)) for n in range(20)]
-            await discord.delete(*more)
-            events = await ears.heard(25)
+    async with DiscordDouble() as discord, listening(discord, ears):
+        question = await discord.say(discord.alice, "how?")
+        answer = await discord.say(discord.tess, "so!", reply_to=question)
+        await discord.edit(question, "how exactly?")
+        await discord.delete(answer)
+        more = [await discord.say(discord.bob, str(n)) for n in range(20)]
+        await discord.delete(*more)
+        events = await ears.heard(25)
 
     first, second, edited, deleted, *twenty, bulk = events
     assert isinstance(first, MessageCreated)
@@ -211,72 +197,68 @@ async def test_what_happens_is_told_in_order() -> None:
 async def test_a_check_mark_of_the_team_s_is_told_where_reactions_are_asked_for() -> None:
     for asked_for in (True, False):
         ears = Ears()
-        with fail_after(5):
-            async with DiscordDouble() as discord, listening(discord, ears, reactions=asked_for):
-                message = await discord.say(discord.alice, "how?")
-                for who, emoji in (
-                    (discord.alice, "✅"),
-                    (discord.bot, "✅"),
-                    (discord.tess, "👍"),
-                    (discord.tess, "✅"),
-                ):
-                    await discord.react(who, message, emoji)
-                await discord.say(discord.alice, "the end")
-                await ears.heard(2)
-                told = ApprovalReaction(
-                    guild_id=GuildId(discord.guild.id),
-                    channel_id=ChannelId(discord.help.id),
-                    message_id=MessageId(message.id),
-                    by=UserId(discord.tess.id),
-                )
+        async with DiscordDouble() as discord, listening(discord, ears, reactions=asked_for):
+            message = await discord.say(discord.alice, "how?")
+            for who, emoji in (
+                (discord.alice, "✅"),
+                (discord.bot, "✅"),
+                (discord.tess, "👍"),
+                (discord.tess, "✅"),
+            ):
+                await discord.react(who, message, emoji)
+            await discord.say(discord.alice, "the end")
+            await ears.heard(2)
+            told = ApprovalReaction(
+                guild_id=GuildId(discord.guild.id),
+                channel_id=ChannelId(discord.help.id),
+                message_id=MessageId(message.id),
+                by=UserId(discord.tess.id),
+            )
         assert ears.approvals == ([told] if asked_for else [])
 
 
 async def test_the_bots_own_messages_are_known_as_such() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, listening(discord, ears) as bot:
-            await bot.send(ChannelId(discord.help.id), "hello", "n-1")
-            (event,) = await ears.heard(1)
+    async with DiscordDouble() as discord, listening(discord, ears) as bot:
+        await bot.send(ChannelId(discord.help.id), "hello", "n-1")
+        (event,) = await ears.heard(1)
     assert isinstance(event, MessageCreated)
     assert (event.message.author.type, event.message.author.is_self) == ("bot", True)
 
 
 async def test_other_servers_and_what_is_no_edit_go_unheard() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord:
-            elsewhere = discord.world.new_guild("elsewhere")
-            foreign = discord.world.new_channel("foreign", guild=elsewhere)
-            stranger = discord.world.new_member("stranger", guild=elsewhere)
-            async with listening(discord, ears) as bot:
-                await discord.say(stranger, "unheard", channel=foreign)
-                discord.gateway.dispatch("MESSAGE_DELETE", {"id": "1", "channel_id": "2"})
-                question = await discord.say(discord.alice, "how?")
-                await discord.create_thread("t", author=discord.bob, message=question)  # sends MESSAGE_UPDATE
-                await discord.say(discord.alice, "last")
-                await ears.heard(2)
-                assert ears.texts == ["how?", "last"]
+    async with DiscordDouble() as discord:
+        elsewhere = discord.world.new_guild("elsewhere")
+        foreign = discord.world.new_channel("foreign", guild=elsewhere)
+        stranger = discord.world.new_member("stranger", guild=elsewhere)
+        async with listening(discord, ears) as bot:
+            await discord.say(stranger, "unheard", channel=foreign)
+            discord.gateway.dispatch("MESSAGE_DELETE", {"id": "1", "channel_id": "2"})
+            question = await discord.say(discord.alice, "how?")
+            await discord.create_thread("t", author=discord.bob, message=question)  # sends MESSAGE_UPDATE
+            await discord.say(discord.alice, "last")
+            await ears.heard(2)
+            assert ears.texts == ["how?", "last"]
 
-                # Their channels are not remembered either.
-                assert (await bot.channel(ChannelId(discord.help.id))).name == "help"
-                assert discord.requests_to("GET", "/channels/*") == []
-                await bot.channel(ChannelId(foreign.id))
-                assert len(discord.requests_to("GET", "/channels/*")) == 1
+            # Their channels are not remembered either.
+            assert (await bot.channel(ChannelId(discord.help.id))).name == "help"
+            assert discord.requests_to("GET", "/channels/*") == []
+            await bot.channel(ChannelId(foreign.id))
+            assert len(discord.requests_to("GET", "/channels/*")) == 1
 
 
 async def test_threads_and_posts_are_known_without_asking() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord:
-            before = await discord.say(discord.alice, "before we came")
-            old = await discord.create_thread("old", author=discord.bob, message=before)
-            async with listening(discord, ears) as bot:
-                post = await discord.create_thread("p", author=discord.alice, channel=discord.forum, text="how?")
-                await ears.heard(1)
-                found = [await bot.channel(ChannelId(channel.id)) for channel in (old, post)]
-                assert [(channel.kind, channel.name) for channel in found] == [("thread", "old"), ("post", "p")]
-                assert discord.requests_to("GET", "/channels/*") == []
+    async with DiscordDouble() as discord:
+        before = await discord.say(discord.alice, "before we came")
+        old = await discord.create_thread("old", author=discord.bob, message=before)
+        async with listening(discord, ears) as bot:
+            post = await discord.create_thread("p", author=discord.alice, channel=discord.forum, text="how?")
+            await ears.heard(1)
+            found = [await bot.channel(ChannelId(channel.id)) for channel in (old, post)]
+            assert [(channel.kind, channel.name) for channel in found] == [("thread", "old"), ("post", "p")]
+            assert discord.requests_to("GET", "/channels/*") == []
 
 
 TITLE, ASKED = "Error 4711 in the tenant", "What am I doing wrong?"
@@ -286,71 +268,68 @@ TITLE, ASKED = "Error 4711 in the tenant", "What am I doing wrong?"
 @pytest.mark.parametrize("kind", ["post", "hanging", "bare"])
 async def test_a_first_message_begins_with_the_title_and_a_new_one_is_an_edit(kind: str) -> None:
     ears = Ears()
-    with fail_after(10):
-        async with DiscordDouble() as discord, listening(discord, ears) as bot:
-            if kind == "post":
-                thread = await discord.create_thread(TITLE, author=discord.alice, text=ASKED)
-                asked = discord.messages(thread)[0]
-            elif kind == "hanging":
-                asked = await discord.say(discord.alice, ASKED)
-                thread = await discord.create_thread(TITLE, author=discord.bob, message=asked)
-            else:
-                thread = await discord.create_thread(TITLE, author=discord.alice, channel=discord.help)
-                asked = await discord.say(discord.alice, ASKED, channel=thread)
-            await discord.say(discord.alice, "anybody?", channel=thread)
-            await ears.heard(2)
-            assert ears.texts[0] == (ASKED if kind == "hanging" else f"{TITLE}\n{ASKED}")
-            place, opening = ChannelId(asked.channel_id), MessageId(asked.id)
-            read = await bot.message(place, opening)
-            assert read is not None
-            assert read.text == f"{TITLE}\n{ASKED}"
-            await discord.edit(asked, "Why?")
-            await ears.heard(3)
-            assert ears.texts[2] == f"{TITLE}\nWhy?"
+    async with DiscordDouble() as discord, listening(discord, ears) as bot:
+        if kind == "post":
+            thread = await discord.create_thread(TITLE, author=discord.alice, text=ASKED)
+            asked = discord.messages(thread)[0]
+        elif kind == "hanging":
+            asked = await discord.say(discord.alice, ASKED)
+            thread = await discord.create_thread(TITLE, author=discord.bob, message=asked)
+        else:
+            thread = await discord.create_thread(TITLE, author=discord.alice, channel=discord.help)
+            asked = await discord.say(discord.alice, ASKED, channel=thread)
+        await discord.say(discord.alice, "anybody?", channel=thread)
+        await ears.heard(2)
+        assert ears.texts[0] == (ASKED if kind == "hanging" else f"{TITLE}\n{ASKED}")
+        place, opening = ChannelId(asked.channel_id), MessageId(asked.id)
+        read = await bot.message(place, opening)
+        assert read is not None
+        assert read.text == f"{TITLE}\n{ASKED}"
+        await discord.edit(asked, "Why?")
+        await ears.heard(3)
+        assert ears.texts[2] == f"{TITLE}\nWhy?"
 
-            await discord.rename(thread, "Error 4712 in the tenant")
-            await ears.heard(4)
-            edited = ears.events[3]
-            assert isinstance(edited, MessageEdited)
-            assert (edited.message.id, edited.message.text) == (asked.id, "Error 4712 in the tenant\nWhy?")
-            await discord.rename(thread, "help")
-            await ears.heard(5)
-            assert ears.texts[4] == "Why?"
+        await discord.rename(thread, "Error 4712 in the tenant")
+        await ears.heard(4)
+        edited = ears.events[3]
+        assert isinstance(edited, MessageEdited)
+        assert (edited.message.id, edited.message.text) == (asked.id, "Error 4712 in the tenant\nWhy?")
+        await discord.rename(thread, "help")
+        await ears.heard(5)
+        assert ears.texts[4] == "Why?"
 
 
 # Finding B1.
 async def test_a_thread_that_the_bot_opened_gives_no_title_and_a_deleted_message_takes_its_title_along() -> None:
     ears = Ears()
-    with fail_after(10):
-        async with DiscordDouble() as discord, listening(discord, ears) as bot:
-            asked = await discord.say(discord.alice, ASKED)
-            await bot.start_thread(ChannelId(discord.help.id), MessageId(asked.id), TITLE)
-            read = await bot.message(ChannelId(asked.channel_id), MessageId(asked.id))
-            assert read is not None
-            assert read.text == ASKED
+    async with DiscordDouble() as discord, listening(discord, ears) as bot:
+        asked = await discord.say(discord.alice, ASKED)
+        await bot.start_thread(ChannelId(discord.help.id), MessageId(asked.id), TITLE)
+        read = await bot.message(ChannelId(asked.channel_id), MessageId(asked.id))
+        assert read is not None
+        assert read.text == ASKED
 
-            post = await discord.create_thread(TITLE, author=discord.alice, text=ASKED)
-            await discord.say(discord.bob, "me too", channel=post)
-            await discord.delete(discord.messages(post)[0])
-            assert [each.text for each in await bot.before(ChannelId(post.id), None, limit=10)] == ["me too"]
-            await discord.rename(post, "Another")
-            await discord.say(discord.bob, "still there?", channel=post)
-            await ears.until(lambda: "still there?" in ears.texts)
-            assert not any(isinstance(event, MessageEdited) for event in ears.events)
+        post = await discord.create_thread(TITLE, author=discord.alice, text=ASKED)
+        await discord.say(discord.bob, "me too", channel=post)
+        await discord.delete(discord.messages(post)[0])
+        assert [each.text for each in await bot.before(ChannelId(post.id), None, limit=10)] == ["me too"]
+        await discord.rename(post, "Another")
+        await discord.say(discord.bob, "still there?", channel=post)
+        await ears.until(lambda: "still there?" in ears.texts)
+        assert not any(isinstance(event, MessageEdited) for event in ears.events)
 
 
 async def test_an_unreadable_payload_costs_itself_alone() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, listening(discord, ears):
-            guild_id = discord.guild.id
-            discord.gateway.dispatch("MESSAGE_CREATE", {"guild_id": guild_id, "id": 5, "author": None})
-            discord.gateway.dispatch("INTERACTION_CREATE", {"id": 5})
-            discord.gateway.dispatch("CHANNEL_UPDATE", {"guild_id": guild_id, "id": discord.general.id})
-            discord.gateway.dispatch("MESSAGE_CREATE", {"guild_id": [guild_id]})
-            discord.gateway.dispatch("THREAD_CREATE", {"guild_id": guild_id, "id": "x"})
-            await discord.say(discord.alice, "how?")
-            await ears.heard(1)
+    async with DiscordDouble() as discord, listening(discord, ears):
+        guild_id = discord.guild.id
+        discord.gateway.dispatch("MESSAGE_CREATE", {"guild_id": guild_id, "id": 5, "author": None})
+        discord.gateway.dispatch("INTERACTION_CREATE", {"id": 5})
+        discord.gateway.dispatch("CHANNEL_UPDATE", {"guild_id": guild_id, "id": discord.general.id})
+        discord.gateway.dispatch("MESSAGE_CREATE", {"guild_id": [guild_id]})
+        discord.gateway.dispatch("THREAD_CREATE", {"guild_id": guild_id, "id": "x"})
+        await discord.say(discord.alice, "how?")
+        await ears.heard(1)
     assert ears.texts == ["how?"]
 
 
@@ -366,52 +345,41 @@ async def test_an_unreadable_payload_costs_itself_alone() -> None:
     ],
 )
 async def test_a_refusal_for_good_says_what_to_do(code: int, said: str) -> None:
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind():
-            discord.gateway.refuse_identify = code
-            with pytest.raises(ConfigError, match=said):
-                await listen_to_the_end(discord)
+    async with DiscordDouble() as discord, nothing_left_behind():
+        discord.gateway.refuse_identify = code
+        with pytest.raises(ConfigError, match=said):
+            await listen_to_the_end(discord)
 
 
 async def test_a_refusal_while_connected_says_so_too_and_logs_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind():
-            ears = Ears()
+    async with DiscordDouble() as discord, nothing_left_behind():
+        ears = Ears()
 
-            async def refuse() -> None:
-                await discord.wait_ready()
-                await discord.say(discord.alice, "how?")
-                await ears.heard(1)
-                await discord.close_gateway(4014)
+        async def refuse() -> None:
+            await discord.wait_ready()
+            await discord.say(discord.alice, "how?")
+            await ears.heard(1)
+            await discord.close_gateway(4014)
 
-            async with create_task_group() as tg:
-                tg.start_soon(refuse)
-                with pytest.raises(ConfigError, match="Message Content Intent"):
-                    await listen_to_the_end(discord, ears)
+        async with finishing(refuse):
+            with pytest.raises(ConfigError, match="Message Content Intent"):
+                await listen_to_the_end(discord, ears)
     assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
 
 
 async def test_a_token_that_rest_refuses_ends_it() -> None:
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind():
-            wrong = discord.token.replace("double", "wrong")
-            with pytest.raises(ConfigError, match=r"discord\.token: Discord does not accept") as refused:
-                await listen_to_the_end(discord, token=Secret(wrong))
-            assert wrong not in str(refused.value)
+    async with DiscordDouble() as discord, nothing_left_behind():
+        wrong = discord.token.replace("double", "wrong")
+        with pytest.raises(ConfigError, match=r"discord\.token: Discord does not accept") as refused:
+            await listen_to_the_end(discord, token=Secret(wrong))
+        assert wrong not in str(refused.value)
 
 
 async def test_a_rest_url_without_a_discord_ends_it() -> None:
-    with fail_after(5):
-        async with DiscordDouble() as discord:
-            discord.fail_next("GET", "/gateway/bot", status=404)
-            with pytest.raises(ConfigError, match=r"discord\.rest_url"):
-                await listen_to_the_end(discord)
-
-
-def test_it_is_a_chat_platform() -> None:
-    discord = HikariDiscord(DiscordOptions(token=Secret("MTIz.x.y"), guild_ids=(GuildId("1"),)))
-    platform: ChatPlatform = discord
-    assert platform
+    async with DiscordDouble() as discord:
+        discord.fail_next("GET", "/gateway/bot", status=404)
+        with pytest.raises(ConfigError, match=r"discord\.rest_url"):
+            await listen_to_the_end(discord)
 
 
 def test_what_cannot_work_is_said_before_anything_is_opened() -> None:
@@ -425,33 +393,31 @@ def test_what_cannot_work_is_said_before_anything_is_opened() -> None:
 @pytest.mark.parametrize("code", [4001, 4003, 4005])
 async def test_what_hikari_takes_for_the_end_is_begun_anew(code: int) -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears) as bot:
-            await discord.close_gateway(code)
-            await discord.wait_ready(sessions=2)
-            await discord.say(discord.alice, "are you back?")
-            await ears.heard(1)
-            await bot.send(ChannelId(discord.help.id), "yes", "n-1")
+    async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears) as bot:
+        await discord.close_gateway(code)
+        await discord.wait_ready(sessions=2)
+        await discord.say(discord.alice, "are you back?")
+        await ears.heard(1)
+        await bot.send(ChannelId(discord.help.id), "yes", "n-1")
     assert ears.texts[0] == "are you back?"
 
 
 async def test_a_new_session_that_fails_is_tried_again() -> None:
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind():
-            discord.fail_next("GET", "/gateway/bot", status=403, times=3)
-            async with listening(discord, Ears()):
-                assert len(discord.requests_to("GET", "/gateway/bot")) == 4
+    async with DiscordDouble() as discord, nothing_left_behind():
+        discord.fail_next("GET", "/gateway/bot", status=403, times=3)
+        async with listening(discord, Ears()):
+            assert len(discord.requests_to("GET", "/gateway/bot")) == 4
 
 
 async def test_what_was_missed_in_a_short_break_is_told_after_it() -> None:
     ears = Ears()
-    with fail_after(10):  # hikari waits a second or two before it resumes
-        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
-            discord.drop_gateway()
-            await discord.until(lambda: not discord.gateway.connected)
-            await discord.say(discord.alice, "missed")
-            await ears.heard(1)
-            assert len(discord.gateway.resumes) == 1
+    # hikari waits a second or two before it resumes
+    async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
+        discord.drop_gateway()
+        await discord.until(lambda: not discord.gateway.connected)
+        await discord.say(discord.alice, "missed")
+        await ears.heard(1)
+        assert len(discord.gateway.resumes) == 1
     assert ears.texts == ["missed"]
 
 
@@ -464,18 +430,17 @@ def last_seen(started: SessionStarted) -> dict[str, str | None]:
 
 async def test_a_session_begins_with_what_there_is_to_read() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord:
-            discord.world.new_guild("elsewhere")
-            question = await discord.say(discord.alice, "before we came")
-            thread = await discord.create_thread("old", author=discord.bob, message=question)
-            told = await discord.say(discord.bob, "in it", channel=thread)
-            asleep = await discord.create_thread("asleep", author=discord.alice, channel=discord.forum, text="hm")
-            await discord.archive(asleep)
-            async with listening(discord, ears):
-                await ears.begun(1)
-                await discord.say(discord.alice, "now")
-                await ears.heard(1)
+    async with DiscordDouble() as discord:
+        discord.world.new_guild("elsewhere")
+        question = await discord.say(discord.alice, "before we came")
+        thread = await discord.create_thread("old", author=discord.bob, message=question)
+        told = await discord.say(discord.bob, "in it", channel=thread)
+        asleep = await discord.create_thread("asleep", author=discord.alice, channel=discord.forum, text="hm")
+        await discord.archive(asleep)
+        async with listening(discord, ears):
+            await ears.begun(1)
+            await discord.say(discord.alice, "now")
+            await ears.heard(1)
     (started,) = ears.sessions
     assert started.guild_id == discord.guild.id
     assert last_seen(started) == {"help": question.id, "general": None, "forum": None, "old": told.id}
@@ -485,20 +450,20 @@ async def test_a_session_begins_with_what_there_is_to_read() -> None:
 @pytest.mark.parametrize("how", ["reconnect", "invalid", "closed"])
 async def test_a_session_that_is_resumed_is_no_new_one(how: str) -> None:
     ears = Ears()
-    with fail_after(10):  # hikari waits a second or two before it comes back
-        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
-            match how:
-                case "reconnect":
-                    await discord.reconnect()
-                case "invalid":
-                    await discord.invalidate(resumable=True)
-                case _:
-                    await discord.close_gateway(4000)
-            await discord.until(lambda: not discord.gateway.ready)
-            await discord.say(discord.alice, "missed")
-            await ears.heard(1)
-            assert len(discord.gateway.resumes) == 1
-            assert len(discord.gateway.identifies) == 1
+    # hikari waits a second or two before it comes back
+    async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
+        match how:
+            case "reconnect":
+                await discord.reconnect()
+            case "invalid":
+                await discord.invalidate(resumable=True)
+            case _:
+                await discord.close_gateway(4000)
+        await discord.until(lambda: not discord.gateway.ready)
+        await discord.say(discord.alice, "missed")
+        await ears.heard(1)
+        assert len(discord.gateway.resumes) == 1
+        assert len(discord.gateway.identifies) == 1
     assert ears.texts == ["missed"]
     assert len(ears.sessions) == 1
 
@@ -506,18 +471,17 @@ async def test_a_session_that_is_resumed_is_no_new_one(how: str) -> None:
 @pytest.mark.parametrize("code", [None, 1001])
 async def test_a_session_that_is_lost_begins_again_and_tells_what_was_missed(code: int | None) -> None:
     ears = Ears()
-    with fail_after(10):
-        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
-            await ears.begun(1)
-            if code is None:
-                await discord.invalidate(resumable=False)
-            else:
-                await discord.close_gateway(code)
-            await discord.until(lambda: not discord.gateway.ready)
-            missed = await discord.say(discord.alice, "missed")
-            await ears.begun(2)
-            assert len(discord.gateway.identifies) == 2
-            assert len(discord.gateway.resumes) == (1 if code else 0)
+    async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
+        await ears.begun(1)
+        if code is None:
+            await discord.invalidate(resumable=False)
+        else:
+            await discord.close_gateway(code)
+        await discord.until(lambda: not discord.gateway.ready)
+        missed = await discord.say(discord.alice, "missed")
+        await ears.begun(2)
+        assert len(discord.gateway.identifies) == 2
+        assert len(discord.gateway.resumes) == (1 if code else 0)
     assert ears.events == []
     assert last_seen(ears.sessions[0])["help"] is None
     assert last_seen(ears.sessions[1])["help"] == missed.id
@@ -525,44 +489,41 @@ async def test_a_session_that_is_lost_begins_again_and_tells_what_was_missed(cod
 
 async def test_nothing_of_a_server_comes_before_its_session() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, listening(discord, ears):
-            await ears.begun(1)
-            ready = json.loads(next(iter(discord.gateway.sessions.values())).events[0])["d"]
-            created = json.loads(next(iter(discord.gateway.sessions.values())).events[1])["d"]
-            discord.gateway.dispatch("READY", ready)  # a session as some server under load may begin it
-            await discord.say(discord.alice, "too early")
-            discord.gateway.dispatch("GUILD_CREATE", created | {"unavailable": True})
-            await discord.say(discord.alice, "still")
-            discord.gateway.dispatch("GUILD_CREATE", created)
-            await discord.say(discord.alice, "now")
-            await ears.heard(1)
+    async with DiscordDouble() as discord, listening(discord, ears):
+        await ears.begun(1)
+        ready = json.loads(next(iter(discord.gateway.sessions.values())).events[0])["d"]
+        created = json.loads(next(iter(discord.gateway.sessions.values())).events[1])["d"]
+        discord.gateway.dispatch("READY", ready)  # a session as some server under load may begin it
+        await discord.say(discord.alice, "too early")
+        discord.gateway.dispatch("GUILD_CREATE", created | {"unavailable": True})
+        await discord.say(discord.alice, "still")
+        discord.gateway.dispatch("GUILD_CREATE", created)
+        await discord.say(discord.alice, "now")
+        await ears.heard(1)
     assert ears.texts == ["now"]
     assert len(ears.sessions) == 2
 
 
 async def test_what_hikari_takes_for_the_end_begins_a_new_session() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
-            await discord.close_gateway(4003)
-            await ears.begun(2)
+    async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
+        await discord.close_gateway(4003)
+        await ears.begun(2)
 
 
 async def test_a_day_with_too_many_sessions_is_waited_out() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind():
-            discord.world.session_starts_left = 100
-            discord.world.session_starts_reset_after = 0.5
-            began = asyncio.get_running_loop().time()
-            async with listening(discord, ears):
-                assert asyncio.get_running_loop().time() - began >= 0.45
-                assert len(discord.gateway.connections) == 1
+    async with DiscordDouble() as discord, nothing_left_behind():
+        discord.world.session_starts_left = 100
+        discord.world.session_starts_reset_after = 0.5
+        began = asyncio.get_running_loop().time()
+        async with listening(discord, ears):
+            assert asyncio.get_running_loop().time() - began >= 0.45
+            assert len(discord.gateway.connections) == 1
 
 
 async def test_a_session_that_may_not_begin_is_waited_for_loudly_and_leaving_meanwhile_leaves_nothing_behind() -> None:
-    with fail_after(5), Overheard("intern.platforms.discord.shards", "discord_session_starts_used_up") as us:
+    with Overheard("intern.platforms.discord.shards", "discord_session_starts_used_up") as us:
         async with DiscordDouble() as discord, nothing_left_behind(), create_task_group() as tg:
             discord.world.session_starts_left = 0
             tg.start_soon(listen_to_the_end, discord)
@@ -573,12 +534,11 @@ async def test_a_session_that_may_not_begin_is_waited_for_loudly_and_leaving_mea
 
 async def test_a_session_that_dies_young_each_time_is_begun_ever_more_slowly(caplog: pytest.LogCaptureFixture) -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
-            for n in range(1, 4):
-                await ears.begun(n)
-                await discord.close_gateway(4001)
-            await ears.begun(4)
+    async with DiscordDouble() as discord, nothing_left_behind(), listening(discord, ears):
+        for n in range(1, 4):
+            await ears.begun(n)
+            await discord.close_gateway(4001)
+        await ears.begun(4)
     pauses = [record for record in caplog.records if "discord_connection_lost" in record.getMessage()]
     said = [record.getMessage() for record in pauses]
     assert [pause for pause in (0.05, 0.1, 0.2) if any(f"{pause}" in line for line in said)] == [0.05, 0.1, 0.2]
@@ -593,23 +553,23 @@ async def test_each_connection_after_the_first_is_counted_however_it_came_back(h
         metrics.count_reconnect()
         counted.set()
 
-    with fail_after(10):  # hikari waits a second or two before it comes back
-        async with (
-            DiscordDouble() as discord,
-            nothing_left_behind(),
-            listening(discord, Ears(), reconnected=reconnected),
-        ):
-            assert reconnects(metrics) == 0
-            match how:
-                case "dropped":
-                    discord.drop_gateway()
-                case "asked to":
-                    await discord.reconnect()
-                case "invalid":
-                    await discord.invalidate(resumable=False)
-                case _:  # hikari ends it, and it is begun anew here
-                    await discord.close_gateway(4001)
-            await counted.wait()
+    # hikari waits a second or two before it comes back
+    async with (
+        DiscordDouble() as discord,
+        nothing_left_behind(),
+        listening(discord, Ears(), reconnected=reconnected),
+    ):
+        assert reconnects(metrics) == 0
+        match how:
+            case "dropped":
+                discord.drop_gateway()
+            case "asked to":
+                await discord.reconnect()
+            case "invalid":
+                await discord.invalidate(resumable=False)
+            case _:  # hikari ends it, and it is begun anew here
+                await discord.close_gateway(4001)
+        await counted.wait()
     assert reconnects(metrics) == 1
     assert len(discord.gateway.identifies) + len(discord.gateway.resumes) == 2
 
@@ -620,13 +580,12 @@ def reconnects(metrics: Metrics) -> float:
 
 
 async def test_a_failed_handshake_leaves_no_heartbeat_behind() -> None:
-    with fail_after(10):
-        async with DiscordDouble() as discord, listening(discord, Ears()):
-            discord.gateway.forget_sessions()
-            discord.drop_gateway()  # the resume is refused, and hikari comes back once more
-            await discord.wait_ready(sessions=2)
-            beating = [task for task in asyncio.all_tasks() if task.get_name().startswith("heartbeat")]
-            assert len(beating) == 1
+    async with DiscordDouble() as discord, listening(discord, Ears()):
+        discord.gateway.forget_sessions()
+        discord.drop_gateway()  # the resume is refused, and hikari comes back once more
+        await discord.wait_ready(sessions=2)
+        beating = [task for task in asyncio.all_tasks() if task.get_name().startswith("heartbeat")]
+        assert len(beating) == 1
 
 
 # Channels that everyone can read
@@ -638,33 +597,32 @@ def place(channel: Any, **over: Any) -> Channel:
 
 async def test_a_channel_that_turns_private_stops_at_once() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord:
-            staff = discord.world.new_channel("staff", hidden=True)
-            listed = discord.world.new_channel("listed", hidden=True)
-            async with listening(discord, ears, listed_channel_ids=(ChannelId(listed.id),)) as bot:
-                await ears.begun(1)
-                help_ = place(discord.help)
-                assert bot.admits(help_)
-                assert bot.admits(place(listed))
-                assert not bot.admits(place(staff))
+    async with DiscordDouble() as discord:
+        staff = discord.world.new_channel("staff", hidden=True)
+        listed = discord.world.new_channel("listed", hidden=True)
+        async with listening(discord, ears, listed_channel_ids=(ChannelId(listed.id),)) as bot:
+            await ears.begun(1)
+            help_ = place(discord.help)
+            assert bot.admits(help_)
+            assert bot.admits(place(listed))
+            assert not bot.admits(place(staff))
 
-                await discord.make_private(discord.help)
-                await discord.say(discord.alice, "hidden")
-                await ears.heard(1)
-                assert not bot.admits(help_)
+            await discord.make_private(discord.help)
+            await discord.say(discord.alice, "hidden")
+            await ears.heard(1)
+            assert not bot.admits(help_)
 
-                await discord.make_private(discord.help, private=False)
-                new = await discord.create_channel("new", hidden=True)
-                await discord.say(discord.alice, "open")
-                await ears.heard(2)
-                assert bot.admits(help_)
-                assert not bot.admits(place(new))
+            await discord.make_private(discord.help, private=False)
+            new = await discord.create_channel("new", hidden=True)
+            await discord.say(discord.alice, "open")
+            await ears.heard(2)
+            assert bot.admits(help_)
+            assert not bot.admits(place(new))
 
-                await discord.permit(discord.guild.roles[discord.guild.id], 0)
-                await discord.say(discord.alice, "closed to all")
-                await ears.heard(3)
-                assert not bot.admits(help_)
+            await discord.permit(discord.guild.roles[discord.guild.id], 0)
+            await discord.say(discord.alice, "closed to all")
+            await ears.heard(3)
+            assert not bot.admits(help_)
 
 
 async def lose_session(discord: DiscordDouble, how: str) -> None:
@@ -677,37 +635,36 @@ async def lose_session(discord: DiscordDouble, how: str) -> None:
 @pytest.mark.parametrize("how", ["resumed", "anew"])
 async def test_what_rest_reads_while_the_session_is_lost_waits_until_it_is_known_who_may_read_it(how: str) -> None:
     ears = Ears()
-    with fail_after(10):  # hikari waits a second or two before it comes back
-        async with DiscordDouble() as discord, listening(discord, ears) as bot:
-            question = await discord.say(discord.alice, "in public")
-            await ears.heard(1)
-            await lose_session(discord, how)
-            await discord.make_private(discord.help)
-            answer = await discord.say(discord.tess, "in private", reply_to=question)
+    # hikari waits a second or two before it comes back
+    async with DiscordDouble() as discord, listening(discord, ears) as bot:
+        question = await discord.say(discord.alice, "in public")
+        await ears.heard(1)
+        await lose_session(discord, how)
+        await discord.make_private(discord.help)
+        answer = await discord.say(discord.tess, "in private", reply_to=question)
 
-            help_ = ChannelId(discord.help.id)
-            page, found = (
-                await bot.page(help_, MessageId(question.id), 10),
-                await bot.look_up(help_, MessageId(answer.id)),
-            )
-            assert [message.text for message in page.messages] == ["in private"]
-            assert found == page.messages[0]
-            assert not bot.admits(place(discord.help))
+        help_ = ChannelId(discord.help.id)
+        page, found = (
+            await bot.page(help_, MessageId(question.id), 10),
+            await bot.look_up(help_, MessageId(answer.id)),
+        )
+        assert [message.text for message in page.messages] == ["in private"]
+        assert found == page.messages[0]
+        assert not bot.admits(place(discord.help))
 
 
 # Finding A1.
 async def test_a_role_that_was_taken_away_while_the_session_was_lost_counts_no_more() -> None:
     ears = Ears()
-    with fail_after(10):
-        async with DiscordDouble() as discord, listening(discord, ears) as bot:
-            first = await discord.say(discord.tess, "of the team")
-            await ears.heard(1)
-            await lose_session(discord, "anew")
-            discord.guild.members[discord.tess.id].roles.clear()
-            await discord.say(discord.tess, "a member now")
-            page = await bot.page(ChannelId(discord.help.id), MessageId(first.id), 10)
-            await bot.page(ChannelId(discord.help.id), MessageId(first.id), 10)
-            lookups = discord.requests_to("GET", f"/guilds/{discord.guild.id}/members/{discord.tess.id}")
+    async with DiscordDouble() as discord, listening(discord, ears) as bot:
+        first = await discord.say(discord.tess, "of the team")
+        await ears.heard(1)
+        await lose_session(discord, "anew")
+        discord.guild.members[discord.tess.id].roles.clear()
+        await discord.say(discord.tess, "a member now")
+        page = await bot.page(ChannelId(discord.help.id), MessageId(first.id), 10)
+        await bot.page(ChannelId(discord.help.id), MessageId(first.id), 10)
+        lookups = discord.requests_to("GET", f"/guilds/{discord.guild.id}/members/{discord.tess.id}")
     assert [message.author.type for message in page.messages] == ["community_user"]
     assert len(lookups) == 1, "it is known for the rest of the session"
 
@@ -715,55 +672,52 @@ async def test_a_role_that_was_taken_away_while_the_session_was_lost_counts_no_m
 # Finding A1.
 async def test_who_reads_while_the_session_is_lost_gives_up_once_nobody_listens() -> None:
     ended: list[str] = []
-    with fail_after(10):
-        async with DiscordDouble() as discord, HikariDiscord(options(discord), first_pause=0.05) as bot:
+    async with DiscordDouble() as discord, HikariDiscord(make_options(discord), first_pause=0.05) as bot:
 
-            async def read() -> None:
-                with pytest.raises(ChatUnavailableError, match="who may read"):
-                    await bot.page(ChannelId(discord.help.id), MessageId("1"), 10)
-                ended.append("the reading")
+        async def read() -> None:
+            with pytest.raises(ChatUnavailableError, match="who may read"):
+                await bot.page(ChannelId(discord.help.id), MessageId("1"), 10)
+            ended.append("the reading")
 
-            async with create_task_group() as reading, create_task_group() as listening:
-                listening.start_soon(bot.listen, Ears())
-                await bot.wait_for_permissions(GuildId(discord.guild.id))
-                await lose_session(discord, "anew")
-                reading.start_soon(read)
-                await discord.until(lambda: discord.requests_to("GET", f"/channels/{discord.help.id}/messages"))
-                listening.cancel_scope.cancel()
+        async with create_task_group() as reading, create_task_group() as listening:
+            listening.start_soon(bot.listen, Ears())
+            await bot.wait_for_permissions(GuildId(discord.guild.id))
+            await lose_session(discord, "anew")
+            reading.start_soon(read)
+            await discord.until(lambda: discord.requests_to("GET", f"/channels/{discord.help.id}/messages"))
+            listening.cancel_scope.cancel()
     assert ended == ["the reading"]
 
 
 async def test_private_messages_are_heard() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, listening(discord, ears):
-            assert int(discord.gateway.identifies[0]["intents"]) & (1 << 12)
-            told = {"id": "1", "channel_id": "2", "author": {"id": "3"}, "content": "psst"}
-            discord.gateway.dispatch("MESSAGE_CREATE", told)
-            (event,) = await ears.heard(1)
+    async with DiscordDouble() as discord, listening(discord, ears):
+        assert int(discord.gateway.identifies[0]["intents"]) & (1 << 12)
+        told = {"id": "1", "channel_id": "2", "author": {"id": "3"}, "content": "psst"}
+        discord.gateway.dispatch("MESSAGE_CREATE", told)
+        (event,) = await ears.heard(1)
     assert isinstance(event, MessageCreated)
     assert (event.message.guild_id, event.message.text) == (None, "psst")
 
 
 async def test_interactions_are_told() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, listening(discord, ears):
-            discord.gateway.dispatch(
-                "INTERACTION_CREATE",
-                {
-                    "id": "1",
-                    "application_id": discord.bot_id,
-                    "type": 3,
-                    "token": "secret-of-the-interaction",
-                    "guild_id": discord.guild.id,
-                    "channel_id": discord.help.id,
-                    "member": {"user": {"id": discord.alice.id, "username": "alice"}, "roles": []},
-                    "data": {"custom_id": "intern:up:5", "component_type": 2},
-                    "message": {"id": "6"},
-                },
-            )
-            await ears.until(lambda: ears.interactions)
+    async with DiscordDouble() as discord, listening(discord, ears):
+        discord.gateway.dispatch(
+            "INTERACTION_CREATE",
+            {
+                "id": "1",
+                "application_id": discord.bot_id,
+                "type": 3,
+                "token": "secret-of-the-interaction",
+                "guild_id": discord.guild.id,
+                "channel_id": discord.help.id,
+                "member": {"user": {"id": discord.alice.id, "username": "alice"}, "roles": []},
+                "data": {"custom_id": "intern:up:5", "component_type": 2},
+                "message": {"id": "6"},
+            },
+        )
+        await ears.until(lambda: ears.interactions)
     (pressed,) = ears.interactions
     assert isinstance(pressed, ButtonPressed)
     assert (pressed.button, pressed.message_id, pressed.user.name) == ("intern:up:5", "6", "alice")
@@ -771,39 +725,35 @@ async def test_interactions_are_told() -> None:
 
 async def test_whoever_stops_listening_stays_connected_until_they_leave() -> None:
     ears = Ears()
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind():
-            async with HikariDiscord(options(discord)) as bot:
-                async with create_task_group() as tg:
-                    tg.start_soon(bot.listen, ears)
-                    await bot.wait_ready()
-                    tg.cancel_scope.cancel()
-                await discord.say(discord.alice, "too late")
-                await bot.send(ChannelId(discord.help.id), "the last reply", "n-1")
-                assert discord.gateway.ready
-                assert ears.events == []
-            await discord.until(lambda: not discord.gateway.connected)
+    async with DiscordDouble() as discord, nothing_left_behind():
+        async with HikariDiscord(make_options(discord)) as bot:
+            async with running(bot.listen, ears):
+                await bot.wait_ready()
+            await discord.say(discord.alice, "too late")
+            await bot.send(ChannelId(discord.help.id), "the last reply", "n-1")
+            assert discord.gateway.ready
+            assert ears.events == []
+        await discord.until(lambda: not discord.gateway.connected)
 
 
 async def test_a_cancelled_program_still_closes_the_connection() -> None:
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind():
-            async with create_task_group() as tg:
+    async with DiscordDouble() as discord, nothing_left_behind():
+        async with create_task_group() as tg:
 
-                async def program() -> None:
-                    async with HikariDiscord(options(discord)) as bot:
-                        await bot.listen(Ears())
+            async def program() -> None:
+                async with HikariDiscord(make_options(discord)) as bot:
+                    await bot.listen(Ears())
 
-                tg.start_soon(program)
-                await discord.wait_ready()
-                tg.cancel_scope.cancel()
-            await discord.until(lambda: not discord.gateway.connected)
-            assert discord.gateway.sessions == {}
+            tg.start_soon(program)
+            await discord.wait_ready()
+            tg.cancel_scope.cancel()
+        await discord.until(lambda: not discord.gateway.connected)
+        assert discord.gateway.sessions == {}
 
 
 async def test_leaving_between_two_calls_of_a_dead_gateway_leaves_nothing_behind() -> None:
     discord = DeadGateway(silent=False)
-    with fail_after(20), Overheard("hikari.gateway.0", "backing off") as hikari:
+    with Overheard("hikari.gateway.0", "backing off") as hikari:
         async with discord.open(), nothing_left_behind(), create_task_group() as tg:
             tg.start_soon(listen_to_the_end, discord)
             await hikari.said.wait()
@@ -814,21 +764,19 @@ async def test_leaving_between_two_calls_of_a_dead_gateway_leaves_nothing_behind
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_leaving_while_a_gateway_does_not_answer_leaves_no_task_behind() -> None:
     discord = DeadGateway(silent=True)
-    with fail_after(5):
-        async with discord.open(), nothing_left_behind(), create_task_group() as tg:
-            tg.start_soon(listen_to_the_end, discord)
-            await discord.dialled.wait()
-            tg.cancel_scope.cancel()
+    async with discord.open(), nothing_left_behind(), create_task_group() as tg:
+        tg.start_soon(listen_to_the_end, discord)
+        await discord.dialled.wait()
+        tg.cancel_scope.cancel()
 
 
 async def test_leaving_while_the_first_request_waits_leaves_nothing_behind() -> None:
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind():
-            held = discord.hold_next("GET", "/gateway/bot")
-            async with HikariDiscord(options(discord)) as bot, create_task_group() as tg:
-                tg.start_soon(bot.listen, Ears())
-                await held.arrived.wait()
-                tg.cancel_scope.cancel()
+    async with DiscordDouble() as discord, nothing_left_behind():
+        held = discord.hold_next("GET", "/gateway/bot")
+        async with HikariDiscord(make_options(discord)) as bot, create_task_group() as tg:
+            tg.start_soon(bot.listen, Ears())
+            await held.arrived.wait()
+            tg.cancel_scope.cancel()
 
 
 async def test_a_bug_in_whoever_listens_is_not_swallowed() -> None:
@@ -836,17 +784,15 @@ async def test_a_bug_in_whoever_listens_is_not_swallowed() -> None:
         if isinstance(event, MessageCreated):
             raise KeyError  # which hikari would swallow
 
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind():
-            with pytest.RaisesGroup(KeyError):
-                async with listening(discord, broken):
-                    await discord.say(discord.alice, "how?")
-                    await sleep_forever()
+    async with DiscordDouble() as discord, nothing_left_behind():
+        with pytest.RaisesGroup(KeyError):
+            async with listening(discord, broken):
+                await discord.say(discord.alice, "how?")
+                await sleep_forever()
 
 
 async def test_a_connection_that_nobody_opened_is_no_trouble_to_close() -> None:
-    with fail_after(5):
-        async with DiscordDouble() as discord, nothing_left_behind():
-            async with HikariDiscord(options(discord)):
-                pass
-            assert discord.requests == []
+    async with DiscordDouble() as discord, nothing_left_behind():
+        async with HikariDiscord(make_options(discord)):
+            pass
+        assert discord.requests == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from anyio import Event, create_task_group, fail_after, move_on_after, wait_all_tasks_blocked
+from anyio import Event, create_task_group, move_on_after, wait_all_tasks_blocked
 from hypothesis import given, strategies as st
 
 from intern.core.errors import ChatUnavailableError
@@ -22,6 +22,7 @@ from intern.platforms.discord.permissions import (
     may_read,
 )
 from intern.platforms.discord.shards import LOST
+from tests.worlds.actors import finishing
 
 Json = dict[str, Any]
 
@@ -197,7 +198,6 @@ def test_what_nobody_told_of_is_closed() -> None:
     assert not audience.admits(place(guild_id=OTHER_GUILD))
 
 
-@pytest.mark.anyio
 async def test_whoever_waits_for_a_server_goes_on_once_discord_tells_of_it() -> None:
     audience, went_on = ChannelVisibility(), Event()
 
@@ -205,16 +205,14 @@ async def test_whoever_waits_for_a_server_goes_on_once_discord_tells_of_it() -> 
         await audience.wait_for_permissions(GUILD)
         went_on.set()
 
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(wait)
-            audience.receive("GUILD_CREATE", guild() | {"id": OTHER_GUILD})
-            audience.receive("GUILD_CREATE", guild() | {"unavailable": True})
-            await wait_all_tasks_blocked()
-            assert not went_on.is_set()
-            audience.receive("GUILD_CREATE", guild())
-        await audience.wait_for_permissions(GUILD)
-        await audience.wait_for_permissions(None)
+    async with finishing(wait):
+        audience.receive("GUILD_CREATE", guild() | {"id": OTHER_GUILD})
+        audience.receive("GUILD_CREATE", guild() | {"unavailable": True})
+        await wait_all_tasks_blocked()
+        assert not went_on.is_set()
+        audience.receive("GUILD_CREATE", guild())
+    await audience.wait_for_permissions(GUILD)
+    await audience.wait_for_permissions(None)
 
 
 async def is_told(audience: ChannelVisibility, guild_id: GuildId = GUILD) -> bool:
@@ -225,7 +223,6 @@ async def is_told(audience: ChannelVisibility, guild_id: GuildId = GUILD) -> boo
 
 
 # Finding A1.
-@pytest.mark.anyio
 async def test_while_a_session_is_lost_its_servers_are_waited_for_and_no_others() -> None:
     audience = ChannelVisibility()
     for shard, guild_id in enumerate((GUILD, OTHER_GUILD)):
@@ -249,7 +246,6 @@ async def test_while_a_session_is_lost_its_servers_are_waited_for_and_no_others(
 
 
 # Finding A1.
-@pytest.mark.anyio
 @pytest.mark.parametrize("ends", ["resumed", "a new session", "closed"])
 async def test_whoever_waits_for_a_lost_session_goes_on_at_once_when_the_wait_is_over(ends: str) -> None:
     audience, outcomes = heard(("GUILD_CREATE", guild())), list[str]()
@@ -262,20 +258,19 @@ async def test_whoever_waits_for_a_lost_session_goes_on_at_once_when_the_wait_is
         except ChatUnavailableError:
             outcomes.append("unavailable")
 
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(wait)
-            tg.start_soon(wait)
-            await wait_all_tasks_blocked()
-            assert outcomes == []
-            match ends:
-                case "resumed":
-                    audience.track_session(0, "RESUMED")
-                case "a new session":
-                    audience.track_session(0, "READY")
-                    audience.receive("GUILD_CREATE", guild())
-                case _:
-                    audience.close()
+    async with create_task_group() as tg:
+        tg.start_soon(wait)
+        tg.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert outcomes == []
+        match ends:
+            case "resumed":
+                audience.track_session(0, "RESUMED")
+            case "a new session":
+                audience.track_session(0, "READY")
+                audience.receive("GUILD_CREATE", guild())
+            case _:
+                audience.close()
     assert outcomes == ["unavailable" if ends == "closed" else "told"] * 2
 
 
@@ -283,7 +278,6 @@ _HAPPENINGS = ("turns private", "turns public", "breaks off", "is resumed", "beg
 
 
 # Finding A1.
-@pytest.mark.anyio
 @given(happened=st.lists(st.sampled_from(_HAPPENINGS), max_size=12))
 async def test_whatever_the_order_of_losses_and_permissions_who_needs_not_wait_knows_who_may_read(
     happened: list[str],

@@ -11,7 +11,7 @@ import pytest
 from anyio import create_task_group, current_time, fail_after, wait_all_tasks_blocked
 from hikari.internal import routes
 
-from intern.chat.platform import History, Outlet, PagedHistory, Requested
+from intern.chat.platform import Requested
 from intern.core.errors import (
     ChatError,
     ChatNotFoundError,
@@ -33,8 +33,8 @@ from intern.runtime.channel_admission import fetch_admitted_message
 from tests.double import interactions
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, User
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import finishing, running
+from tests.worlds.discord import make_options
 
 POST = "/channels/{channel_id}/messages"
 GET_ONE = "/channels/{channel_id}/messages/{message_id}"
@@ -42,19 +42,7 @@ THREADS = "/channels/{channel_id}/messages/{message_id}/threads"
 MEMBER = "/guilds/{guild_id}/members/{user_id}"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
-    chosen: dict[str, Any] = {
-        "token": Secret(discord.token),
-        "guild_ids": (GuildId(discord.guild.id),),
-        "team_role_ids": (RoleId(discord.team_role.id),),
-        "rest_url": discord.rest_url,
-    }
-    return DiscordOptions(**(chosen | over))
+pytestmark = pytest.mark.on_asyncio
 
 
 @asynccontextmanager
@@ -71,7 +59,7 @@ async def connected(
         async with DiscordDouble(check=check) as discord:
             before = asyncio.all_tasks()
             async with HikariRest(
-                options(discord, **over), cache, max_retries=max_retries, requested=requested
+                make_options(discord, **over), cache, max_retries=max_retries, requested=requested
             ) as rest:
                 yield discord, rest
             assert {task.get_name() for task in asyncio.all_tasks() - before if "discord: " in task.get_name()} == set()
@@ -107,8 +95,7 @@ async def test_typing_does_not_show_while_other_calls_wait() -> None:
     async with connected() as (discord, rest):
         rest.share(0)  # one a second
         await rest.typing(channel_id(discord.help))
-        async with create_task_group() as tg:
-            tg.start_soon(rest.send, channel_id(discord.help), "hello", "n-1")
+        async with finishing(rest.send, channel_id(discord.help), "hello", "n-1"):
             await wait_all_tasks_blocked()
             await rest.typing(channel_id(discord.help))
         assert [request.path.rpartition("/")[2] for request in discord.requests] == ["typing", "messages"]
@@ -138,24 +125,13 @@ async def test_a_call_that_is_given_up_before_its_turn_is_never_made() -> None:
     counted: list[object] = []
     async with connected(requested=counted.append) as (discord, rest):
         rest.share(0)  # one a second
-        async with create_task_group() as tg:
-            tg.start_soon(rest.send, channel_id(discord.help), "first", "n-1")
+        async with finishing(rest.send, channel_id(discord.help), "first", "n-1"):
             await wait_all_tasks_blocked()
-            async with create_task_group() as given_up:
-                given_up.start_soon(rest.send, channel_id(discord.help), "second", "n-2")
+            async with running(rest.send, channel_id(discord.help), "second", "n-2"):
                 await wait_all_tasks_blocked()
-                given_up.cancel_scope.cancel()
         await rest.send(channel_id(discord.help), "third", "n-3")
         assert [message.content for message in discord.said_by_bot()] == ["first", "third"]
         assert counted == [None, None]
-
-
-def test_it_is_what_the_rooms_ask_for() -> None:
-    rest = HikariRest(DiscordOptions(token=Secret("MTIz.x.y")))
-    history: History = rest
-    outlet: Outlet = rest
-    pages: PagedHistory = rest
-    assert all((history, outlet, pages))
 
 
 # Writing
@@ -467,7 +443,7 @@ async def test_the_team_is_known_by_roles_which_are_looked_up_once() -> None:
 
 async def test_a_team_by_names_needs_no_look_up() -> None:
     async with connected() as (discord, _):
-        only_names = options(discord, team_role_ids=(), team_member_ids=(UserId(discord.bob.id),))
+        only_names = make_options(discord, team_role_ids=(), team_member_ids=(UserId(discord.bob.id),))
         async with HikariRest(only_names) as rest:
             await discord.say(discord.bob, "hi")
             await discord.say(discord.tess, "hi")
@@ -652,10 +628,8 @@ async def test_a_waiter_that_gives_up_in_the_rate_limit_queue_breaks_nothing() -
         help_ = channel_id(discord.help)
         for n in "12":
             await rest.send(help_, n, n)
-        async with create_task_group() as tg:
-            tg.start_soon(rest.send, help_, "3", "3")
+        async with running(rest.send, help_, "3", "3"):
             await wait_all_tasks_blocked()
-            tg.cancel_scope.cancel()
         assert len(discord.requests_to("POST", POST)) == 2
 
         await rest.send(help_, "4", "4")
@@ -666,60 +640,53 @@ async def test_a_waiter_that_gives_up_in_the_rate_limit_queue_breaks_nothing() -
 async def test_a_call_outlives_its_waiter() -> None:
     async with connected() as (discord, rest):
         held = discord.hold_next("POST", POST)
-        async with create_task_group() as tg:
-            tg.start_soon(rest.send, channel_id(discord.help), "hello", "n-1")
+        async with running(rest.send, channel_id(discord.help), "hello", "n-1"):
             await held.arrived.wait()
-            tg.cancel_scope.cancel()
         assert discord.messages(discord.help) == []
         held.release()
         await discord.wait_for_message(discord.help)
 
 
 async def test_leaving_lets_the_last_call_finish() -> None:
-    with fail_after(5):
-        async with DiscordDouble() as discord:
-            before = asyncio.all_tasks()
-            async with HikariRest(options(discord)) as rest:
-                held = discord.hold_next("POST", POST, when="after")
-                async with create_task_group() as tg:
-                    tg.start_soon(rest.send, channel_id(discord.help), "hello", "n-1")
-                    await held.arrived.wait()
-                    tg.cancel_scope.cancel()
-                asyncio.get_running_loop().call_soon(held.release)
-            assert discord.requests_to("POST", POST)[0].status == 200
-            assert not [task for task in asyncio.all_tasks() - before if task.get_name().startswith("discord: ")]
-            with pytest.raises(ChatUnavailableError, match="closed"):
-                await rest.send(channel_id(discord.help), "hello", "n-2")
+    async with DiscordDouble() as discord:
+        before = asyncio.all_tasks()
+        async with HikariRest(make_options(discord)) as rest:
+            held = discord.hold_next("POST", POST, when="after")
+            async with running(rest.send, channel_id(discord.help), "hello", "n-1"):
+                await held.arrived.wait()
+            asyncio.get_running_loop().call_soon(held.release)
+        assert discord.requests_to("POST", POST)[0].status == 200
+        assert not [task for task in asyncio.all_tasks() - before if task.get_name().startswith("discord: ")]
+        with pytest.raises(ChatUnavailableError, match="closed"):
+            await rest.send(channel_id(discord.help), "hello", "n-2")
 
 
 async def test_leaving_waits_for_no_reading() -> None:
-    with fail_after(2):
-        async with DiscordDouble() as discord:
-            async with HikariRest(options(discord)) as rest, create_task_group() as tg:
-                held = discord.hold_next("GET", "/channels/{channel_id}")
-                tg.start_soon(rest.channel, channel_id(discord.help))
-                await held.arrived.wait()
-                tg.cancel_scope.cancel()
-            assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("discord: ")]
+    async with DiscordDouble() as discord:
+        async with HikariRest(make_options(discord)) as rest, create_task_group() as tg:
+            held = discord.hold_next("GET", "/channels/{channel_id}")
+            tg.start_soon(rest.channel, channel_id(discord.help))
+            await held.arrived.wait()
+            tg.cancel_scope.cancel()
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("discord: ")]
 
 
 async def test_a_waiter_is_told_when_everything_closes_under_it() -> None:
     told: list[ChatError] = []
-    with fail_after(8):  # REST gives its last calls three seconds
-        async with DiscordDouble() as discord:
-            rest = await HikariRest(options(discord)).__aenter__()
-            discord.hold_next("POST", POST)
+    # REST gives its last calls three seconds
+    async with DiscordDouble() as discord:
+        rest = await HikariRest(make_options(discord)).__aenter__()
+        discord.hold_next("POST", POST)
 
-            async def wait() -> None:
-                try:
-                    await rest.send(channel_id(discord.help), "hello", "n-1")
-                except ChatError as error:
-                    told.append(error)
+        async def wait() -> None:
+            try:
+                await rest.send(channel_id(discord.help), "hello", "n-1")
+            except ChatError as error:
+                told.append(error)
 
-            async with create_task_group() as tg:
-                tg.start_soon(wait)
-                await discord.until(lambda: discord.requests_to("POST", POST))
-                await rest.__aexit__(None, None, None)
+        async with finishing(wait):
+            await discord.until(lambda: discord.requests_to("POST", POST))
+            await rest.__aexit__(None, None, None)
     assert [type(error) for error in told] == [ChatUnknownOutcomeError]
 
 
@@ -729,7 +696,7 @@ async def test_a_waiter_is_told_when_everything_closes_under_it() -> None:
 async def test_a_token_that_discord_refuses_is_for_somebody_to_see_to_and_is_not_repeated() -> None:
     async with connected() as (discord, _):
         wrong = discord.token[:-5] + "wrong"
-        async with HikariRest(options(discord, token=Secret(wrong))) as rest:
+        async with HikariRest(make_options(discord, token=Secret(wrong))) as rest:
             with pytest.raises(ChatUnauthorizedError, match=r"discord\.token") as refused:
                 await rest.channel(channel_id(discord.help))
             assert wrong not in str(refused.value)
@@ -754,7 +721,7 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJpZCI6IjEwIn0.c2lnbmF0dXJl"
 async def test_whose_a_token_is_that_does_not_say_so_is_asked_once() -> None:
     async with connected() as (discord, _):
         discord.world.token = JWT
-        async with HikariRest(options(discord, token=Secret(JWT))) as rest:
+        async with HikariRest(make_options(discord, token=Secret(JWT))) as rest:
             await rest.send(channel_id(discord.help), "mine", "n-1")
             for _ in range(2):
                 (message,) = await rest.before(channel_id(discord.help), None, 5)
@@ -765,7 +732,7 @@ async def test_whose_a_token_is_that_does_not_say_so_is_asked_once() -> None:
 async def test_while_nobody_can_say_whose_the_token_is_nothing_is_read_as_somebody_else_s() -> None:
     async with connected() as (discord, _):
         discord.world.token = JWT
-        async with HikariRest(options(discord, token=Secret(JWT)), max_retries=0) as rest:
+        async with HikariRest(make_options(discord, token=Secret(JWT)), max_retries=0) as rest:
             sent = await rest.send(channel_id(discord.help), "mine", "n-1")
             discord.fail_next("GET", "/users/@me", status=500)
             with pytest.raises(ChatUnavailableError, match="ask who the bot is"):

@@ -9,7 +9,6 @@ import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from intern.chat.platform import ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import (
     ApprovalReaction,
@@ -25,15 +24,9 @@ from intern.core.ids import ChannelId, MessageId, RoleId, parse_position
 from intern.core.messages import Button, ChatMessage, Page
 from intern.core.text.secret_values import Secret
 from intern.platforms.sandbox import NONCE_LIFETIME
+from tests.worlds.actors import finishing, running
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
-
-
-def test_it_is_a_chat_platform() -> None:
-    platform: ChatPlatform = Sandbox(HandClock())
-    assert platform
 
 
 def test_ids_carry_the_time_and_increase_even_if_the_clock_does_not() -> None:
@@ -81,10 +74,8 @@ async def test_whoever_listens_hears_all_that_happens_from_then_on() -> None:
     sandbox = Sandbox(HandClock())
     early = sandbox.say("alice", "before")
     heard: list[GatewayEvent] = []
-    async with create_task_group() as tg:
-        tg.start_soon(sandbox.listen, heard.append)
-        with fail_after(5):
-            await sandbox.wait_ready()
+    async with running(sandbox.listen, heard.append):
+        await sandbox.wait_ready()
         said = sandbox.say("alice", "hello")
         edited = sandbox.edit(sandbox.general, said.id, "hello there")
         sandbox.delete(sandbox.general, said.id, early.id)
@@ -94,7 +85,6 @@ async def test_whoever_listens_hears_all_that_happens_from_then_on() -> None:
             MessageEdited(message=edited),
             MessagesDeleted(guild_id=sandbox.guild_id, channel_id=sandbox.general, message_ids=(said.id, early.id)),
         ]
-        tg.cancel_scope.cancel()
     sandbox.say("alice", "after")
     assert len(heard) == 4
     assert [message.text for message in sandbox.messages(sandbox.general)] == ["after"]
@@ -219,8 +209,7 @@ async def test_one_can_wait_for_a_post() -> None:
         await sandbox.send(sandbox.general, "the answer", "2")
 
     with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(bot)
+        async with finishing(bot):
             asked.set()
             assert (await sandbox.posted(lambda message: "answer" in message.text)).text == "the answer"
     assert (await sandbox.posted()).text == "noise"
@@ -249,11 +238,9 @@ class Ears:
 async def listening(sandbox: Sandbox) -> AsyncGenerator[Ears]:
     ears = Ears()
     with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(sandbox.listen, ears)
+        async with running(sandbox.listen, ears):
             await sandbox.wait_ready()
             yield ears
-            tg.cancel_scope.cancel()
 
 
 async def test_a_session_begins_with_what_there_is_to_read() -> None:
@@ -322,12 +309,11 @@ async def test_what_is_read_while_the_gateway_is_away_waits_until_it_is_told_who
 async def test_whoever_comes_while_the_gateway_is_away_gets_a_session_of_their_own() -> None:
     sandbox, ears = Sandbox(HandClock()), Ears()
     async with create_task_group() as tg:
-        with fail_after(5):
-            async with sandbox.offline(resumes=True):
-                missed = sandbox.say("alice", "missed")
-                tg.start_soon(sandbox.listen, ears)
-                await sandbox.wait_ready()
-                assert ears.sessions == []
+        async with sandbox.offline(resumes=True):
+            missed = sandbox.say("alice", "missed")
+            tg.start_soon(sandbox.listen, ears)
+            await sandbox.wait_ready()
+            assert ears.sessions == []
         assert (ears.sessions, ears.happened) == ([{"general": missed.id}], [])
         tg.cancel_scope.cancel()
 

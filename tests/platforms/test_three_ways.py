@@ -18,7 +18,6 @@ from typing import Any, Literal, get_args
 
 import anyio
 import msgspec
-import pytest
 from anyio import fail_after
 from hypothesis import Phase, given, settings as hypothesis_settings, strategies as st
 from msgspec import Struct, structs
@@ -35,12 +34,12 @@ from intern.platforms.discord.messages import Team, build_message
 from intern.platforms.discord.payloads import RawMessage, parse_leniently
 from intern.runtime.bot import open_sandbox
 from intern.service.history_import import ImportRequest, import_history
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from tests.examples import examples
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
+from tests.worlds.settings import OFFLINE, WORDS_ALONE, make_settings
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 TEAM_ROLE = "77000000000000000"
@@ -379,14 +378,13 @@ class Replaying(Sandbox):
 def _settings(folder: Path) -> Settings:
     sources = folder / "sources"
     sources.mkdir(exist_ok=True)
-    overrides: Json = {
-        "data": {"dir": str(folder / "data")},
-        "kb": {"sources_dir": str(sources), "settle_seconds": 0},
-        "llm": {"provider": "offline"},
-        "embeddings": {"provider": "none"},
-        "discord": {"message_batch_wait_seconds": 0, "default_mode": "capture_only", "team_role_ids": [TEAM_ROLE]},
-    }
-    return load_settings(environ={}, overrides=overrides)
+    return make_settings(
+        folder / "data",
+        kb={"sources_dir": str(sources), "settle_seconds": 0},
+        llm=OFFLINE,
+        embeddings=WORDS_ALONE,
+        discord={"message_batch_wait_seconds": 0, "default_mode": "capture_only", "team_role_ids": [TEAM_ROLE]},
+    )
 
 
 @asynccontextmanager
@@ -458,7 +456,6 @@ RICH = [
 
 
 # Findings B3, E1, E2 and E3.
-@pytest.mark.anyio
 async def test_a_history_gives_one_archive_heard_live_read_later_or_imported() -> None:
     live, caught_up, imported = await _archives(RICH)
     assert caught_up == live

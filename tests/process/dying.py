@@ -41,7 +41,6 @@ from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.service.job_kinds import IMPORT, REGENERATE, RETRY, REVIEW
 from intern.service.models import collect_offline_rules
 from intern.service.writer import Writer
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.archive import Archive
 from intern.stores.tables.jobs import JobOutcome
@@ -49,6 +48,7 @@ from intern.stores.tables.knowledge import KnowledgeStore
 from tests.engines import Schemas
 from tests.worlds.history import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
 from tests.worlds.learners import Learners, learners
+from tests.worlds.settings import OFFLINE, make_settings
 
 DEATHS = 8  # in one folder: enough that it has a past, few enough that looking at all of it stays cheap
 ACTS = 12  # as many as a life has time for, mostly
@@ -257,13 +257,10 @@ class _Place(NamedTuple):
 
     def settings(self) -> Settings:
         (self.folder / "knowledge-base" / "sources").mkdir(parents=True, exist_ok=True)
-        return load_settings(
-            environ={},
-            overrides={
-                "data": {"dir": str(self.folder), "url": self.server.url(self.schema) if self.server else ""},
-                "llm": {"provider": "offline"},
-                "kb": {"settle_seconds": 0.01, "review": self.review},
-            },
+        return make_settings(
+            data={"dir": str(self.folder), "url": self.server.url(self.schema) if self.server else ""},
+            llm=OFFLINE,
+            kb={"settle_seconds": 0.01, "review": self.review},
         )
 
     def until_ended(self) -> None:

@@ -23,8 +23,6 @@ from tests.worlds.bot import Watching, at_work, settings_in
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 
 async def outcome_of(jobs: JobQueue, job_id: int) -> JobOutcome:
     while (outcome := await jobs.result(job_id)) is None:

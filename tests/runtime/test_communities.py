@@ -13,7 +13,6 @@ import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 from msgspec.structs import asdict
 from structlog.contextvars import get_contextvars
-from trio.testing import MockClock
 
 from intern.actors.pipeline import ACTORS, PipelineParts
 from intern.chat.checkpoints import Checkpoints
@@ -27,14 +26,10 @@ from intern.runtime.communities import Communities
 from intern.settings.communities import Community, build_community_settings, change_chosen_value
 from intern.settings.loading import load_settings
 from intern.stores.tables.checkpoints import StoredCheckpoints
+from tests.worlds.actors import finishing
 from tests.worlds.chat import Town
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
-
-on_virtual_time = pytest.mark.parametrize(
-    "anyio_backend", [pytest.param(("trio", {"clock": MockClock(autojump_threshold=0)}), id="trio-virtual")]
-)
+from tests.worlds.settings import make_settings
 
 
 class Street:
@@ -105,8 +100,7 @@ class Street:
     async def at_work(self) -> AsyncGenerator[None]:
         stop = Event()
         with fail_after(100_000):
-            async with create_task_group() as tg:
-                tg.start_soon(partial(self.communities.run, stop=stop))
+            async with finishing(partial(self.communities.run, stop=stop)):
                 await self.town.wait_ready()
                 await wait_all_tasks_blocked()
                 yield
@@ -220,7 +214,7 @@ async def street_with(street: Street, name: str, guild_id: GuildId) -> list[str]
     return street.opened.copy()
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_an_idle_community_is_closed_and_opened_again_where_it_was() -> None:
     street = Street()
     _, here = await street.add("one")
@@ -244,7 +238,7 @@ async def test_an_idle_community_is_closed_and_opened_again_where_it_was() -> No
     assert again.channels[0].last_message_id not in {None, first.id}
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_beyond_the_limit_the_one_that_heard_nothing_for_longest_is_closed_once_it_has_no_work() -> None:
     street = Street(most_open=2)
     places = {name: (await street.add(name))[1] for name in ("one", "two", "three")}
@@ -263,7 +257,7 @@ async def test_beyond_the_limit_the_one_that_heard_nothing_for_longest_is_closed
     assert street.texts("one") == ["hello", "again"]
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_a_session_that_began_meanwhile_is_no_continuation() -> None:
     street = Street()
     _, here = await street.add("one")
@@ -277,7 +271,7 @@ async def test_a_session_that_began_meanwhile_is_no_continuation() -> None:
     assert [session.continues for session in street.sessions("one")] == [False, False]
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_a_community_that_cannot_be_opened_is_left_alone_for_a_while_and_harms_no_other() -> None:
     street = Street()
     _, here = await street.add("one")
@@ -301,7 +295,7 @@ async def test_a_community_that_cannot_be_opened_is_left_alone_for_a_while_and_h
     assert parse_position(newest) > parse_position(missed.id)
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_a_closed_community_is_opened_for_upkeep_now_and_then() -> None:
     street = Street(upkeep_seconds=7_200)
     await street.add("one")
@@ -365,14 +359,11 @@ async def test_a_community_remembers_no_message_of_threads_that_its_session_did_
 
 
 def test_a_community_chooses_its_settings_over_those_of_the_process(tmp_path: Any) -> None:
-    defaults = load_settings(
-        environ={},
-        overrides={
-            "data": {"dir": str(tmp_path)},
-            "kb": {"team_raw_dir": "/elsewhere", "scan_interval_seconds": 60},
-            "discord": {"guild_ids": ["1"], "team_member_ids": ["7"], "message_batch_wait_seconds": 5},
-            "llm": {"base_url": "http://model.test/v1", "model": "m", "daily_token_budget": 1_000_000},
-        },
+    defaults = make_settings(
+        tmp_path,
+        kb={"team_raw_dir": "/elsewhere", "scan_interval_seconds": 60},
+        discord={"guild_ids": ["1"], "team_member_ids": ["7"], "message_batch_wait_seconds": 5},
+        llm={"base_url": "http://model.test/v1", "model": "m", "daily_token_budget": 1_000_000},
     )
     chosen: dict[str, Any] = {
         "ai": {"project_introduction": "Lumen"},
@@ -404,7 +395,7 @@ def test_what_the_host_sets_holds_for_each_community_or_the_start_says_that_it_d
         value = changed.get(name, default + 1 if isinstance(default, int | float) else None)
         overrides: dict[str, Any] = {"discord": {name: value}, "hosting": {"enabled": True}}
         try:
-            host = load_settings(environ={}, overrides=overrides)
+            host = make_settings(**overrides)
         except ConfigError as error:
             refused.update(re.findall(r"discord\.(\w+): must be empty with hosting\.enabled", str(error)))
             continue
@@ -447,7 +438,7 @@ def test_a_setting_of_a_community_is_written_as_in_the_environment() -> None:
 def test_the_limit_of_costs_bounds_the_budgets_of_both_models() -> None:
     prices = [{"model": "m", "input": 1, "output": 2}]
     llm = {"base_url": "http://h", "model": "m", "prices": prices, "daily_cost_budget": 9, "kb": {"max_tokens": 100}}
-    defaults = load_settings(environ={}, overrides={"llm": llm, "hosting": {"enabled": True, "cost_per_day": 5}})
+    defaults = make_settings(llm=llm, hosting={"enabled": True, "cost_per_day": 5})
     for chosen, most in (({}, 5), ({"hosting": {"cost_per_day": 3}}, 3), ({"llm": {"daily_cost_budget": 2}}, 2)):
         own = build_community_settings(Community(name="x", guild_ids=(GuildId("2"),), chosen=chosen), defaults)
         assert (own.llm.daily_cost_budget, own.kb_model.daily_cost_budget) == (most, most)

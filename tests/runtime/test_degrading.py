@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.core.captures import CapturedPair
@@ -27,18 +26,13 @@ from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import endpoint_double, never, refuse, sensible
 
-pytestmark = pytest.mark.anyio
-
 BUDGETS: list[dict[str, Any]] = [
     {"daily_token_budget": 1_000_000},
     {"daily_cost_budget": 2.0, "prices": [{"model": "m", "input": 2, "output": 8}]},
 ]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """One is enough: these wait for real pauses."""
-    return "asyncio"
+pytestmark = pytest.mark.on_asyncio  # one is enough: these wait for real pauses
 
 
 class Bot:
@@ -71,7 +65,7 @@ async def test_while_the_endpoint_is_away_captures_are_kept_and_filed_once_it_is
         return refuse(503) if away else sensible(body)
 
     bot = Bot(HandClock())
-    with endpoint_double(answer) as endpoint, fail_after(30):
+    with endpoint_double(answer) as endpoint:
         settings = settings_with(tmp_path, endpoint.base_url)
         async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=HandClock()):
             await bot.seen.one_of(RefreshReport)
@@ -98,7 +92,7 @@ async def test_an_endpoint_that_hangs_costs_the_first_questions_their_time_and_t
         return never() if hangs else sensible(body)
 
     bot = Bot(HandClock())
-    with endpoint_double(answer) as endpoint, fail_after(30):
+    with endpoint_double(answer) as endpoint:
         settings = settings_with(tmp_path, endpoint.base_url, max_retries=3, timeout_seconds=0.5)
         # Both take as long, as they do without settings.
         settings = replace(settings, ai=replace(settings.ai, request_timeout_seconds=0.5))
@@ -123,7 +117,7 @@ async def test_an_endpoint_that_hangs_costs_the_first_questions_their_time_and_t
 async def test_what_was_spent_is_on_the_disk_within_seconds_of_the_last_call(tmp_path: Path) -> None:
     clock = HandClock()  # without time between two calls
     bot = Bot(clock)
-    with endpoint_double() as endpoint, fail_after(30):
+    with endpoint_double() as endpoint:
         settings = settings_with(tmp_path, endpoint.base_url)
         async with (
             open_sandbox(settings, bot.sandbox, events=bot.seen, clock=clock),
@@ -146,7 +140,7 @@ async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_
     clock = HandClock()
     bot = Bot(clock)
     then = await spend(tmp_path, clock)
-    with endpoint_double() as endpoint, fail_after(30):
+    with endpoint_double() as endpoint:
         settings = settings_with(tmp_path, endpoint.base_url, **budget)
         async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=clock):
             await bot.seen.one_of(RefreshReport)
@@ -173,7 +167,7 @@ async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_
 async def test_a_capture_that_fits_into_no_days_budget_is_parked_and_holds_up_no_other(tmp_path: Path) -> None:
     bot = Bot(HandClock())
     llm = {"model": "m", "max_tokens": 100, "daily_token_budget": 4_000}  # classify wants 3,300 for it, of 3,200
-    with endpoint_double() as endpoint, fail_after(30):
+    with endpoint_double() as endpoint:
         settings = settings_in(tmp_path, llm={"base_url": endpoint.base_url, **llm}, default_mode="capture_only")
         settings = replace(settings, extraction=replace(settings.extraction, auto=False))
         async with open_sandbox(settings, bot.sandbox, events=bot.seen, clock=HandClock()):
@@ -198,7 +192,7 @@ async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(
     clock = HandClock()
     await spend(tmp_path, clock)
     first, then = Bot(clock), Bot(clock)
-    with endpoint_double() as endpoint, fail_after(30):
+    with endpoint_double() as endpoint:
         settings = settings_with(tmp_path, endpoint.base_url, daily_token_budget=1_000_000)
         async with open_sandbox(settings, first.sandbox, events=first.seen, clock=clock):
             await first.seen.one_of(RefreshReport)

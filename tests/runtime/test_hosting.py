@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio import CancelScope, Event, create_task_group, fail_after
+from anyio import CancelScope, Event, fail_after
 from msgspec.structs import replace
 
 from intern.actors import pipeline
@@ -33,17 +33,16 @@ from intern.service.hosting_state import HostedCommunity, HostingState
 from intern.service.job_kinds import FORGET
 from intern.service.status import read_status
 from intern.service.status_page import StatusPage
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.stores.engines.postgres.leases import LeaseStatus, LeaseStore
 from intern.stores.tables.checkpoints import StoredCheckpoints, read_checkpoints
 from intern.stores.tables.communities import CommunityStore
 from intern.stores.tables.jobs import JobQueue
 from tests.engines import Schemas
+from tests.worlds.actors import finishing
 from tests.worlds.chat import Town
 from tests.worlds.clock import HandClock
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.settings import make_settings
 
 
 class _Beating(LeaseStore):
@@ -76,9 +75,7 @@ class Block:
         self.answered.set()
         self.closes = Event()
         self.closes.set()
-        self._defaults = load_settings(
-            environ={}, overrides={"data": {"dir": str(folder), "url": url}, "hosting": {"enabled": True}}
-        )
+        self._defaults = make_settings(data={"dir": str(folder), "url": url}, hosting={"enabled": True})
 
     @asynccontextmanager
     async def up(self) -> AsyncGenerator[Hosting]:
@@ -92,8 +89,7 @@ class Block:
                     host, self._defaults, platform, serve=self.served.__setitem__, share_out=share_out, parts=self.parts
                 )
                 await self.hosting.begin()
-                async with create_task_group() as tg:
-                    tg.start_soon(partial(self.hosting.run, stop=stop))
+                async with finishing(partial(self.hosting.run, stop=stop)):
                     await self.town.wait_ready()
                     yield self.hosting
                     stop.set()
@@ -412,8 +408,7 @@ async def test_the_page_without_a_bot_lists_the_communities(tmp_path: Path) -> N
         stop.set()
         yield
 
-    with fail_after(10):
-        await run_page(block._defaults, serving, stop=stop)
+    await run_page(block._defaults, serving, stop=stop)
     [found] = shown
     assert (found.known.name, found.known.state, found.work) == ("one", "active", "elsewhere")
 
@@ -486,9 +481,7 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
                 await other.until(lambda: (len(one.held), len(other.held)) == (2, 2))
                 await other.until(lambda: len(one.hosting.communities.names | other.hosting.communities.names) == 6)
                 assert not one.hosting.communities.names & other.hosting.communities.names
-                elsewhere = load_settings(
-                    environ={}, overrides={"data": {"dir": str(tmp_path), "url": url}, "hosting": {"enabled": True}}
-                )
+                elsewhere = make_settings(data={"dir": str(tmp_path), "url": url}, hosting={"enabled": True})
                 assert (await anyio.to_thread.run_sync(partial(read_status, elsewhere, clock=one.clock))).running
                 for guild_id in places:
                     other.tell(town.session_of(guild_id))

@@ -22,22 +22,17 @@ from intern.runtime.hosted_bot import open_hosting_on_discord
 from intern.runtime.hosting import Hosting
 from intern.service import PageOptions
 from intern.service.community_registry import build_community
-from intern.settings.loading import load_settings
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.payloads import guild_event
 from tests.double.world import Guild
 from tests.engines import Schemas
+from tests.worlds.settings import OFFLINE, WORDS_ALONE, make_settings
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = [pytest.mark.rest, pytest.mark.on_asyncio]
 
 PORT = "On which port does the relay listen?"
 ZORB = "How do I reset the zorb?"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class Hotel:
@@ -46,20 +41,17 @@ class Hotel:
     def __init__(self, folder: Path, discord: DiscordDouble, *, page: int = 0, url: str = "") -> None:
         self.folder, self.discord, self.clock = folder, discord, SystemClock()
         self.settings = replace(
-            load_settings(
-                environ={},
-                overrides={
-                    "data": {"dir": str(folder), "url": url},
-                    "hosting": {"enabled": True},
-                    "llm": {"provider": "offline"},
-                    "embeddings": {"provider": "none"},
-                    "discord": {
-                        "token": discord.token,
-                        "rest_url": discord.rest_url,
-                        "message_batch_wait_seconds": 0.05,
-                    },
-                    "kb": {"settle_seconds": 0},
+            make_settings(
+                data={"dir": str(folder), "url": url},
+                hosting={"enabled": True},
+                llm=OFFLINE,
+                embeddings=WORDS_ALONE,
+                discord={
+                    "token": discord.token,
+                    "rest_url": discord.rest_url,
+                    "message_batch_wait_seconds": 0.05,
                 },
+                kb={"settle_seconds": 0},
             ),
             page=PageOptions(enabled=bool(page), port=page),
         )

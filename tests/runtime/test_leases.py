@@ -11,17 +11,11 @@ import pytest
 from anyio import Event, create_task_group, current_time, fail_after, sleep
 from anyio.abc import TaskGroup
 from hypothesis import given, strategies as st
-from trio.testing import MockClock
 
 from intern.runtime.leases import LeaseHolder, plan_lease_changes
 from intern.stores.engines.postgres.leases import Lease, LeaseStatus
 from tests.contracts.leases import MemoryLeases
-
-pytestmark = pytest.mark.anyio
-
-on_virtual_time = pytest.mark.parametrize(
-    "anyio_backend", [pytest.param(("trio", {"clock": MockClock(autojump_threshold=0)}), id="trio-virtual")]
-)
+from tests.worlds.actors import running
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 8), st.randoms(use_true_random=False))
@@ -119,7 +113,7 @@ async def until(processes: Sequence[Process], *numbers: int) -> None:
             await sleep(0.1)
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_processes_share_evenly_as_they_come_and_go() -> None:
     cell = Cell(12)
     async with cell.at_work():
@@ -133,8 +127,7 @@ async def test_processes_share_evenly_as_they_come_and_go() -> None:
         await until([one, two, three], 4, 4, 4)
         assert not [each for each in (*one.told, *two.told) if each.startswith("lost")], "all moves were calm"
         one.stop.set()
-        with fail_after(1):
-            await one.over.wait()
+        await one.over.wait()
         begun = current_time()
         await until([one, two, three], 0, 6, 6)
         assert current_time() - begun <= 4
@@ -142,21 +135,18 @@ async def test_processes_share_evenly_as_they_come_and_go() -> None:
     assert tokens == sorted(set(tokens))
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_the_shards_of_a_dead_process_are_served_within_fifteen_seconds() -> None:
     cell = Cell(4)
     async with cell.at_work():
         alive = await cell.start("alive")
         dead = Process(cell, "dead")
-        async with create_task_group() as life:
-            life.start_soon(dead.run)
+        async with running(dead.run):
             await until([alive, dead], 2, 2)
-            life.cancel_scope.cancel()
-        with fail_after(15):
-            await until([alive], 4)
+        await until([alive], 4)
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_without_the_database_a_process_lets_go_before_another_one_may_take() -> None:
     cell = Cell(2)
     async with cell.at_work():
@@ -172,7 +162,7 @@ async def test_without_the_database_a_process_lets_go_before_another_one_may_tak
         assert one.serves == {0: 2, 1: 2}, "with new tokens"
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_a_process_that_wakes_up_on_a_machine_that_slept_serves_nothing() -> None:
     cell = Cell(1)
     async with cell.at_work():
@@ -185,7 +175,7 @@ async def test_a_process_that_wakes_up_on_a_machine_that_slept_serves_nothing() 
         assert one.told == ["lost 0"]
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_a_lease_is_renewed_while_its_shard_is_left_and_a_loss_is_told_meanwhile() -> None:
     cell = Cell(1)
     async with cell.at_work():
@@ -204,7 +194,7 @@ async def test_a_lease_is_renewed_while_its_shard_is_left_and_a_loss_is_told_mea
         assert cell.shared.rows[0][:2] == ("two", 2), "the new holder's lease is not given back"
 
 
-@on_virtual_time
+@pytest.mark.jumps
 async def test_a_process_keeps_its_shards_until_all_are_live_but_for_a_minute_at_most() -> None:
     cell = Cell(6)
     async with cell.at_work():
@@ -236,7 +226,7 @@ async def test_leases_are_taken_and_handed_over_on_both_event_loops() -> None:
         assert cell.shared.members == {}
 
 
-@on_virtual_time
+@pytest.mark.jumps
 @pytest.mark.rest
 @pytest.mark.parametrize("seed", range(10))
 async def test_whatever_happens_a_shard_is_served_by_one_process_at_a_time(seed: int) -> None:

@@ -28,9 +28,8 @@ from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, User
 from tests.worlds.bot import Watching, settings_in
 from tests.worlds.clock import HandClock
+from tests.worlds.discord import make_section
 from tests.worlds.endpoint import endpoint_double, never
-
-pytestmark = pytest.mark.anyio
 
 MESSAGES = "/channels/*/messages"
 WORDING = load_wordings()["en"]
@@ -38,9 +37,7 @@ KNOWN = "On which port does the relay listen?"  # the documents contain the answ
 UNKNOWN = "Why is my tenant blocked?"  # the documents lack the answer
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.on_asyncio
 
 
 class Ended(NamedTuple):
@@ -101,13 +98,7 @@ class Stage:
     async def up(self, *, llm: dict[str, Any] | None = None, **options: Any) -> AsyncGenerator[None]:
         """Run the bot, once it has indexed its documents; end it calmly."""
         discord, self.seen, stop = self.discord, Seeing(), Event()
-        door: dict[str, Any] = {
-            "token": discord.token,
-            "rest_url": discord.rest_url,
-            "guild_ids": [discord.guild.id],
-            "team_role_ids": [discord.team_role.id],
-        }
-        settings = settings_in(self.folder, llm=llm, **door, **options)
+        settings = settings_in(self.folder, llm=llm, **make_section(discord, **options))
         sessions = len(discord.gateway.identifies) + 1
         with fail_after(60):
             async with (

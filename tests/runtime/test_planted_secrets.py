@@ -25,7 +25,6 @@ from intern.core.log import configure_logging
 from intern.core.messages import AnswerResult
 from intern.frontends.http.server import create_page_service
 from intern.runtime.bot import open_discord_parts
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from tests.double import interactions as double
@@ -33,18 +32,15 @@ from tests.double.discord import DiscordDouble
 from tests.double.world import Message
 from tests.worlds.bot import Watching
 from tests.worlds.clock import HandClock
+from tests.worlds.discord import make_section
 from tests.worlds.endpoint import EndpointDouble, endpoint_double
 from tests.worlds.secrets import LOOKALIKES, SECRETS
+from tests.worlds.settings import make_settings
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = [pytest.mark.rest, pytest.mark.on_asyncio]
 
 QUESTION = "On which port does the relay listen?"
 _MOST = 1500  # characters of a message
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def messages_of(texts: Iterable[str]) -> Iterator[str]:
@@ -80,26 +76,16 @@ class Stage:
         sources = self.folder / "knowledge-base" / "sources"
         sources.mkdir(parents=True, exist_ok=True)
         (sources / "ports.md").write_text("# Ports\n\nThe relay listens on port 7480. Set `listen` to change it.\n")
-        discord, model = self.discord, {"base_url": self.endpoint.base_url, "model": "m"}
-        return load_settings(
-            environ={},
-            overrides={
-                "data": {"dir": str(self.folder)},
-                "llm": model,
-                "embeddings": {"provider": "endpoint", **model},
-                "kb": {"settle_seconds": 0},
-                "page": {"enabled": True, "port": port},
-                "log": {"level": "debug"},
-                "recorder": {"context": True},
-                "discord": {
-                    "token": discord.token,
-                    "rest_url": discord.rest_url,
-                    "guild_ids": [discord.guild.id],
-                    "team_role_ids": [discord.team_role.id],
-                    "message_batch_wait_seconds": 0,
-                    "max_questions_per_user_per_hour": 0,
-                },
-            },
+        model = {"base_url": self.endpoint.base_url, "model": "m"}
+        return make_settings(
+            self.folder,
+            llm=model,
+            embeddings={"provider": "endpoint", **model},
+            kb={"settle_seconds": 0},
+            page={"enabled": True, "port": port},
+            log={"level": "debug"},
+            recorder={"context": True},
+            discord=make_section(self.discord, message_batch_wait_seconds=0, max_questions_per_user_per_hour=0),
         )
 
     @asynccontextmanager

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import apsw
 import pytest
-from anyio import Event, create_task_group, fail_after
+from anyio import Event, fail_after
 from anyio.to_thread import run_sync
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
@@ -47,11 +47,13 @@ from intern.stores.tables.communities import CommunityStore
 from intern.stores.tables.facts import FactFilter
 from tests.facts.test_distilling import fact, nugget
 from tests.worlds import samples
+from tests.worlds.actors import finishing
 from tests.worlds.bot import Watching
 from tests.worlds.chat import Town
 from tests.worlds.clock import HandClock
+from tests.worlds.settings import OFFLINE, WORDS_ALONE, make_settings
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+pytestmark = [pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 PLANTED = ("zanzibork", "quuxolotl", "vermilith")
 """In a document, in a question, and in the team's answer to it."""
@@ -93,15 +95,12 @@ class Two:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncGenerator[None]:
-        defaults = self.defaults = load_settings(
-            environ={},
-            overrides={
-                "data": {"dir": str(self.folder)},
-                "llm": {"provider": "offline"},
-                "embeddings": {"provider": "none"},
-                "discord": {"message_batch_wait_seconds": 0},
-                "kb": {"settle_seconds": 0},
-            },
+        defaults = self.defaults = make_settings(
+            self.folder,
+            llm=OFFLINE,
+            embeddings=WORDS_ALONE,
+            discord={"message_batch_wait_seconds": 0},
+            kb={"settle_seconds": 0},
         )
         documents = {"one": (PLANTED[0], f"The {PLANTED[0]} port is 7480."), "other": ("spool", "It is in /var/spool.")}
         for name, (title, text) in documents.items():
@@ -117,8 +116,7 @@ class Two:
                 guild_id, self.places[name] = self.town.add_server()
                 known, _ = await CommunityStore(host.db, clock=self.clock).add_server(guild_id, name)
                 await chat.add(build_community(known))
-            async with create_task_group() as tg:
-                tg.start_soon(partial(chat.run, stop=stop))
+            async with finishing(partial(chat.run, stop=stop)):
                 await self.town.wait_ready()
                 yield
                 stop.set()

@@ -18,9 +18,9 @@ from intern.models.usage import UsageMeter, measure_usage
 from intern.service.intern import Intern
 from intern.service.models import Models, open_models
 from intern.service.opening import open_intern
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from tests.sample.cases import SAMPLE, Case, Kind, Language, is_right
+from tests.worlds.settings import make_settings
 
 Verdict = Literal["right", "wrong", "silent", "failed"]
 """Failed: it could not look."""
@@ -122,7 +122,7 @@ def sample_settings(folder: Path, **sections: Mapping[str, Any]) -> Settings:
         "llm": llm,
         **sections,
     }
-    return load_settings(environ={}, overrides=over)
+    return make_settings(**over)
 
 
 async def ask_each(

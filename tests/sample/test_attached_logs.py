@@ -9,8 +9,8 @@ from anyio import fail_after
 
 from benchmarks.attached_logs import log_with, sought
 from intern.service.opening import open_intern
-from intern.settings.loading import load_settings
 from tests.sample.cases import SAMPLE
+from tests.worlds.settings import make_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def test_the_error_in_a_log_finds_its_document(tmp_path: Path) -> None:
     found: dict[str, bool] = {}
     with fail_after(60):
         settings["llm"] = {"provider": "offline"}
-        async with open_intern(load_settings(environ={}, overrides=settings)) as intern:
+        async with open_intern(make_settings(**settings)) as intern:
             await intern.index()
             for number, (error, document) in enumerate(ERRORS.items()):
                 best = await intern.search(sought("it does not start, log attached", log_with(error, number)), limit=5)

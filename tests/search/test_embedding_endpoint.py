@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from anyio import fail_after
 
 from intern.core.errors import (
     ConfigError,
@@ -28,8 +27,6 @@ from intern.models.usage import UsageCounter
 from intern.search.embedding_endpoint import EndpointEmbedder
 from tests.worlds.clock import HandClock
 from tests.worlds.model import calls_of
-
-pytestmark = pytest.mark.anyio
 
 KEY = "sk-very-secret-0123456789"
 OPTIONS = LlmOptions(base_url="http://model.test/v1", api_key=Secret(KEY), model="embed-1", max_retries=0)
@@ -100,9 +97,8 @@ def direction(vector: bytes) -> tuple[float, ...]:
 
 async def test_each_text_gets_its_own_unit_vector_whatever_the_order_of_the_reply(make: Make, server: Server) -> None:
     usage = UsageCounter(clock=HandClock())
-    with fail_after(5):
-        embedder = make(usage=usage)
-        short, long = await embedder.compute_vectors(["abc", "abcd"])
+    embedder = make(usage=usage)
+    short, long = await embedder.compute_vectors(["abc", "abcd"])
     assert direction(short) == pytest.approx((3 / 10**0.5, 1 / 10**0.5))
     assert direction(long) == pytest.approx((4 / 17**0.5, 1 / 17**0.5))
     assert server.sent == [{"model": "embed-1", "input": ["abc", "abcd"], "encoding_format": "float"}]
@@ -117,46 +113,42 @@ async def test_each_call_is_told_with_what_became_of_it_and_what_is_known_is_non
         told.append((type(error).__name__, seconds >= 0))
 
     embedder = make(memory=Memory(), ended=note)
-    with fail_after(5):
-        await embedder.compute_vectors(["abc"])
-        await embedder.compute_vectors(["abc"])
-        server.planned = [httpx.Response(503)]
-        with pytest.raises(ModelUnavailableError):
-            await embedder.compute_vectors(["abcd"])
+    await embedder.compute_vectors(["abc"])
+    await embedder.compute_vectors(["abc"])
+    server.planned = [httpx.Response(503)]
+    with pytest.raises(ModelUnavailableError):
+        await embedder.compute_vectors(["abcd"])
     assert told == [("NoneType", True), ("EndpointUnavailableError", True)]
 
 
 async def test_a_reply_without_vectors_costs_its_texts_all_the_same(make: Make, server: Server) -> None:
     usage = UsageCounter(clock=HandClock())
     server.planned = [httpx.Response(200, content=b"<html>hello</html>")]
-    with fail_after(5), pytest.raises(ModelReplyError):
+    with pytest.raises(ModelReplyError):
         await make(usage=usage).compute_vectors(["x" * 3600])
     assert calls_of(usage, "embeddings").prompt_tokens == 1000
 
 
 async def test_many_texts_go_in_several_calls_and_the_same_text_goes_once(make: Make, server: Server) -> None:
-    with fail_after(5):
-        found = await make().compute_vectors([f"text {n % 100}" for n in range(200)])
+    found = await make().compute_vectors([f"text {n % 100}" for n in range(200)])
     assert len(found) == 200
     assert [len(body["input"]) for body in server.sent] == [64, 36]
 
 
 async def test_what_was_embedded_before_is_not_sent_again(make: Make, server: Server) -> None:
     memory = Memory()
-    with fail_after(5):
-        first = await make(memory=memory).compute_vectors(["abc"])
-        assert await make(memory=memory).compute_vectors(["abc"]) == first
-        other = LlmOptions(base_url=OPTIONS.base_url, api_key=OPTIONS.api_key, model="embed-2")
-        await make(other, memory=memory).compute_vectors(["abc"])
+    first = await make(memory=memory).compute_vectors(["abc"])
+    assert await make(memory=memory).compute_vectors(["abc"]) == first
+    other = LlmOptions(base_url=OPTIONS.base_url, api_key=OPTIONS.api_key, model="embed-2")
+    await make(other, memory=memory).compute_vectors(["abc"])
     assert [body["model"] for body in server.sent] == ["embed-1", "embed-2"]
 
 
 async def test_a_memory_that_fails_costs_a_call_and_no_vector(make: Make, server: Server) -> None:
     memory = Memory()
     memory.broken = True
-    with fail_after(5):
-        embedder = make(memory=memory)
-        assert await embedder.compute_vectors(["abc"]) == await embedder.compute_vectors(["abc"])
+    embedder = make(memory=memory)
+    assert await embedder.compute_vectors(["abc"]) == await embedder.compute_vectors(["abc"])
     assert len(server.sent) == 2
 
 
@@ -179,18 +171,17 @@ async def test_a_memory_that_fails_costs_a_call_and_no_vector(make: Make, server
 async def test_what_is_no_vector_for_each_text_is_refused(make: Make, server: Server, reply: httpx.Response) -> None:
     memory = Memory()
     server.planned = [reply]
-    with fail_after(5), pytest.raises(ModelReplyError):
+    with pytest.raises(ModelReplyError):
         await make(memory=memory).compute_vectors(["abc", "abcd"])
     assert memory.held == {}
 
 
 async def test_vectors_of_another_length_than_before_are_refused(make: Make, server: Server) -> None:
-    with fail_after(5):
-        embedder = make()
-        await embedder.compute_vectors(["abc"])
-        server.planned = [vectors([[1.0, 2.0, 3.0]])]
-        with pytest.raises(ModelReplyError, match="3 numbers came where 2 are expected"):
-            await embedder.compute_vectors(["abcd"])
+    embedder = make()
+    await embedder.compute_vectors(["abc"])
+    server.planned = [vectors([[1.0, 2.0, 3.0]])]
+    with pytest.raises(ModelReplyError, match="3 numbers came where 2 are expected"):
+        await embedder.compute_vectors(["abcd"])
 
 
 @pytest.mark.parametrize(
@@ -208,7 +199,7 @@ async def test_a_refusal_says_what_it_is_and_never_the_key(
     make: Make, server: Server, status: int, says: str, error: type[Exception]
 ) -> None:
     server.planned = [httpx.Response(status, json={"error": {"message": f"{says} {KEY}"}})]
-    with fail_after(5), pytest.raises(error) as caught:
+    with pytest.raises(error) as caught:
         await make().compute_vectors(["abc"])
     assert KEY not in str(caught.value)
     assert "model.test" in str(caught.value)
@@ -216,12 +207,12 @@ async def test_a_refusal_says_what_it_is_and_never_the_key(
 
 async def test_todays_budget_holds_for_embeddings_too(make: Make, server: Server) -> None:
     options = LlmOptions(base_url=OPTIONS.base_url, model="embed-1", daily_token_budget=10, api_key=OPTIONS.api_key)
-    with fail_after(5), pytest.raises(ModelBudgetTooSmallError, match=r"raise llm\.daily_token_budget"):
+    with pytest.raises(ModelBudgetTooSmallError, match=r"raise llm\.daily_token_budget"):
         await make(options).compute_vectors(["many words " * 50])
     assert server.sent == []
     embedder = make(options)
     await embedder.compute_vectors(["a few words"])
-    with fail_after(5), pytest.raises(ModelBudgetError, match="00:00 UTC"):
+    with pytest.raises(ModelBudgetError, match="00:00 UTC"):
         await embedder.compute_vectors(["and then a few words more"])
     assert len(server.sent) == 1
 
@@ -248,25 +239,23 @@ async def test_vectors_are_asked_for_in_the_length_that_is_set_and_have_a_name_o
     make: Make, server: Server
 ) -> None:
     memory = Memory()
-    with fail_after(5):
-        whole, short = make(memory=memory), make(memory=memory, dimensions=2)
-        await whole.compute_vectors(["abc"])
-        await short.compute_vectors(["abc"])
-        assert [body.get("dimensions") for body in server.sent] == [None, 2]
-        assert len(memory.held) == 2, "a vector of one length is none of the other"
-        server.planned = [vectors([[1.0, 2.0, 3.0]])]
-        with pytest.raises(ModelReplyError, match="3 numbers came where 2 are expected"):
-            await short.compute_vectors(["abcd"])
+    whole, short = make(memory=memory), make(memory=memory, dimensions=2)
+    await whole.compute_vectors(["abc"])
+    await short.compute_vectors(["abc"])
+    assert [body.get("dimensions") for body in server.sent] == [None, 2]
+    assert len(memory.held) == 2, "a vector of one length is none of the other"
+    server.planned = [vectors([[1.0, 2.0, 3.0]])]
+    with pytest.raises(ModelReplyError, match="3 numbers came where 2 are expected"):
+        await short.compute_vectors(["abcd"])
     assert whole.model != short.model
 
 
 async def test_a_server_that_does_not_know_the_encoding_is_asked_without_it(make: Make, server: Server) -> None:
     said = "Argument not supported: encoding_format"
     server.planned = [httpx.Response(400, json={"error": {"message": said, "type": "invalid_request_error"}})]
-    with fail_after(5):
-        embedder = make()
-        assert len(await embedder.compute_vectors(["abc", "abcd"])) == 2
-        await embedder.compute_vectors(["abcde"])
+    embedder = make()
+    assert len(await embedder.compute_vectors(["abc", "abcd"])) == 2
+    await embedder.compute_vectors(["abcde"])
     assert ["encoding_format" in body for body in server.sent] == [True, False, False]
 
 
@@ -293,12 +282,11 @@ async def test_a_server_that_takes_fewer_texts_gets_as_many_as_it_takes(make: Ma
 
     server.refusal = limit
     texts = [f"text {n}" + "x" * n for n in range(64)]
-    with fail_after(5):
-        embedder = make()
-        found = await embedder.compute_vectors(texts)
-        refused = [body for body in server.sent if len(body["input"]) > most]
-        server.sent.clear()
-        await embedder.compute_vectors([f"{text}!" for text in texts])
+    embedder = make()
+    found = await embedder.compute_vectors(texts)
+    refused = [body for body in server.sent if len(body["input"]) > most]
+    server.sent.clear()
+    await embedder.compute_vectors([f"{text}!" for text in texts])
     assert [round(numbers[0] / numbers[1]) for numbers in map(direction, found)] == [len(text) for text in texts]
     assert 1 <= len(refused) <= 6
     assert max(len(body["input"]) for body in server.sent) <= most, "once is enough"
@@ -325,10 +313,9 @@ async def test_a_text_that_is_too_long_is_cut_until_it_is_taken(make: Make, serv
         return httpx.Response(status, json={"error": {"message": said}}) if too_long else None
 
     server.refusal = limit
-    with fail_after(5):
-        embedder = make()
-        short, long = await embedder.compute_vectors(["abc", "word " * 3000])
-        await embedder.compute_vectors(["b", "c", "d"])
+    embedder = make()
+    short, long = await embedder.compute_vectors(["abc", "word " * 3000])
+    await embedder.compute_vectors(["b", "c", "d"])
     assert len(server.sent[-1]["input"]) == 3, "the number of texts was not the reason"
     assert direction(short) == pytest.approx((3 / 10**0.5, 1 / 10**0.5))
     assert direction(long)[0] > 0.99
@@ -344,10 +331,9 @@ async def test_azures_path_query_and_header_are_those_of_the_chat_model(server: 
         return vectors([[3.0, 1.0]])
 
     options = LlmOptions(base_url=address, api_key=Secret(KEY), model="embed")
-    with fail_after(5):
-        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-            embedder = EndpointEmbedder(options, client=client, usage=UsageCounter(clock=HandClock()))
-            await embedder.compute_vectors(["abc"])
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        embedder = EndpointEmbedder(options, client=client, usage=UsageCounter(clock=HandClock()))
+        await embedder.compute_vectors(["abc"])
     path = "https://mine.openai.azure.com/openai/deployments/embed/embeddings?api-version=2024-10-21"
     assert (str(seen[0].url), seen[0].headers.get("api-key"), seen[0].headers.get("Authorization")) == (path, KEY, None)
     assert "api-version" not in embedder.model + embedder.where
@@ -361,10 +347,7 @@ async def test_ollamas_path_is_that_of_its_compatible_face(base_url: str) -> Non
         seen.append(str(request.url))
         return httpx.Response(200, json={"object": "list", "data": [{"embedding": [3.0, 1.0], "index": 0}]})
 
-    with fail_after(5):
-        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-            options = LlmOptions(base_url=base_url, model="nomic-embed-text")
-            await EndpointEmbedder(options, client=client, usage=UsageCounter(clock=HandClock())).compute_vectors(
-                ["abc"]
-            )
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        options = LlmOptions(base_url=base_url, model="nomic-embed-text")
+        await EndpointEmbedder(options, client=client, usage=UsageCounter(clock=HandClock())).compute_vectors(["abc"])
     assert seen == ["http://127.0.0.1:11434/v1/embeddings"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from anyio import create_task_group, fail_after
+from anyio import create_task_group
 
 from intern.core.errors import ConfigError, ModelAccessError
 from intern.search import embedding_local
@@ -24,8 +24,6 @@ from intern.search.embedding_local import (
     is_english_installed,
     load_english_model,
 )
-
-pytestmark = pytest.mark.anyio
 
 
 class Counting:
@@ -54,8 +52,7 @@ class Counting:
 async def test_vectors_come_in_the_order_of_the_texts_and_no_text_is_padded() -> None:
     model = Counting()
     texts = ["a " * n for n in (9, 1, 300, 2, 200, 9)] + ["b " * 9]
-    with fail_after(5):
-        vectors = await model.embedder.compute_vectors(texts)
+    vectors = await model.embedder.compute_vectors(texts)
     assert vectors == [bytes([n]) for n in (11, 3, 255, 4, 202, 11, 11)]
     assert sorted(model.batches) == [[3], [4], [11, 11], [202], [256]]
 
@@ -63,15 +60,13 @@ async def test_vectors_come_in_the_order_of_the_texts_and_no_text_is_padded() ->
 async def test_many_short_texts_of_one_length_go_through_in_batches() -> None:
     model = Counting()
     texts = [" ".join("a" if n >> bit & 1 else "b" for bit in range(8)) for n in range(64)]
-    with fail_after(5):
-        await model.embedder.compute_vectors(texts)
+    await model.embedder.compute_vectors(texts)
     assert [len(batch) for batch in sorted(model.batches, reverse=True)] == [25, 25, 14]
 
 
 async def test_identical_texts_are_embedded_once() -> None:
     model = Counting()
-    with fail_after(5):
-        vectors = await model.embedder.compute_vectors(["a a", "a", "a a", "A  a"])
+    vectors = await model.embedder.compute_vectors(["a a", "a", "a a", "A  a"])
     assert vectors == [bytes([n]) for n in (4, 3, 4, 4)]
     assert sorted(model.batches) == [[3], [4]]
 
@@ -85,28 +80,25 @@ async def test_several_cores_embed_at_the_same_time(monkeypatch: pytest.MonkeyPa
             meeting.wait()  # breaks unless three threads come to it
             return super().encode(tokens, asked)
 
-    with fail_after(10):
-        await Meeting().embedder.compute_vectors(["a", "a a", "a a a"])
+    await Meeting().embedder.compute_vectors(["a", "a a", "a a a"])
 
 
 async def test_the_model_is_loaded_at_first_use_and_once() -> None:
     model = Counting()
     embedder = model.embedder
     assert model.loads == 0
-    with fail_after(5):
-        async with create_task_group() as tasks:
-            for _ in range(4):
-                tasks.start_soon(embedder.compute_vectors, ["a"])
-        assert await embedder.compute_vectors([]) == []
+    async with create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(embedder.compute_vectors, ["a"])
+    assert await embedder.compute_vectors([]) == []
     assert model.loads == 1
 
 
 async def test_questions_and_documents_are_told_apart() -> None:
-    with fail_after(5):
-        embedder = Counting().embedder
-        for texts in (["a"], ["a", "a a"]):
-            documents, asked = [await embedder.compute_vectors(texts, asked=asked) for asked in (False, True)]
-            assert asked == [bytes([vector[0] + 1]) for vector in documents]
+    embedder = Counting().embedder
+    for texts in (["a"], ["a", "a a"]):
+        documents, asked = [await embedder.compute_vectors(texts, asked=asked) for asked in (False, True)]
+        assert asked == [bytes([vector[0] + 1]) for vector in documents]
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
@@ -129,10 +121,9 @@ def test_other_weights_than_the_tested_ones_are_refused(monkeypatch: pytest.Monk
 async def test_texts_that_mean_the_same_are_alike_and_bytes_do_not_depend_on_company() -> None:
     texts = ["How do I install the nvidia driver?", "nvidia drivers setup on linux", "I baked a cake", "", "x " * 900]
     texts += [f"Agent number {n} was rejected." for n in range(10, 30)]  # these go through together
-    with fail_after(60):
-        embedder = LocalEmbedder()
-        together = await embedder.compute_vectors(texts)
-        alone = [(await embedder.compute_vectors([text]))[0] for text in texts]
+    embedder = LocalEmbedder()
+    together = await embedder.compute_vectors(texts)
+    alone = [(await embedder.compute_vectors([text]))[0] for text in texts]
     assert together == alone
     numbers = [struct.unpack("<384f", vector) for vector in together]
     assert all(abs(sum(n * n for n in each) - 1) < 1e-5 for each in numbers)

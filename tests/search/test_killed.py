@@ -20,13 +20,10 @@ from tests.stores.full_text import check
 
 LIVES = 6
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Only asyncio: the tested code runs in the other process."""
-    return "asyncio"
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.on_asyncio,
+]  # the tested code is in another process
 
 
 @pytest.mark.rest
@@ -35,8 +32,7 @@ async def test_a_writer_that_is_killed_loses_nothing_that_it_had_told_of(tmp_pat
     told: dict[str, set[int]] = {"put": set(), "vectors": set()}
     for _ in range(LIVES):
         before = len(told["vectors"])
-        with fail_after(60):
-            await _killed_after(chance.randrange(5, 150), tmp_path, told)
+        await _killed_after(chance.randrange(5, 150), tmp_path, told)
         assert len(told["vectors"]) > before
         await _all_is_there(tmp_path, told)
 

@@ -6,15 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from anyio import fail_after
 from hypothesis import given, strategies as st
 
 from intern.core.search_documents import SearchDocument, SearchFilter
 from intern.search.hybrid_search import HybridSearch
 from intern.search.ranking import STAGE_ONE, SearchHit, find_and_rerank, rerank_hits
 from tests.search.documents import NOON, Directions, document, opened
-
-pytestmark = pytest.mark.anyio
 
 
 def found(
@@ -96,20 +93,17 @@ async def test_the_first_stage_proposes_more_than_are_wanted_so_that_the_fact_is
         nugget("fact", "FACT"),
         nugget("abroad", "FACT", guild="8"),
     ]
-    with fail_after(10):
-        async with opened(tmp_path) as (store, _):
-            await store.replace_documents([*documents, document("kb:spool", "all about the spool")])
-            await store.store_vectors(
-                "m", list(zip(documents, await Directions().compute_vectors([""] * STAGE_ONE), strict=True))
-            )
+    async with opened(tmp_path) as (store, _):
+        await store.replace_documents([*documents, document("kb:spool", "all about the spool")])
+        await store.store_vectors(
+            "m", list(zip(documents, await Directions().compute_vectors([""] * STAGE_ONE), strict=True))
+        )
 
-            async def best(limit: int = 2, *, guild: str | None = None, status: str | None = None) -> list[str]:
-                only = SearchFilter(kinds=("nugget",), guild_id=guild, status=status)
-                nuggets = await find_and_rerank(
-                    HybridSearch(store, Directions()).find, "the spool?", only, limit, now=NOON
-                )
-                return [str(each.document.source_id) for each in nuggets]
+        async def best(limit: int = 2, *, guild: str | None = None, status: str | None = None) -> list[str]:
+            only = SearchFilter(kinds=("nugget",), guild_id=guild, status=status)
+            nuggets = await find_and_rerank(HybridSearch(store, Directions()).find, "the spool?", only, limit, now=NOON)
+            return [str(each.document.source_id) for each in nuggets]
 
-            assert await best() == ["nugget:abroad", "nugget:fact"]
-            assert (await best(guild="7"))[0] == "nugget:fact"
-            assert len(await best(99, status="SPECULATION")) == STAGE_ONE - 2
+        assert await best() == ["nugget:abroad", "nugget:fact"]
+        assert (await best(guild="7"))[0] == "nugget:fact"
+        assert len(await best(99, status="SPECULATION")) == STAGE_ONE - 2

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from anyio import fail_after
 
 np: Any = pytest.importorskip("numpy")
 pytest.importorskip("onnxruntime")
@@ -19,7 +18,6 @@ from intern.search import minilm  # noqa: E402
 from intern.search.embedding_custom import make_custom_model  # noqa: E402
 from intern.search.embedding_local import LocalEmbedder  # noqa: E402
 
-pytestmark = pytest.mark.anyio
 VOCABULARY = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "key": 3, "lock": 4, "soup": 5, "asked": 6, ":": 7}
 
 
@@ -54,22 +52,20 @@ def own(path: Path, pooling: Literal["mean", "cls"] = "mean", **prefixes: str) -
 
 async def test_a_file_with_its_tokenizer_turns_texts_into_vectors(tmp_path: Path) -> None:
     path = model_in(tmp_path)
-    with fail_after(20):
-        embedder = own(path)
-        vectors = await embedder.compute_vectors(["key lock", "lock key", "soup", ""])
-        assert vectors[0] == vectors[1] != vectors[2]
-        assert [float(np.linalg.norm(np.frombuffer(each, "<f4"))) for each in vectors] == pytest.approx([1] * 4)
-        first = await own(path, "cls").compute_vectors(["key lock", "key soup", "lock key"])
-        assert first[0] == first[1] != first[2]
+    embedder = own(path)
+    vectors = await embedder.compute_vectors(["key lock", "lock key", "soup", ""])
+    assert vectors[0] == vectors[1] != vectors[2]
+    assert [float(np.linalg.norm(np.frombuffer(each, "<f4"))) for each in vectors] == pytest.approx([1] * 4)
+    first = await own(path, "cls").compute_vectors(["key lock", "key soup", "lock key"])
+    assert first[0] == first[1] != first[2]
 
 
 async def test_questions_and_documents_get_their_prefixes(tmp_path: Path) -> None:
-    with fail_after(20):
-        plain, prefixed = own(model_in(tmp_path)), own(tmp_path / "model.onnx", query_prefix="asked: ")
-        [document] = await prefixed.compute_vectors(["key"])
-        [question] = await prefixed.compute_vectors(["key"], asked=True)
-        assert [document] == await plain.compute_vectors(["key"])
-        assert question != document
+    plain, prefixed = own(model_in(tmp_path)), own(tmp_path / "model.onnx", query_prefix="asked: ")
+    [document] = await prefixed.compute_vectors(["key"])
+    [question] = await prefixed.compute_vectors(["key"], asked=True)
+    assert [document] == await plain.compute_vectors(["key"])
+    assert question != document
 
 
 def test_the_name_of_its_vectors_changes_with_all_that_changes_them(tmp_path: Path) -> None:
@@ -97,13 +93,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_is_no_model_for_texts_is_refused_in_one_line(tmp_path: Path) -> None:
-    with fail_after(20):
-        path = model_in(tmp_path, ["pixel_values"])
-        with pytest.raises(ModelAccessError, match="pixel_values"):
-            await own(path).compute_vectors(["key"])
-        path.write_bytes(b"no model at all")
-        with pytest.raises(ModelAccessError, match=r"^\S+model\.onnx cannot be loaded: [^\n]+$"):
-            await own(path).compute_vectors(["key"])
-        (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
-        with pytest.raises(ModelAccessError, match="is no tokenizer"):
-            await own(path).compute_vectors(["key"])
+    path = model_in(tmp_path, ["pixel_values"])
+    with pytest.raises(ModelAccessError, match="pixel_values"):
+        await own(path).compute_vectors(["key"])
+    path.write_bytes(b"no model at all")
+    with pytest.raises(ModelAccessError, match=r"^\S+model\.onnx cannot be loaded: [^\n]+$"):
+        await own(path).compute_vectors(["key"])
+    (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelAccessError, match="is no tokenizer"):
+        await own(path).compute_vectors(["key"])

@@ -182,7 +182,6 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("url", SPELLINGS)
 async def test_a_refused_address_is_neither_looked_up_nor_dialled(url: str) -> None:
     recording, names = Recording(), Names()
@@ -190,7 +189,6 @@ async def test_a_refused_address_is_neither_looked_up_nor_dialled(url: str) -> N
     assert (recording.addresses, names.asked) == ([], [])
 
 
-@pytest.mark.anyio
 @pytest.mark.skipif(not ADVERSARIAL.exists(), reason="the evaluation data is not here")
 async def test_of_all_collected_tricks_none_makes_a_connection_to_what_is_not_public() -> None:
     tried = [*rows("ssrf_url"), *rows("path_traversal"), *rows("markup_or_exfil")]
@@ -210,7 +208,6 @@ async def test_of_all_collected_tricks_none_makes_a_connection_to_what_is_not_pu
 
 
 @pytest.mark.rest
-@pytest.mark.anyio
 @pytest.mark.skipif(not ADVERSARIAL.exists(), reason="the evaluation data is not here")
 async def test_all_collected_tricks_as_redirects_lead_nowhere_that_is_not_public() -> None:
     for url in rows("ssrf_url"):
@@ -223,7 +220,6 @@ async def test_all_collected_tricks_as_redirects_lead_nowhere_that_is_not_public
         assert all(address == PUBLIC for address in recording.addresses), url
 
 
-@pytest.mark.anyio
 @pytest.mark.skipif(not ADVERSARIAL.exists(), reason="the evaluation data is not here")
 async def test_ordinary_links_are_dialled() -> None:
     links = rows("benign_control")
@@ -234,7 +230,6 @@ async def test_ordinary_links_are_dialled() -> None:
         assert set(recording.addresses) == {PUBLIC}, url
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "leads_to",
     [["127.0.0.1"], [PUBLIC, "10.0.0.1"], ["::1"], ["::ffff:10.0.0.1"], ["fe80::1%eth0"], ["169.254.169.254"], ["x"]],
@@ -246,7 +241,6 @@ async def test_a_name_that_leads_to_anything_private_is_not_dialled(leads_to: li
     assert recording.addresses == []
 
 
-@pytest.mark.anyio
 async def test_a_name_that_leads_elsewhere_a_moment_later_changes_nothing() -> None:
     recording = Recording(NO_RULES, answer("200 OK", "Content-Type: text/plain", body="hi"))
     names = Names({"docs.example.org": [[PUBLIC], ["127.0.0.1"]]})
@@ -257,7 +251,6 @@ async def test_a_name_that_leads_elsewhere_a_moment_later_changes_nothing() -> N
     assert names.asked == ["docs.example.org"] * 2
 
 
-@pytest.mark.anyio
 async def test_the_checked_address_is_dialled_and_the_host_s_name_is_told() -> None:
     recording = Recording(NO_RULES, answer("200 OK", "Content-Type: text/plain", body="hi"))
     assert await dialled("https://docs.example.org/a?b=c#d", recording) is None
@@ -269,7 +262,6 @@ async def test_the_checked_address_is_dialled_and_the_host_s_name_is_told() -> N
     assert "GET /a?b=c HTTP/1.1" in sent
 
 
-@pytest.mark.anyio
 async def test_the_next_of_a_host_s_addresses_is_tried_where_one_does_not_answer() -> None:
     names = Names({"docs.example.org": [["2606:2800:21f::1", PUBLIC]]})
     recording = Recording(NO_RULES, answer("200 OK", body="hi"), broken=["2606:2800:21f::1"])
@@ -277,7 +269,6 @@ async def test_the_next_of_a_host_s_addresses_is_tried_where_one_does_not_answer
     assert recording.addresses == ["2606:2800:21f::1", PUBLIC] * 2
 
 
-@pytest.mark.anyio
 async def test_a_name_that_leads_nowhere_is_worth_another_try() -> None:
     error = await dialled("http://docs.example.org/", Recording(), Names({"docs.example.org": [[]]}))
     assert isinstance(error, PageUnavailableError)

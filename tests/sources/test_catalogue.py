@@ -17,8 +17,6 @@ from intern.stores.tables.knowledge import KnowledgeStore
 from tests.worlds.clock import HandClock
 from tests.worlds.knowledge import knowledge_in
 
-pytestmark = pytest.mark.anyio
-
 A, B, PAGE = SourceId("kb:a.md"), SourceId("kb:b.md"), SourceId("kb:https://x.example/")
 
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import anyio
 import pytest
 
 from intern.answering.steps import KnowledgeLookup as Sources
@@ -23,8 +22,6 @@ from intern.stores.source_cache import CachedFile, CachedSource, Index
 from intern.stores.tables.knowledge import KnowledgeStore
 from tests.worlds.clock import HandClock
 from tests.worlds.knowledge import knowledge_in
-
-pytestmark = pytest.mark.anyio
 
 GPU = TopicName("gpu-detection")
 LISTED = CachedFile(
@@ -90,47 +87,42 @@ def capture(**changes: object) -> Capture:
 
 async def test_documents_and_topics_are_listed_together(folder: Folder) -> None:
     knowledge: Sources = folder.library
-    with anyio.fail_after(5):
-        assert await knowledge.entries() == ()
-        await folder.listed("team:a.txt", "kb:b.md")
-        assert [entry.source_id for entry in await knowledge.entries()] == ["kb:b.md", "team:a.txt"]
+    assert await knowledge.entries() == ()
+    await folder.listed("team:a.txt", "kb:b.md")
+    assert [entry.source_id for entry in await knowledge.entries()] == ["kb:b.md", "team:a.txt"]
 
 
 async def test_what_is_listed_is_the_very_same_until_an_index_changes(folder: Folder) -> None:
-    with anyio.fail_after(5):
-        await folder.listed("kb:a.md")
-        listed = await folder.library.entries()
-        assert await folder.library.entries() is listed
-        await folder.listed("kb:a.md", "kb:b.md")
-        assert len(await folder.library.entries()) == 2
+    await folder.listed("kb:a.md")
+    listed = await folder.library.entries()
+    assert await folder.library.entries() is listed
+    await folder.listed("kb:a.md", "kb:b.md")
+    assert len(await folder.library.entries()) == 2
 
 
 async def test_sources_are_loaded_together_and_one_that_fails_says_why(folder: Folder) -> None:
-    with anyio.fail_after(5):
-        folder.source("a.md", "# A\n")
-        await folder.listed("kb:a.md", "kb:gone.md")
-        ids = [SourceId(name) for name in ("kb:gone.md", "kb:a.md", "kb:../a.md")]
-        gone, loaded, unlisted = await folder.library.load_each(ids)
-        assert loaded == await folder.library.load(ids[1])
-        assert isinstance(gone, SourceError)
-        assert isinstance(unlisted, SourceError)
-        assert "is in no index" in str(unlisted)
-        assert await folder.library.load_each([]) == ()
+    folder.source("a.md", "# A\n")
+    await folder.listed("kb:a.md", "kb:gone.md")
+    ids = [SourceId(name) for name in ("kb:gone.md", "kb:a.md", "kb:../a.md")]
+    gone, loaded, unlisted = await folder.library.load_each(ids)
+    assert loaded == await folder.library.load(ids[1])
+    assert isinstance(gone, SourceError)
+    assert isinstance(unlisted, SourceError)
+    assert "is in no index" in str(unlisted)
+    assert await folder.library.load_each([]) == ()
 
 
 async def test_a_document_is_loaded_with_its_heading_as_title(folder: Folder) -> None:
-    with anyio.fail_after(5):
-        folder.source("guide/install.md", "Intro\n\n# Install it #\n\nRun make.\n")
-        await folder.listed("kb:guide/install.md")
-        loaded = await folder.library.load(SourceId("kb:guide/install.md"))
+    folder.source("guide/install.md", "Intro\n\n# Install it #\n\nRun make.\n")
+    await folder.listed("kb:guide/install.md")
+    loaded = await folder.library.load(SourceId("kb:guide/install.md"))
     assert (loaded.title, loaded.text) == ("Install it", "Intro\n\n# Install it\n\nRun make.")
 
 
 async def test_a_topic_is_loaded_with_the_ids_of_its_blocks(folder: Folder) -> None:
-    with anyio.fail_after(5):
-        pair = await folder.filed(capture())
-        await folder.listed("team:gpu-detection.txt")
-        loaded = await folder.library.load(SourceId("team:gpu-detection.txt"))
+    pair = await folder.filed(capture())
+    await folder.listed("team:gpu-detection.txt")
+    loaded = await folder.library.load(SourceId("team:gpu-detection.txt"))
     assert loaded.title == "gpu detection"
     assert pair.qa_id in loaded.text
     assert "Team: Update the driver." in loaded.text
@@ -150,14 +142,13 @@ async def test_a_topic_is_loaded_with_the_ids_of_its_blocks(folder: Folder) -> N
     ],
 )
 async def test_what_is_not_listed_is_never_opened(folder: Folder, source_id: str) -> None:
-    with anyio.fail_after(5):
-        folder.source("secret.md", "not indexed")
-        folder.source("../outside.md", "outside")
-        await folder.filed(capture(), TopicName("other"))
-        await folder.listed("kb:open.md")
-        with pytest.raises(SourceError, match="in no index"):
-            await folder.library.load(SourceId(source_id))
-        assert await folder.library.citation_link(SourceId(source_id)) is None
+    folder.source("secret.md", "not indexed")
+    folder.source("../outside.md", "outside")
+    await folder.filed(capture(), TopicName("other"))
+    await folder.listed("kb:open.md")
+    with pytest.raises(SourceError, match="in no index"):
+        await folder.library.load(SourceId(source_id))
+    assert await folder.library.citation_link(SourceId(source_id)) is None
 
 
 @pytest.mark.parametrize(
@@ -165,13 +156,12 @@ async def test_what_is_not_listed_is_never_opened(folder: Folder, source_id: str
     ["kb:../outside.md", "kb:gone.md", "kb:/etc/passwd", "team:../raw/x.txt", "team:gone.txt", "kb:https://x/"],
 )
 async def test_a_listed_id_that_cannot_be_read_is_an_error_of_that_source_alone(folder: Folder, source_id: str) -> None:
-    with anyio.fail_after(5):
-        folder.source("../outside.md", "outside")
-        folder.source("good.md", "good")
-        await folder.listed(source_id, "kb:good.md")
-        with pytest.raises(SourceError):
-            await folder.library.load(SourceId(source_id))
-        assert (await folder.library.load(SourceId("kb:good.md"))).text == "good"
+    folder.source("../outside.md", "outside")
+    folder.source("good.md", "good")
+    await folder.listed(source_id, "kb:good.md")
+    with pytest.raises(SourceError):
+        await folder.library.load(SourceId(source_id))
+    assert (await folder.library.load(SourceId("kb:good.md"))).text == "good"
 
 
 async def test_an_index_that_cannot_be_read_is_not_an_empty_library(folder: Folder) -> None:
@@ -183,29 +173,28 @@ async def test_an_index_that_cannot_be_read_is_not_an_empty_library(folder: Fold
     library = Library(
         indices=(catalogue,), sources=SourceFolder(folder.sources, 1), topics=folder.knowledge, archive=folder.archive
     )
-    with anyio.fail_after(5), pytest.raises(KnowledgeError, match="kb is damaged"):
+    with pytest.raises(KnowledgeError, match="kb is damaged"):
         await library.entries()
 
 
 async def test_a_team_answer_links_to_the_message_that_gave_it(folder: Folder) -> None:
-    with anyio.fail_after(5):
-        pair = await folder.filed(capture())
-        elsewhere = await folder.filed(capture(), TopicName("other"))
-        await folder.listed("team:gpu-detection.txt", "kb:https://a.example/#part", "kb:a.md")
+    pair = await folder.filed(capture())
+    elsewhere = await folder.filed(capture(), TopicName("other"))
+    await folder.listed("team:gpu-detection.txt", "kb:https://a.example/#part", "kb:a.md")
 
-        async def link(source_id: str) -> str | None:
-            return await folder.library.citation_link(SourceId(source_id))
+    async def link(source_id: str) -> str | None:
+        return await folder.library.citation_link(SourceId(source_id))
 
-        assert await link(f"team:gpu-detection.txt#{pair.qa_id}") == "https://discord.com/channels/1/2/11"
-        assert await link("kb:https://a.example/#part") == "https://a.example/#part"
-        assert await link("kb:https://a.example/") is None
-        assert await link("team:gpu-detection.txt") is None
-        assert await link("kb:a.md") is None
-        assert await link(f"kb:a.md#{pair.qa_id}") is None
-        assert await link(f"team:gpu-detection.txt#{elsewhere.qa_id}") is None, "that answer stands in another topic"
-        assert await link(f"team:other.txt#{elsewhere.qa_id}") is None, "that topic is not listed"
-        assert await link("team:gpu-detection.txt#qa_19990101_000000") is None
-        assert await link("team:gpu-detection.txt#../../etc") is None
+    assert await link(f"team:gpu-detection.txt#{pair.qa_id}") == "https://discord.com/channels/1/2/11"
+    assert await link("kb:https://a.example/#part") == "https://a.example/#part"
+    assert await link("kb:https://a.example/") is None
+    assert await link("team:gpu-detection.txt") is None
+    assert await link("kb:a.md") is None
+    assert await link(f"kb:a.md#{pair.qa_id}") is None
+    assert await link(f"team:gpu-detection.txt#{elsewhere.qa_id}") is None, "that answer stands in another topic"
+    assert await link(f"team:other.txt#{elsewhere.qa_id}") is None, "that topic is not listed"
+    assert await link("team:gpu-detection.txt#qa_19990101_000000") is None
+    assert await link("team:gpu-detection.txt#../../etc") is None
 
 
 @pytest.mark.parametrize(

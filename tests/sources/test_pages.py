@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from anyio import create_task_group, fail_after
+from anyio import fail_after
 from anyio.lowlevel import checkpoint
 
 from intern.core.errors import ModelReplyError, ModelUnavailableError, SourceError
@@ -25,11 +25,10 @@ from intern.stores.archive import Archive
 from intern.stores.source_cache import CachedPage, DescriptionAttempts
 from intern.stores.tables.knowledge import KnowledgeStore
 from tests.sources.folders import Shelf, praised
+from tests.worlds.actors import running
 from tests.worlds.clock import HandClock
 from tests.worlds.knowledge import knowledge_in
 from tests.worlds.site import Served, SiteDouble, page, redirect, site_double
-
-pytestmark = pytest.mark.anyio
 
 
 class Desk(Shelf):
@@ -520,14 +519,11 @@ async def test_many_pages_are_listed_part_by_part_and_a_stop_loses_few(
     elsewhere = desk.site.url("/a", host="other.example.org")
     with desk.links.open("a") as links:
         links.write(f"{elsewhere}\n")
-    with fail_after(20):
-        async with create_task_group() as tg:
-            tg.start_soon(desk.refresh)
-            while "/5" not in desk.site.asked:
-                await checkpoint()
-            # The first of each site, then as many again.
-            assert set(desk.index()) == {*map(desk.id, ("/0", "/1", "/2")), f"kb:{elsewhere}"}
-            tg.cancel_scope.cancel()
+    async with running(desk.refresh):
+        while "/5" not in desk.site.asked:
+            await checkpoint()
+        # The first of each site, then as many again.
+        assert set(desk.index()) == {*map(desk.id, ("/0", "/1", "/2")), f"kb:{elsewhere}"}
     desk.site.pages["/5"] = page("Page 5.")
     desk.forget_traces()
     assert (await desk.refresh()).changed == tuple(map(desk.id, ("/3", "/4", "/5", "/6", "/7", "/8")))

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import wait_all_tasks_blocked
 
 from intern.actors.upkeep import run_regularly
 from intern.core.errors import ModelRefusedError, ModelUnavailableError
@@ -18,8 +18,7 @@ from intern.core.search_documents import SearchDocument, SearchFilter
 from intern.sources.catalogue import EmbeddingUpdater, embedding_text
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.search_file.search_index import SqliteSearchStore
-
-pytestmark = pytest.mark.anyio
+from tests.worlds.actors import running
 
 NORTH, EAST = struct.pack("<2f", 0, 1), struct.pack("<2f", 1, 0)
 
@@ -63,52 +62,48 @@ async def like(store: SqliteSearchStore, model: str = "compass-1") -> list[str]:
 async def test_all_documents_get_their_vectors_some_at_a_time(tmp_path: Path) -> None:
     async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
-        with fail_after(5):
-            await store.replace_documents(documents(300))
-            await EmbeddingUpdater(store, compass).update_all()
-            assert [len(texts) for texts in compass.asked] == [128, 128, 44]
-            assert all("north" in text for text in (await like(store))[:100])
-            await EmbeddingUpdater(store, compass).update_all()  # as after a restart
+        await store.replace_documents(documents(300))
+        await EmbeddingUpdater(store, compass).update_all()
+        assert [len(texts) for texts in compass.asked] == [128, 128, 44]
+        assert all("north" in text for text in (await like(store))[:100])
+        await EmbeddingUpdater(store, compass).update_all()  # as after a restart
         assert len(compass.asked) == 3
 
 
 async def test_identical_texts_that_stand_far_apart_are_embedded_once(tmp_path: Path) -> None:
     async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
-        with fail_after(5):
-            await store.replace_documents([*documents(200), *(document(200 + n, "north 1") for n in range(200))])
-            embedding = EmbeddingUpdater(store, compass)
-            await embedding.update_all()
-            assert [len(texts) for texts in compass.asked] == [128, 72]
-            assert await embedding.count_missing() == 0
-            assert len(await like(store)) == 100
-            await store.replace_documents([document(400, "north 1")])
-            await embedding.update_all()
+        await store.replace_documents([*documents(200), *(document(200 + n, "north 1") for n in range(200))])
+        embedding = EmbeddingUpdater(store, compass)
+        await embedding.update_all()
+        assert [len(texts) for texts in compass.asked] == [128, 72]
+        assert await embedding.count_missing() == 0
+        assert len(await like(store)) == 100
+        await store.replace_documents([document(400, "north 1")])
+        await embedding.update_all()
         assert compass.asked[2:] == [["north 1"]]  # nothing is kept once all is done
 
 
 async def test_another_model_makes_all_anew_and_old_vectors_are_no_answer_to_it(tmp_path: Path) -> None:
     async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store = SqliteSearchStore(db, tmp_path / "search.db")
-        with fail_after(5):
-            await store.replace_documents(documents(140))
-            await EmbeddingUpdater(store, Compass()).update_all()
-            newer = EmbeddingUpdater(store, Compass("compass-2"))
-            assert await newer.update_batch() == 128
-            assert len(await like(store)) == 12  # what is still to come
-            assert len(await like(store, "compass-2")) == 100
-            await newer.update_all()
-            assert await like(store) == []
+        await store.replace_documents(documents(140))
+        await EmbeddingUpdater(store, Compass()).update_all()
+        newer = EmbeddingUpdater(store, Compass("compass-2"))
+        assert await newer.update_batch() == 128
+        assert len(await like(store)) == 12  # what is still to come
+        assert len(await like(store, "compass-2")) == 100
+        await newer.update_all()
+        assert await like(store) == []
 
 
 async def test_a_text_that_changed_gets_another_vector(tmp_path: Path) -> None:
     async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
-        with fail_after(5):
-            await store.replace_documents([document(1, "south")])
-            await EmbeddingUpdater(store, compass).update_all()
-            await store.replace_documents([document(1, "north")])
-            await EmbeddingUpdater(store, compass).update_all()
+        await store.replace_documents([document(1, "south")])
+        await EmbeddingUpdater(store, compass).update_all()
+        await store.replace_documents([document(1, "north")])
+        await EmbeddingUpdater(store, compass).update_all()
         assert compass.asked == [["south"], ["north"]]
 
 
@@ -116,13 +111,12 @@ async def test_a_text_that_is_refused_holds_up_no_other_and_is_not_asked_again(t
     async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         compass.count_question = "south 44"
-        with fail_after(5):
-            await store.replace_documents(documents(50))
-            embedding = EmbeddingUpdater(store, compass)
-            await embedding.update_all()
-            assert len(await like(store)) == 49
-            asked = len(compass.asked)
-            assert await embedding.update_batch() == 0
+        await store.replace_documents(documents(50))
+        embedding = EmbeddingUpdater(store, compass)
+        await embedding.update_all()
+        assert len(await like(store)) == 49
+        asked = len(compass.asked)
+        assert await embedding.update_batch() == 0
         assert len(compass.asked) == asked
 
 
@@ -132,25 +126,22 @@ async def test_the_embedder_goes_on_where_the_endpoint_was_away_and_works_when_w
         compass.away = 2
         embedding = EmbeddingUpdater(store, compass)
         await store.replace_documents(documents(3))
-        with fail_after(5):
-            async with create_task_group() as tasks:
-                tasks.start_soon(
-                    partial(
-                        run_regularly,
-                        "embedder",
-                        embedding.update_all,
-                        interval_seconds=30,
-                        woken=embedding.wait,
-                        backoff=lambda: iter([0.0] * 9),
-                    )
-                )
-                while len(await like(store)) < 3:
-                    await wait_all_tasks_blocked()
-                await store.replace_documents([document(9, "north by north")])
-                embedding.wake()
-                while len(await like(store)) < 4:
-                    await wait_all_tasks_blocked()
-                tasks.cancel_scope.cancel()
+        async with running(
+            partial(
+                run_regularly,
+                "embedder",
+                embedding.update_all,
+                interval_seconds=30,
+                woken=embedding.wait,
+                backoff=lambda: iter([0.0] * 9),
+            )
+        ):
+            while len(await like(store)) < 3:
+                await wait_all_tasks_blocked()
+            await store.replace_documents([document(9, "north by north")])
+            embedding.wake()
+            while len(await like(store)) < 4:
+                await wait_all_tasks_blocked()
         assert [len(texts) for texts in compass.asked] == [3, 3, 3, 1]
 
 
@@ -168,23 +159,21 @@ async def test_vectors_that_another_folder_has_of_the_same_text_are_used(tmp_pat
             SqliteSearchStore(b, tmp_path / "b-search.db"),
             Compass(),
         )
-        with fail_after(5):
-            await theirs.replace_documents(documents(300))
-            await EmbeddingUpdater(theirs, compass).update_all()
-            await ours.replace_documents([*documents(299), document(299, "north, but another text")])
-            compass.asked.clear()
-            embedding = EmbeddingUpdater(ours, compass)
-            await embedding.import_vectors(theirs.read_embedded(compass.model))
-            assert await embedding.count_missing() == 1
-            await embedding.update_all()
+        await theirs.replace_documents(documents(300))
+        await EmbeddingUpdater(theirs, compass).update_all()
+        await ours.replace_documents([*documents(299), document(299, "north, but another text")])
+        compass.asked.clear()
+        embedding = EmbeddingUpdater(ours, compass)
+        await embedding.import_vectors(theirs.read_embedded(compass.model))
+        assert await embedding.count_missing() == 1
+        await embedding.update_all()
         assert compass.asked == [["north, but another text"]]
 
 
 async def test_embedding_within_a_time_leaves_the_rest_for_later(tmp_path: Path) -> None:
     async with await SqliteDatabase.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
-        with fail_after(5):
-            await store.replace_documents(documents(300))
-            embedding = EmbeddingUpdater(store, compass)
-            await embedding.update_all(within=0)
-            assert await embedding.count_missing() == 172
+        await store.replace_documents(documents(300))
+        embedding = EmbeddingUpdater(store, compass)
+        await embedding.update_all(within=0)
+        assert await embedding.count_missing() == 172

@@ -15,11 +15,11 @@ from intern.core.decisions import Decision
 from intern.core.flow import AnswerRequest, Batch, FilingDecision, Reply
 from intern.core.messages import AnswerResult
 from intern.runtime.bot import open_sandbox
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from intern.sources.refresh import RefreshReport
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
+from tests.worlds.settings import make_settings
 
 T = TypeVar("T")
 
@@ -86,15 +86,12 @@ def settings_in(
     sources = folder / "knowledge-base" / "sources"
     sources.mkdir(parents=True, exist_ok=True)
     (sources / "ports.md").write_text("# Ports\n\nThe relay listens on port 7480. Set `listen` to change it.\n")
-    return load_settings(
-        environ={},
-        overrides={
-            "data": {"dir": str(folder)},
-            "llm": llm or {"provider": "offline"},
-            "discord": {"message_batch_wait_seconds": 0, **discord},
-            "kb": {"settle_seconds": 0, **(kb or {})},
-            "ai": ai or {},
-        },
+    return make_settings(
+        folder,
+        llm=llm or {"provider": "offline"},
+        discord={"message_batch_wait_seconds": 0, **discord},
+        kb={"settle_seconds": 0, **(kb or {})},
+        ai=ai or {},
     )
 
 

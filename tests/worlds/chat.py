@@ -29,11 +29,12 @@ from intern.core.flow import (
     SessionStarted,
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, parse_position
-from intern.core.messages import Author, Button, Channel, ChatMessage
+from intern.core.messages import Attachment, Author, Button, Channel, ChatMessage
 from intern.core.text.words import add_title
 from intern.platforms import sandbox
 from intern.platforms.sandbox import Call
 from intern.stores.tables.outbox import Outbox
+from tests.worlds.clock import HandClock
 
 _T = TypeVar("_T")
 
@@ -257,6 +258,28 @@ class Sandbox(sandbox.Sandbox):
         else:
             self._missed.append(event)
             self._notify_waiters()
+
+
+class Talk:
+    """A chat in memory in which time passes as people write; maya and tom are its team."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.discord = Sandbox(self.clock, team=["maya", "tom"])
+
+    def say(
+        self,
+        who: str | Author,
+        text: str,
+        *,
+        to: ChatMessage | None = None,
+        after: float = 5,
+        place: ChannelId | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> ChatMessage:
+        """Write a message, so many seconds after the one before."""
+        self.clock.turn(seconds=after)
+        return self.discord.say(who, text, channel_id=place, reply_to=to.id if to else None, attachments=attachments)
 
 
 class Town(Sandbox):

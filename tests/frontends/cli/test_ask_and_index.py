@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio import Event, fail_after
+from anyio import Event
 
 from intern.actors.activity import ActivityReporter
 from intern.runtime.bot import open_sandbox
@@ -22,11 +22,13 @@ from intern.service.opening import open_intern
 from intern.settings.loading import load_settings
 from intern.sources.refresh import RefreshReport
 from tests.frontends.cli.conftest import Intern, environment, process
+from tests.wording import Wording
 from tests.worlds import samples
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import Reply, endpoint_double, prompt_of, refuse, sensible
 from tests.worlds.program import program
+from tests.worlds.settings import OFFLINE, WORDS_ALONE, make_settings
 
 PORT = "Which port does the relay listen on?"
 TEAM_ANSWER = "Stop the relay, then run `lumen-relay spool purge`. The agents send again what they still hold."
@@ -90,11 +92,11 @@ def test_json_is_one_object_and_nothing_else(intern: Intern, sources: Path) -> N
     assert json.loads(out)["pairs"] == 0
 
 
-def test_no_answer_ends_with_1_and_the_reason(intern: Intern, sources: Path) -> None:
+def test_no_answer_ends_with_1_and_the_reason(intern: Intern, sources: Path, wording: Wording) -> None:
     intern("index")
     code, out, err = intern("ask", "Who won the chess game in 1972?")
     assert (code, out) == (1, "")
-    assert err == "no answer: the sources do not answer it\n"
+    wording(err)
 
 
 def test_the_trace_goes_to_stderr_step_by_step(intern: Intern, sources: Path) -> None:
@@ -164,13 +166,10 @@ def test_the_trace_of_a_silence_tells_its_reason_and_what_led_to_it(
 
 
 @pytest.mark.usefixtures("made")
-def test_before_the_first_indexing_it_says_what_to_do(intern: Intern) -> None:
+def test_before_the_first_indexing_it_says_what_to_do(intern: Intern, wording: Wording) -> None:
     code, out, err = intern("ask", PORT)
     assert (code, out) == (1, "")
-    assert err.splitlines() == [
-        "no answer: no source fits",
-        "nothing is indexed yet: put documents into data/knowledge-base/sources, then run: intern index",
-    ]
+    wording(err.splitlines())
 
 
 @pytest.mark.usefixtures("made")
@@ -300,31 +299,29 @@ async def bot() -> AsyncGenerator[None]:
             self.once.set()
 
     events = Indexed()
-    settings = load_settings(environ={}, overrides={"kb": {"settle_seconds": 0}})
+    settings = make_settings(kb={"settle_seconds": 0})
     async with open_sandbox(settings, Sandbox(HandClock()), events=events):
         await events.once.wait()
         yield
 
 
 @pytest.mark.rest
-@pytest.mark.anyio
 async def test_while_the_bot_runs_it_does_what_commands_ask_for(sources: Path) -> None:
-    with fail_after(30):
-        async with bot():
-            (sources / "new.md").write_text("# Backups\n\nBackups of the relay run at night, at 3 o'clock.\n")
-            done = await anyio.run_process(program("index"), env=environment(), check=False)
-            assert done.returncode == 0, done.stderr
-            assert done.stderr == b"1 described, 0 removed\n"
+    async with bot():
+        (sources / "new.md").write_text("# Backups\n\nBackups of the relay run at night, at 3 o'clock.\n")
+        done = await anyio.run_process(program("index"), env=environment(), check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == b"1 described, 0 removed\n"
 
-            done = await anyio.run_process(program("ask", "When do backups run?"), env=environment(), check=False)
-            assert (done.returncode, done.stderr) == (0, b"")
-            assert b"3 o'clock" in done.stdout
+        done = await anyio.run_process(program("ask", "When do backups run?"), env=environment(), check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"3 o'clock" in done.stdout
 
-            await anyio.Path(sources).rename("elsewhere")
-            done = await anyio.run_process(program("index"), env=environment(), check=False)
-            assert done.returncode == 3
-            assert done.stderr.startswith(b"intern: the sources folder")
-            assert done.stderr.count(b"\n") == 1
+        await anyio.Path(sources).rename("elsewhere")
+        done = await anyio.run_process(program("index"), env=environment(), check=False)
+        assert done.returncode == 3
+        assert done.stderr.startswith(b"intern: the sources folder")
+        assert done.stderr.count(b"\n") == 1
 
 
 _PR_CAPBSET_DROP = 24
@@ -407,15 +404,7 @@ def test_conversations_that_were_filed_while_extraction_was_off_are_read_when_as
     intern: Intern, folder: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERN__EXTRACTION__AUTO", "false")
-    settings = load_settings(
-        environ={},
-        overrides={
-            "data": {"dir": str(folder / "data")},
-            "llm": {"provider": "offline"},
-            "extraction": {"auto": False},
-            "embeddings": {"provider": "none"},
-        },
-    )
+    settings = make_settings(folder / "data", llm=OFFLINE, extraction={"auto": False}, embeddings=WORDS_ALONE)
 
     async def teach() -> None:
         async with open_intern(settings) as door:

@@ -140,22 +140,20 @@ def test_a_secret_fact_is_retired_without_telling_it(intern: Intern) -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.anyio
 @pytest.mark.usefixtures("sources")
 async def test_while_the_bot_runs_it_retires_the_fact_and_searches_know_of_it() -> None:
-    with fail_after(30):
-        async with bot():
-            arguments = ("facts", "retire", "ab2", "--why", "the port moved", "--json")
-            done = await anyio.run_process(program(*arguments), env=environment(), check=False)
-            assert (done.returncode, done.stderr) == (0, b"")
-            assert json.loads(done.stdout) == {"fact_id": "ab2", "why": "the port moved"}
-            async with await SqliteDatabase.open(DATABASE) as db:
-                assert await FactStore(db, clock=HandClock()).all(FactFilter()) == ()
-                documents = await DocumentStore(db).list_documents("fact")
-        assert {(each.source_id, each.status) for each in documents} == {
-            ("fact:aa1", "retired"),
-            ("fact:ab2", "retired"),
-        }
+    async with bot():
+        arguments = ("facts", "retire", "ab2", "--why", "the port moved", "--json")
+        done = await anyio.run_process(program(*arguments), env=environment(), check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert json.loads(done.stdout) == {"fact_id": "ab2", "why": "the port moved"}
+        async with await SqliteDatabase.open(DATABASE) as db:
+            assert await FactStore(db, clock=HandClock()).all(FactFilter()) == ()
+            documents = await DocumentStore(db).list_documents("fact")
+    assert {(each.source_id, each.status) for each in documents} == {
+        ("fact:aa1", "retired"),
+        ("fact:ab2", "retired"),
+    }
 
 
 def test_nuggets_are_listed_and_shown(intern: Intern) -> None:

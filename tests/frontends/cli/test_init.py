@@ -8,12 +8,13 @@ from pathlib import Path
 from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from tests.frontends.cli.conftest import SOURCE_TREE, Intern
+from tests.wording import Wording
 
 
-def test_it_writes_the_commented_settings_and_the_folders(intern: Intern, folder: Path) -> None:
+def test_it_writes_the_commented_settings_and_the_folders(intern: Intern, folder: Path, wording: Wording) -> None:
     code, out, err = intern("init")
     assert (code, out) == (0, "")
-    assert err == "wrote intern.toml\nput documents into data/knowledge-base/sources, then: intern index\n"
+    wording(err)
     assert Path("intern.toml").read_text("utf-8") == (SOURCE_TREE / "intern.toml.example").read_text("utf-8")
     assert load_settings(environ={}) == Settings()
     assert (folder / "data" / "knowledge-base" / "sources").is_dir()
@@ -57,9 +58,9 @@ def test_another_folder_is_made_if_need_be(intern: Intern) -> None:
     assert Path("deep/er/data/knowledge-base/sources").is_dir()
 
 
-def test_where_nothing_can_be_written_it_says_so(intern: Intern) -> None:
+def test_where_nothing_can_be_written_it_says_so(intern: Intern, wording: Wording) -> None:
     Path("file").write_text("")
     code, out, err = intern("init", "file/below")
     assert (code, out, err.count("\n")) == (3, "", 1)
-    assert err == "intern: file/below: cannot be written (Not a directory)\n"
+    wording(err)
     assert intern("init", "file").code == 2

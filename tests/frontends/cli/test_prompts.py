@@ -14,6 +14,7 @@ from intern.service.models import PROMPTS
 from intern.service.prompt_examples import SAMPLES, build_bare_example, build_full_example, build_marked_example
 from intern.service.prompt_library import find_unmarked_texts
 from tests.frontends.cli.conftest import SOURCE_TREE, Intern
+from tests.wording import Wording
 
 PARTS = "{% block system %}\nReply.\n{% endblock %}\n{% block user %}\n"
 END = "\n{% endblock %}\n"
@@ -130,11 +131,11 @@ def test_a_message_is_shown_as_it_would_be_said(intern: Intern, mine: Path) -> N
     assert intern("prompts", "show", "messages/de/greeting").out == "Hello. Lumen relays logs.\n"
 
 
-def test_the_template_itself_is_shown_to_be_copied(intern: Intern, mine: Path) -> None:
+def test_the_template_itself_is_shown_to_be_copied(intern: Intern, mine: Path, wording: Wording) -> None:
     copied = intern("prompts", "show", "gate", "--source").out
     assert copied == GATE
     (mine / "gate.md.j2").write_text(copied)
-    assert intern("prompts", "diff", "gate") == (0, "", "gate: as intern brings it\n")
+    assert wording(intern("prompts", "diff", "gate")).code == 0
     assert json.loads(intern("prompts", "show", "gate", "--source", "--json").out)["source"] == GATE
 
 
@@ -254,12 +255,13 @@ def test_what_is_likely_not_meant_is_noted_and_no_mistake(intern: Intern, mine: 
     ]
 
 
-def test_a_folder_that_is_none_is_told(intern: Intern, mine: Path) -> None:
+def test_a_folder_that_is_none_is_told(intern: Intern, mine: Path, wording: Wording) -> None:
     (mine / "messages").rmdir()
     mine.rmdir()
     for action in ("list", "check", "diff"):
         code, out, err = intern("prompts", action)
-        assert (code, out, err) == (2, "", "intern: prompts.dir: mine is not a folder\n")
+        assert code == 2
+        wording([out, err])
 
 
 @pytest.mark.parametrize(

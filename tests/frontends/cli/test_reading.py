@@ -12,6 +12,7 @@ from intern.core.decisions import MessagesForgotten, PairFiled
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.stores.archive import Archive
 from tests.frontends.cli.conftest import Intern
+from tests.wording import Wording
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.knowledge import decide, known, put
@@ -50,9 +51,9 @@ def listing() -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("made")
-def test_an_empty_folder_lists_nothing_and_is_left_so(intern: Intern) -> None:
-    assert intern("topics") == (0, "", "there is no topic yet: nothing was learned\n")
-    assert intern("archive") == (0, "", "nothing was archived yet\n")
+def test_an_empty_folder_lists_nothing_and_is_left_so(intern: Intern, wording: Wording) -> None:
+    assert wording(intern("topics")).code == 0
+    assert wording(intern("archive")).code == 0
     assert intern("topics", "list", "--json") == (0, "[]\n", "")
     assert listing() == {}
 

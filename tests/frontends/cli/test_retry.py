@@ -7,7 +7,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio import fail_after
 from anyio.to_thread import run_sync
 
 from intern.core.decisions import PairFiled, PairParked, PairRejected
@@ -117,17 +116,15 @@ def passed_over(folder: Path) -> list[QAId]:
 
 
 @pytest.mark.rest
-@pytest.mark.anyio
 @pytest.mark.usefixtures("sources")
 async def test_the_bot_that_holds_the_folder_does_it(passed_over: list[QAId]) -> None:
     first, second = passed_over
-    with fail_after(60):
-        async with bot():
-            assert await run_sync(standing, first) == "PairParked"
-            done = await anyio.run_process(program("retry", first), env=environment(), check=False)
-            assert (done.returncode, done.stderr) == (0, b"")
-            assert first.encode() in done.stdout
-            wrong = await anyio.run_process(program("retry", "qa_1"), env=environment(), check=False)
-            assert (wrong.returncode, wrong.stdout) == (2, b"")
-            assert b"holds no pair 'qa_1'" in wrong.stderr
-        assert [await run_sync(standing, each) for each in (first, second)] == ["PairFiled", "PairParked"]
+    async with bot():
+        assert await run_sync(standing, first) == "PairParked"
+        done = await anyio.run_process(program("retry", first), env=environment(), check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert first.encode() in done.stdout
+        wrong = await anyio.run_process(program("retry", "qa_1"), env=environment(), check=False)
+        assert (wrong.returncode, wrong.stdout) == (2, b"")
+        assert b"holds no pair 'qa_1'" in wrong.stderr
+    assert [await run_sync(standing, each) for each in (first, second)] == ["PairFiled", "PairParked"]

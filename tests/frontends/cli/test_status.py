@@ -23,7 +23,6 @@ from intern.service.activity_recorder import ActivityRecorder
 from intern.service.job_kinds import INDEX
 from intern.service.opening import open_intern
 from intern.service.status import SHED
-from intern.settings.loading import load_settings
 from intern.stores.archive import Archive
 from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.folder_lock import FolderLock
@@ -35,10 +34,12 @@ from intern.stores.tables.jobs import JobQueue
 from intern.stores.tables.outbox import Outbox
 from intern.stores.tables.pending_captures import PendingCaptures
 from tests.frontends.cli.conftest import Intern, environment, process
+from tests.wording import Wording
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.knowledge import decide, put
 from tests.worlds.samples import CHANNEL
+from tests.worlds.settings import make_settings
 
 DATA = Path("data")
 TEAM = DATA / "team-knowledge"
@@ -259,7 +260,7 @@ def test_marks_of_quiet_channels_are_not_told_as_a_backlog(intern: Intern) -> No
     assert f"; a restart looks at quiet channels from {until} on" in out
 
 
-def test_what_is_left_out_is_listed_after_the_sources(intern: Intern) -> None:
+def test_what_is_left_out_is_listed_after_the_sources(intern: Intern, wording: Wording) -> None:
     folder = DATA / "knowledge-base" / "sources"
     folder.mkdir(parents=True)
     (folder / "ports.md").write_text("# Ports\n\nThe relay listens on port 7480.\n")
@@ -285,7 +286,7 @@ def test_what_is_left_out_is_listed_after_the_sources(intern: Intern) -> None:
     assert intern("index").code == 0
     ended = intern("status", "--sources")
     assert ended.out.startswith("left out")
-    assert ended.err == "no sources: `intern index` lists them\n"
+    wording(ended.err)
 
 
 @pytest.mark.usefixtures("made")
@@ -403,7 +404,7 @@ def test_neither_hikari_nor_the_model_s_client_nor_its_prompts_are_imported(comm
 @pytest.mark.usefixtures("made")
 def test_facts_that_look_secret_are_counted_and_harmless_words_are_not(intern: Intern) -> None:
     async def teach() -> None:
-        settings = load_settings(environ={}, overrides={"data": {"dir": str(DATA)}})
+        settings = make_settings(DATA)
         settings.paths.sources.mkdir(parents=True, exist_ok=True)
         said = (
             "the admin password of the staging relay is hunter2; log in with that.",

@@ -15,8 +15,8 @@ from intern.core.text.secret_values import Secret
 from intern.frontends.http.access import SESSION_SECONDS, AccessGuard
 from intern.frontends.http.rendering import HEIGHT, draw_chart, web_link
 from intern.service.figures import Plot
-from intern.settings.loading import load_settings
 from intern.settings.settings import PageOptions, is_loopback
+from tests.worlds.settings import make_settings
 
 TOKEN = "a-token-of-the-operator"
 HERE = "192.0.2.1"
@@ -142,15 +142,15 @@ def test_nothing_else_is(host: str) -> None:
 )
 def test_what_would_let_strangers_in_is_refused_at_the_start(page: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as refused:
-        load_settings(environ={}, overrides={"page": {"enabled": True, **page}})
+        make_settings(page={"enabled": True, **page})
     assert "short" not in str(refused.value)
 
 
 def test_the_token_is_kept_out_of_logs_and_off_is_off() -> None:
-    settings = load_settings(environ={}, overrides={"page": {"host": "0.0.0.0", "token": TOKEN}})
+    settings = make_settings(page={"host": "0.0.0.0", "token": TOKEN})
     assert TOKEN in settings.secrets
     assert TOKEN not in repr(settings)
-    assert not load_settings(environ={}, overrides={"page": {"host": "0.0.0.0"}}).page.enabled
+    assert not make_settings(page={"host": "0.0.0.0"}).page.enabled
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import create_task_group, wait_all_tasks_blocked
 
 from intern.actors.pipeline import Stream, StreamMonitor
 from intern.core.flow import SourceChanged
-
-pytestmark = pytest.mark.anyio
 
 STREAM = Stream[SourceChanged](SourceChanged, ("index_timer",), "indexer", 1)
 
@@ -16,7 +13,7 @@ STREAM = Stream[SourceChanged](SourceChanged, ("index_timer",), "indexer", 1)
 async def test_who_takes_waits_for_more_or_is_busy_or_has_left() -> None:
     fill = StreamMonitor()
     sends, receives = STREAM.open(fill)
-    with fail_after(5), sends:
+    with sends:
         async with receives, create_task_group() as tg:
             sends.send_nowait(SourceChanged())
             assert [(each.to, each.taking, each.waiting) for each in fill.read_fills()] == [("indexer", "busy", 1)]

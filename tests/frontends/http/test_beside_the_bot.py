@@ -34,11 +34,10 @@ from intern.stores.engines.sqlite.database import ReadOnlySqliteDatabase, Sqlite
 from intern.stores.tables.knowledge import KnowledgeStore
 from intern.stores.tables.usage import UsageLog
 from tests.double.discord import DiscordDouble
+from tests.worlds.actors import finishing
 from tests.worlds.bot import Watching, settings_in
 from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import endpoint_double, refuse
-
-pytestmark = pytest.mark.anyio
 
 UNKNOWN = "Why is my tenant blocked?"
 
@@ -91,26 +90,24 @@ async def at_work(settings: Settings, discord: DiscordDouble) -> AsyncGenerator[
 async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDouble, tmp_path: Path) -> None:
     settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
     address = f"http://127.0.0.1:{settings.page.port}"
-    with fail_after(60):
-        async with httpx.AsyncClient(base_url=address, timeout=30) as client:
-            async with serving_bot(settings, seen) as parts:
-                before = (await client.get("/readyz")).json()["checks"]
-                assert (before["discord"], before["folder"], before["database"]) == (False, True, True)
-                async with create_task_group() as tg:
-                    tg.start_soon(partial(run_pipeline, parts, stop=stop))
-                    await discord.wait_ready()
-                    await seen.one_of(RefreshReport)
-                    assert (await client.get("/readyz")).json()["ready"] is True
-                    await discord.say(discord.alice, UNKNOWN)
-                    await seen.one_of(AnswerResult)
-                    while UNKNOWN not in (await client.get("/gaps")).text:
-                        pass  # it is written down with the marks, once a second
-                    text = (await client.get("/system")).text
-                    assert all(stream.name in text for stream in STREAMS)
-                    assert "none since the start" not in text
-                    stop.set()
-            with pytest.raises(httpx.ConnectError):
-                await client.get("/healthz")
+    async with httpx.AsyncClient(base_url=address, timeout=30) as client:
+        async with serving_bot(settings, seen) as parts:
+            before = (await client.get("/readyz")).json()["checks"]
+            assert (before["discord"], before["folder"], before["database"]) == (False, True, True)
+            async with finishing(partial(run_pipeline, parts, stop=stop)):
+                await discord.wait_ready()
+                await seen.one_of(RefreshReport)
+                assert (await client.get("/readyz")).json()["ready"] is True
+                await discord.say(discord.alice, UNKNOWN)
+                await seen.one_of(AnswerResult)
+                while UNKNOWN not in (await client.get("/gaps")).text:
+                    pass  # it is written down with the marks, once a second
+                text = (await client.get("/system")).text
+                assert all(stream.name in text for stream in STREAMS)
+                assert "none since the start" not in text
+                stop.set()
+        with pytest.raises(httpx.ConnectError):
+            await client.get("/healthz")
 
 
 TITLES = tuple(f"Error 471{n} when rotating the tenant certificate" for n in range(2))
@@ -266,13 +263,12 @@ async def test_a_port_that_is_taken_ends_the_start_and_lets_the_folder_go(
     discord: DiscordDouble, tmp_path: Path
 ) -> None:
     settings = settings_of(tmp_path, discord)
-    with socket.socket() as taken, fail_after(30):
+    with socket.socket() as taken:
         taken.bind(("127.0.0.1", settings.page.port))
         taken.listen()
         with pytest.raises(ConfigError, match=r"page\.port: .*in use.*choose another"):
             async with serving_bot(settings, Watching()):
                 pass
     on = replace(settings, page=PageOptions(enabled=True, port=0, token=Secret("a-token-of-the-operator")))
-    with fail_after(30):
-        async with serving_bot(on, Watching()):
-            pass
+    async with serving_bot(on, Watching()):
+        pass

@@ -14,8 +14,6 @@ from tests.frontends.http.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, QUESTI
 from tests.frontends.http.test_server import get, post
 from tests.worlds import samples
 
-pytestmark = pytest.mark.anyio
-
 
 async def waits(made: Site, question: str, answer: str, *, n: int, conversation: str = "") -> QAId:
     """A further capture that waits for the team."""

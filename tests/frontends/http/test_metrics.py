@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import httpx
 import pytest
-from anyio import Event, create_task_group, current_time, fail_after
+from anyio import Event, create_task_group, current_time
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -37,8 +37,6 @@ from tests.worlds import samples
 from tests.worlds.bot import Watching, settings_in
 from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import EndpointDouble, endpoint_double
-
-pytestmark = pytest.mark.anyio
 
 
 def read(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -73,31 +71,30 @@ async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path, embe
             embeddings=EmbeddingOptions(provider="endpoint", base_url=embeds.base_url, model="e"),
         )
         seen, stop, clock = Watching(), Event(), HandClock()
-        with fail_after(60):
-            async with (
-                httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
-                open_discord_parts(
-                    settings, events=seen, clock=clock, first_pause=0.1, beside=create_page_service(settings)
-                ) as parts,
-                create_task_group() as tg,
-            ):
-                tg.start_soon(partial(run_pipeline, parts, stop=stop))
-                await discord.wait_ready()
-                await seen.one_of(RefreshReport)
-                asked = await discord.say(discord.alice, "On which port does the relay listen?")
-                await seen.one_of(AnswerResult)
-                other = await discord.say(discord.alice, "How do I reset the zorb?")
-                await seen.one_of(AnswerResult, after=1)
-                used = await double.ask(discord, discord.bob, "On which port does the relay listen?")
-                await discord.until(lambda: double.shown(used))
-                await discord.say(discord.tess, "Hold the blue key for ten seconds.", reply_to=other)
-                pair = await seen.one_of(CapturedPair)
-                await seen.one_of(PairFiled)
-                text = (await client.get("/metrics")).text
-                people = {discord.alice.id, discord.bob.id, discord.tess.id}
-                ids = {asked.id, other.id, used.id, pair.qa_id, discord.guild.id, *people}
-                names_nobody(text, ids)
-                stop.set()
+        async with (
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+            open_discord_parts(
+                settings, events=seen, clock=clock, first_pause=0.1, beside=create_page_service(settings)
+            ) as parts,
+            create_task_group() as tg,
+        ):
+            tg.start_soon(partial(run_pipeline, parts, stop=stop))
+            await discord.wait_ready()
+            await seen.one_of(RefreshReport)
+            asked = await discord.say(discord.alice, "On which port does the relay listen?")
+            await seen.one_of(AnswerResult)
+            other = await discord.say(discord.alice, "How do I reset the zorb?")
+            await seen.one_of(AnswerResult, after=1)
+            used = await double.ask(discord, discord.bob, "On which port does the relay listen?")
+            await discord.until(lambda: double.shown(used))
+            await discord.say(discord.tess, "Hold the blue key for ten seconds.", reply_to=other)
+            pair = await seen.one_of(CapturedPair)
+            await seen.one_of(PairFiled)
+            text = (await client.get("/metrics")).text
+            people = {discord.alice.id, discord.bob.id, discord.tess.id}
+            ids = {asked.id, other.id, used.id, pair.qa_id, discord.guild.id, *people}
+            names_nobody(text, ids)
+            stop.set()
 
 
 def names_nobody(text: str, ids: set[str]) -> None:

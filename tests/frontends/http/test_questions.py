@@ -13,8 +13,6 @@ from tests.frontends.http.site import ANSWERED, OPEN, OUTDATED, TEAM, Site
 from tests.frontends.http.test_server import get, post
 from tests.worlds import samples
 
-pytestmark = pytest.mark.anyio
-
 
 async def found(made: Site, query: str = "") -> list[str]:
     """Return the questions of a list, as they are shown."""

@@ -24,9 +24,8 @@ from intern.stores.folder_lock import FolderLock
 from tests.frontends.http.test_server import form_token
 from tests.service.writers import writer_in
 from tests.worlds import samples
+from tests.worlds.actors import finishing
 from tests.worlds.bot import settings_in
-
-pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
@@ -42,8 +41,7 @@ async def browsed(settings: Settings) -> AsyncGenerator[httpx.AsyncClient]:
             yield
 
     with fail_after(60):
-        async with create_task_group() as tg:
-            tg.start_soon(partial(run_page, settings, serve, stop=stop))
+        async with finishing(partial(run_page, settings, serve, stop=stop)):
             await served.wait()
             async with httpx.AsyncClient(base_url=address[0], timeout=30) as client:
                 yield client

@@ -22,7 +22,6 @@ from intern.models.usage import UsageCounter
 from intern.service.doctor import ask_endpoints
 from intern.service.model_servers import list_configured
 from intern.service.opening import open_intern
-from intern.settings.loading import load_settings
 from intern.settings.settings import Settings
 from tests.model.servers.hosted import HOSTED
 from tests.model.servers.local import LOCAL
@@ -30,6 +29,7 @@ from tests.model.servers.profile import NamedServer, Profile, Said
 from tests.worlds import samples
 from tests.worlds.clock import HandClock
 from tests.worlds.endpoint import EndpointDouble
+from tests.worlds.settings import make_settings
 
 PROFILES = (*HOSTED, *LOCAL)
 KEY = "sk-of-nobody"
@@ -90,7 +90,7 @@ async def served(profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             "embeddings": {"provider": "none"},
         }
         with fail_after(20):
-            yield Served(double, server, load_settings(environ={}, overrides=told), pauses)
+            yield Served(double, server, make_settings(**told), pauses)
     assert double.failures == []
 
 

@@ -1,4 +1,4 @@
-"""Pairs and stores for the tests of this room."""
+"""A team that teaches: its archive, its database and the filing of what it says."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Self, TypeVar
 from zlib import crc32
 
-from intern.core.captures import Capture, CapturedPair, TopicBlock, Turn
+from intern.core.captures import Capture, CapturedPair, Speaker, TopicBlock, Turn
 from intern.core.decisions import Decision
 from intern.core.flow import TopicChoice
-from intern.core.ids import ConversationId, MessageId, TopicName
+from intern.core.ids import ConversationId, MessageId, TopicName, UserId
+from intern.learning.archivist import Archivist
 from intern.learning.filing import TopicFiler
-from intern.learning.prompts import LearningOptions, build_block
+from intern.learning.prompts import INTEGRATE, IntegrateOut, LearningOptions, build_block
 from intern.learning.withdrawing import MessageRemoval, withdraw_messages
 from intern.stores.archive import Archive
 from intern.stores.database import Transaction
@@ -136,6 +137,48 @@ class Team:
     async def withdraw(self, message_ids: Collection[MessageId]) -> MessageRemoval | None:
         """Withdraw messages that were deleted on Discord."""
         return await withdraw_messages(self.knowledge, self.archive, message_ids, self.clock.now())
+
+
+NODES = TopicName("nodes")
+_SPEAKERS: dict[str, Speaker] = {"q": "User", "a": "Team"}
+
+
+class Writers(Team):
+    """A team whose captures name each message: `q1` asks, `a2` answers, and the author of the nth is 50 and n."""
+
+    def open(self, steps: float = inf) -> None:
+        super().open(steps)
+        self.model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
+        self.archivist = Archivist(
+            self.archive,
+            mask=True,
+            is_withdrawn=self.knowledge.is_withdrawn,
+            is_forgotten=self.knowledge.is_forgotten,
+        )
+
+    async def captured(self, *said: str, conversation: str = "thread_1") -> CapturedPair | None:
+        """Keep messages such as `q1` or `a2: new text`."""
+        self.clock.turn(seconds=1)
+        named = [text.partition(": ")[::2] for text in said]
+        return await self.archivist.archive_capture(
+            Capture(
+                conversation_id=ConversationId(conversation),
+                turns=tuple(Turn(_SPEAKERS[name[0]], text or name) for name, text in named),
+                message_ids=tuple(MessageId(name[1:]) for name, _ in named),
+                author_ids=tuple(UserId(f"50{name[1:]}") for name, _ in named),
+                answered_at=NOON,
+            )
+        )
+
+    def held(self) -> list[list[str]]:
+        """Return the texts of the blocks of all topics."""
+        return blocks_of(self.knowledge)
+
+
+def blocks_of(knowledge: KnowledgeStore) -> list[list[str]]:
+    return [
+        [turn.text for turn in block.turns] for name in knowledge.topic_names() for block in knowledge.read_topic(name)
+    ]
 
 
 def held(knowledge: KnowledgeStore) -> dict[str, list[str]]:
