@@ -48,7 +48,7 @@ from intern.stores.engines.sqlite.database import SqliteDatabase
 from intern.stores.tables.checkpoints import StoredCheckpoints
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
 from tests.service.writers import open_writer
-from tests.worlds.actors import Uncounted
+from tests.worlds.actors import Attempts
 from tests.worlds.chat import Sandbox
 from tests.worlds.clock import HandClock
 from tests.worlds.learners import NoPictures
@@ -209,13 +209,13 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                     after=None,
                     choose=writer.learning.choose_topic,
                     events=events,
-                    attempts=Uncounted(),
+                    attempts=Attempts(),
                 ).run,
                 to_classify,
                 filings,
             )
             tg.start_soon(
-                Integrator(filer=writer.learning, attempts=Uncounted(), events=events).run,
+                Integrator(filer=writer.learning, attempts=Attempts(), events=events).run,
                 to_file,
                 to_withdraw,
                 changed,
