@@ -26,7 +26,7 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.models.usage import UsageCounter
-from intern.runtime import parts
+from intern.runtime import resources
 from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, SharedResources, collect_offline_rules
 from intern.settings.loading import load_settings
@@ -288,7 +288,7 @@ def play(kind: type[Way], backend: Backend, folder: Path, change: Change, at: in
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Responder, "run", noted)
-            patch.setattr(parts, "SharedResources", _Compiled)
+            patch.setattr(resources, "SharedResources", _Compiled)
             await way.live()
         broken = [*way.wrong(books := await books_of(way)), *violations(way, books)]
         assert not broken, "\n".join([f"{change} before step {at} of {backend}:", *broken, *way.transcript])
