@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from intern.core.text.patterns import regex
-
 # Any scheme, as people and chat programs link it; a character that a URL cannot contain ends it. Schemes are short:
 # without a bound, each letter of a long word would be tried as the first of one.
-_URL = regex(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"`]+", re.IGNORECASE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"`]+", re.IGNORECASE)
 # An address without its scheme: people still type it into a browser or send mail to it. Endings that files and
 # libraries also have (`install.sh`, `ASP.NET`, `socket.io`) count only with a path or `www.`.
-_BARE = regex(
+_BARE = re.compile(
     r"(?<![\w@.-])(?P<bare>(?P<mailbox>[\w.+-]{1,64}@)?(?P<www>www\.)?(?:[a-z0-9-]{1,63}\.){1,8}(?P<end>[a-z]{2,24})"
     r"(?::\d{1,5})?(?P<path>/[^\s<>\"`]*)?)(?![\w@-]|\.\w)",
     re.IGNORECASE,

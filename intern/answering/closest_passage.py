@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from intern.answering.line_ranking import extract_team_words
@@ -12,12 +13,11 @@ from intern.core.knowledge import SourceText
 from intern.core.messages import is_distilled, is_team_source
 from intern.core.search_documents import PassageHit
 from intern.core.text.passages import GAP, find_blocks, join_headings, read_following_blocks
-from intern.core.text.patterns import regex
 from intern.core.text.words import PLEASANTRIES, WordRarity, stem_set
 
-_CODE = regex(r"`[^`\n]+`")
+_CODE = re.compile(r"`[^`\n]+`")
 # A label that `write_blocks` puts before a block: of a tab, an operating system, a version, a term.
-_LABEL = regex(r"([^\n:`]{1,60}):(?:\s|$)")
+_LABEL = re.compile(r"([^\n:`]{1,60}):(?:\s|$)")
 CLOSEST = "Closest passage, quoted"
 """The line above an answer that is quoted without a model."""
 MOST_QUOTED = 700

@@ -29,15 +29,14 @@ from intern.core.knowledge import SourceText
 from intern.core.messages import SilenceReason, is_team_source
 from intern.core.search_documents import PassageHit
 from intern.core.text.passages import select_best_passages
-from intern.core.text.patterns import regex
 from intern.core.text.words import stem_words
 
 _RANKED = 24  # passages that the search proposes; some may be copies, too long, or unreadable
 _BEFORE_DISTILLED = 3
 _FEW_WORDS = 6  # of a question that may depend on earlier messages
 _SURE = 0.8  # the least share of an answer's words in the question and the cited passages
-_SPEAKER = regex(r"^(?:Team|User): ")
-_OF_BOT = regex(r"^bot: ", re.MULTILINE)
+_SPEAKER = re.compile(r"^(?:Team|User): ")
+_OF_BOT = re.compile(r"^bot: ", re.MULTILINE)
 _POINTED_AT = 2  # lines that the prompt points to
 _POINTED_CHARS = 160
 _MOST_NAMES = 3

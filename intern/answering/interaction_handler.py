@@ -30,7 +30,6 @@ from intern.core.ids import GuildId, MessageId, UserId, parse_position
 from intern.core.log import get_logger
 from intern.core.messages import SILENCES, AnswerResult, Button, Channel, ChatMessage, Citation
 from intern.core.text.language import SPOKEN, detect_language
-from intern.core.text.patterns import regex
 from intern.stores.tables.answers import AnswerRecord, AnswerStore
 from intern.stores.tables.feedback import FeedbackStore, Votes
 from intern.stores.tables.store import save_record
@@ -38,7 +37,7 @@ from intern.stores.tables.store import save_record
 _log = get_logger(__name__)
 
 _LANGUAGES = "|".join(sorted(SPOKEN))
-_BUTTON = regex(rf"intern:(?P<act>up|down|why|share):(?P<of>[0-9]{{1,20}})(?::(?P<language>{_LANGUAGES}))?")
+_BUTTON = re.compile(rf"intern:(?P<act>up|down|why|share):(?P<of>[0-9]{{1,20}})(?::(?P<language>{_LANGUAGES}))?")
 ANSWERS_KEPT = 500  # for sharing; a few kilobytes each. A member who closes Discord does not see the button again
 
 NOTHING_TO_LEARN = (

@@ -14,15 +14,14 @@ from intern.core.errors import ModelError
 from intern.core.log import get_logger
 from intern.core.messages import is_team_source
 from intern.core.text.passages import find_blocks
-from intern.core.text.patterns import regex
 from intern.core.text.words import WordRarity, split_sentences, stem_set
 from intern.search.embedder import CachingEmbedder, Embedder
 
 _log = get_logger(__name__)
 
-CONFIDENCE = regex(r"\n\(confidence [^\n]*\)\Z")
+CONFIDENCE = re.compile(r"\n\(confidence [^\n]*\)\Z")
 """The end of a fact's text, for a model to weigh."""
-_TURN = regex(r"^(Team|User): (.*?)(?=^(?:User|Team): |\Z)", re.MULTILINE | re.DOTALL)
+_TURN = re.compile(r"^(Team|User): (.*?)(?=^(?:User|Team): |\Z)", re.MULTILINE | re.DOTALL)
 _REMEMBERED = 2000  # vectors, of 1.5 kB each
 _MOST_EMBEDDED = 16  # lines that are compared by meaning, the best by words
 _WORDS = 0.5  # the weight of the words that a line holds, beside its cosine

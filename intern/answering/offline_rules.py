@@ -13,13 +13,12 @@ from typing import Any
 from intern.answering import prompts
 from intern.answering.question_text import without_mentions
 from intern.answering.quotes import has_quote
-from intern.core.text.patterns import regex
 from intern.core.text.words import split_sentences, stem_words
 
 # Added to the threshold for a message that is not addressed to the bot.
 _UNASKED = 0.05
 
-_ASKING = regex(
+_ASKING = re.compile(
     r"""(?imx)[?？؟]
     | (^|[.!,;:]\s)\W{0,5}(how|what|why|where|when|which|who|whose)\b
     | \b(how|what|why|where|when|which|who)\ (to|do|does|did|can|could|should|would|is|are|many|much|long|often)\b
@@ -29,7 +28,7 @@ _ASKING = regex(
     | \b(need|want|looking|trying|tried)\ (to|for)\b
     """,
 )
-_THANKS = regex(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect|never ?mind|solved)\b", re.IGNORECASE)
+_THANKS = re.compile(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect|never ?mind|solved)\b", re.IGNORECASE)
 
 
 def is_question(text: str, *, addressed: bool) -> bool:

@@ -17,18 +17,17 @@ from intern.core.messages import MARKER, block_ids, is_distilled, is_team_source
 from intern.core.search_documents import PassageHit
 from intern.core.text.orders import has_prompt_injection
 from intern.core.text.passages import PASSAGE, Passage, join_headings, select_best_passages, split_passages
-from intern.core.text.patterns import regex
 from intern.core.text.words import collapse_whitespace, stem_set
 
 # Characters at the end of a topic, its newest, if its blocks are no longer those in the search index.
 _MOST_SEARCHED = 30_000
-_BLOCK = regex(rf"^{MARKER}[ \t]*$", re.MULTILINE)
-_HEADER = regex(r"\A\s*(?:[a-z_]+:[^\n]*\n)+\n?")
+_BLOCK = re.compile(rf"^{MARKER}[ \t]*$", re.MULTILINE)
+_HEADER = re.compile(r"\A\s*(?:[a-z_]+:[^\n]*\n)+\n?")
 # The time of archiving, and behind it the time of the answer: an import has years between them.
-_ANSWERED = regex(r"^(?:answered_at|timestamp):[ \t]*(\d{4}-\d\d-\d\d)", re.MULTILINE)
-_SPEAKER = regex(r"^(?:Team|User): ", re.MULTILINE)
+_ANSWERED = re.compile(r"^(?:answered_at|timestamp):[ \t]*(\d{4}-\d\d-\d\d)", re.MULTILINE)
+_SPEAKER = re.compile(r"^(?:Team|User): ", re.MULTILINE)
 # The indent of the further lines of a message; a line that looks like the first line of a turn keeps it.
-_INDENT = regex(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECASE)
+_INDENT = re.compile(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECASE)
 
 
 def select_passages(

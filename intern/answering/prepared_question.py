@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 from intern.core.messages import Conversation, Image, Message
-from intern.core.text.patterns import regex
 
 # A batch of fifty pasted logs must not fill a prompt. Both bounds are a page or two; the point of a question is at its
 # ends.
@@ -14,8 +15,8 @@ MAX_HISTORY_CHARS = 4000
 _MAX_REMARK_CHARS = 1000
 _CUT = "\n[…]\n"
 
-_URL = regex(r"://\S+")
-_QUESTION_MARK = regex("[?？؟⁇⁈]")  # Western, Chinese and Japanese, Arabic, and the doubled ones
+_URL = re.compile(r"://\S+")
+_QUESTION_MARK = re.compile("[?？؟⁇⁈]")  # Western, Chinese and Japanese, Arabic, and the doubled ones
 
 
 class PreparedQuestion(Struct, frozen=True, kw_only=True):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from intern.answering.prompts import ShownPassage
-from intern.core.text.patterns import regex
 from intern.core.text.words import STOP_WORDS, split_words, stem_set
 
 # Mentions say nothing about the question.
-_MENTION = regex(r"(?<!\w)@\w[\w.-]*")
+_MENTION = re.compile(r"(?<!\w)@\w[\w.-]*")
 # A capitalised word that does not begin a sentence.
-_NAME = regex(r"(?<![.!?:]\s)(?<!^)(?<![¿¡])\b[^\W\d_]\w+")
+_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<![¿¡])\b[^\W\d_]\w+")
 
 
 def without_mentions(question: str) -> str:

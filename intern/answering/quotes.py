@@ -13,13 +13,12 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from intern.core.text.passages import GAP
-from intern.core.text.patterns import regex
 from intern.core.text.words import WordRarity, find_unspaced_runs, split_sentences, stem_set
 
 # Bullets, numbers and quote marks at the beginning of a line.
-_LINE_START = regex(r"^[ \t]*(?:(?:[-+*]|\d{1,3}[.)])[ \t]+|>[ \t]?)+", re.MULTILINE)
+_LINE_START = re.compile(r"^[ \t]*(?:(?:[-+*]|\d{1,3}[.)])[ \t]+|>[ \t]?)+", re.MULTILINE)
 _MARKUP = {ord(each): None for each in "*_`~#|>[]\\\"'“”„‘’‚«»"} | dict.fromkeys(map(ord, "‐‑‒–—−"), "-")
-_SPACE = regex(r"[\s\u200b-\u200d\u2060\ufeff]+")
+_SPACE = re.compile(r"[\s\u200b-\u200d\u2060\ufeff]+")
 
 
 def normalise_text(text: str) -> str:
@@ -57,9 +56,9 @@ _LEAST_WORDS = 3
 _LONG_LINE = 200  # characters
 _LEAST_CHARS = 11  # of a quote with fewer words, unless it is a whole line: `listen = 7480` will do, "the" will not
 # Marks at the beginning of a line: quotations, headings, items, the speaker of a turn, dots for omitted text.
-_LEAD = regex(r"^(?:[ \t>|#*+.…-]|\d{1,3}[.)](?=\s)|(?:Team|User): )+")
-_BREAK = regex(r"^(?:[ \t]*(?:[>|#*+-]|\d{1,3}[.)])\s|```|~~~|(?:Team|User): |[=~-]{3,}\s*$)")
-_LINKED = regex(r"\]\([^)\s]{0,500}\)")
+_LEAD = re.compile(r"^(?:[ \t>|#*+.…-]|\d{1,3}[.)](?=\s)|(?:Team|User): )+")
+_BREAK = re.compile(r"^(?:[ \t]*(?:[>|#*+-]|\d{1,3}[.)])\s|```|~~~|(?:Team|User): |[=~-]{3,}\s*$)")
+_LINKED = re.compile(r"\]\([^)\s]{0,500}\)")
 _AROUND = ".,;:!?()"
 
 

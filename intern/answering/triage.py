@@ -7,18 +7,17 @@ from collections.abc import Sequence
 
 from intern.answering.question_text import is_english
 from intern.core.search_documents import PassageHit
-from intern.core.text.patterns import regex
 from intern.core.text.words import WordRarity, stem_set
 from intern.search.hybrid_search import split_question
 
 # Thanks in the languages whose questions `_ASKS` knows; they may follow "ah brilliant,".
-_THANKED = regex(
+_THANKED = re.compile(
     r"\b(?:thanks|thank you|thank u|thx|tysm|ty|cheers|never ?mind|danke|dankeschön|merci|gracias|obrigad[oa]|grazie"
     r"|bedankt|dank je|спасибо|благодарю)\b",
     re.IGNORECASE,
 )
 # By itself, it asks nothing.
-_ALONE = regex(
+_ALONE = re.compile(
     r"\W*(?:hi|hello|hey|hallo|moin|salut|bonjour|hola|ciao|olá|good (?:morning|evening|night)|gm|gn|morning|evening"
     r"|lol|lmao|rofl|haha\w*|xd|\+1|same|this|nice|cool|wow|great|perfect|awesome|congrats|congratulations|welcome|gg|brb|ok(?:ay)?"
     r"|yes|yep|yeah|no|nope|np|yw|fixed|solved|works now|it works(?: now)?|that (?:worked|did it)|got it"
@@ -27,9 +26,9 @@ _ALONE = regex(
     r"(?:\W+(?:all|everyone|everybody|guys|folks|there|team|again|now|man|mate))*\W*",
     re.IGNORECASE,
 )
-_SAID = regex(r"\w")
-_MARK = regex(r"[?？؟]")
-_ASKS = regex(
+_SAID = re.compile(r"\w")
+_MARK = re.compile(r"[?？؟]")
+_ASKS = re.compile(
     r"\b(?:how|what|why|where|when|which|who|but|however|still|error|fail\w*|crash\w*|broken|stuck|problem\w*|issue\w*"
     r"|can(?:'|’)?t|cannot|doesn(?:'|’)?t|don(?:'|’)?t|won(?:'|’)?t|isn(?:'|’)?t|not|unable|need|help|advance|tried|trying"
     r"|(?:can|could|do|should) (?:i|you|we|it|they|this|that)|does|would|is (?:there|it|this)"
@@ -74,8 +73,8 @@ _BEST = 3  # passages whose words count
 # The least number of texts for counting rarity: among one or two, each word looks common.
 _AMONG = 4
 
-_URL = regex(r"\w+://\S+")
-_TO_A_MEMBER = regex(r"^\s*<@!?\d+>.*$", re.MULTILINE)
+_URL = re.compile(r"\w+://\S+")
+_TO_A_MEMBER = re.compile(r"^\s*<@!?\d+>.*$", re.MULTILINE)
 
 
 def score_message(question: str, query: str, hits: Sequence[PassageHit]) -> float | None:

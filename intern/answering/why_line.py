@@ -9,10 +9,9 @@ from typing import Any, cast
 from intern.chat.phrases import Phrases, get_phrases
 from intern.chat.reply_text import clean_name, plain_line
 from intern.core.messages import is_distilled, is_team_source
-from intern.core.text.patterns import regex
 
 _MOST_NAMED = 4
-_QA_DATE = regex(r"#qa_(\d{4})(\d\d)(\d\d)_")
+_QA_DATE = re.compile(r"#qa_(\d{4})(\d\d)(\d\d)_")
 
 
 def why_line(debug: Mapping[str, Any], words: Phrases | None = None) -> str:

@@ -18,7 +18,6 @@ from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest
 from intern.core.ids import ConversationId, MessageId, parse_position, reply_conversation, thread_conversation
 from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext, Role
-from intern.core.text.patterns import regex
 
 
 def build_capture_requests(batch: Batch, channel: Channel, gathered: BatchContext) -> tuple[CaptureRequest, ...]:
@@ -118,7 +117,7 @@ def build_capture_request(
     )
 
 
-_LEADING_MENTION = regex(r"^\s*<@[!&]?\d+>[\s,:]*", re.MULTILINE)  # a title may come before it
+_LEADING_MENTION = re.compile(r"^\s*<@[!&]?\d+>[\s,:]*", re.MULTILINE)  # a title may come before it
 
 
 def build_answer_request(

@@ -16,7 +16,6 @@ from intern.core.flow import Reply
 from intern.core.messages import Citation
 from intern.core.text.masking import mask_secrets
 from intern.core.text.orders import is_plain_name
-from intern.core.text.patterns import regex
 
 _LIMITS = Capabilities()
 _TITLE_LIMIT = 80
@@ -25,13 +24,13 @@ _LONGEST_LANGUAGE = 20
 _MOST_TICKS = 8  # of a code span that we close and reopen
 # A fence as Discord's clients read it: it opens at any three ticks, and ends at the next three, regardless of the text
 # around them. An empty one counts too, though clients do not agree on it.
-_FENCE = regex(r"```(?:[\w+#.-]*\n+|(?:(?P<language>[\w+#.-]+)\n)?\n*(?P<code>[^\n][\s\S]*?)\n*)```", re.ASCII)
-_SPAN = regex(r"(?P<ticks>`+)(?P<said>[\s\S]*?[^`])(?P=ticks)(?!`)")
+_FENCE = re.compile(r"```(?:[\w+#.-]*\n+|(?:(?P<language>[\w+#.-]+)\n)?\n*(?P<code>[^\n][\s\S]*?)\n*)```", re.ASCII)
+_SPAN = re.compile(r"(?P<ticks>`+)(?P<said>[\s\S]*?[^`])(?P=ticks)(?!`)")
 # In the order of reading: an escaped tick opens nothing, nor do ticks in a code span.
-_CODES = regex(rf"\\[^0-9A-Za-z\s]|(?P<fence>{_FENCE.pattern})|(?P<span>{_SPAN.pattern})|(?P<lone>`+)", re.ASCII)
+_CODES = re.compile(rf"\\[^0-9A-Za-z\s]|(?P<fence>{_FENCE.pattern})|(?P<span>{_SPAN.pattern})|(?P<lone>`+)", re.ASCII)
 # The model's reply was cut before it closed the fence. Clients show the ticks; we close the fence.
-_OPENING = regex(r"^[ \t]*```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>[\s\S]*)\Z", re.ASCII | re.MULTILINE)
-_WORD = regex(r"(\s*)(\S+)")
+_OPENING = re.compile(r"^[ \t]*```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>[\s\S]*)\Z", re.ASCII | re.MULTILINE)
+_WORD = re.compile(r"(\s*)(\S+)")
 
 
 class _ReplyBlock(Struct, frozen=True):
@@ -177,7 +176,7 @@ def format_parts(
 _CARDS = r"discord(?:app)?\.(?:gg|new|gift|com/(?:invite|template|gifts?))"
 # Code, escapes and clickable parts by Discord's own parser, in its order of precedence. Code is left alone (but see
 # `_is_code_reliable`); elsewhere, only allowed links remain.
-_TOKENS = regex(
+_TOKENS = re.compile(
     r"(?P<escape>\\[^0-9A-Za-z\s])"
     r"|(?P<code>```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`))"
     r"|(?P<lone>`+)"  # opens no code, nor does a shorter run of the same ticks
@@ -228,7 +227,7 @@ def _rewrite_masked_link(token: re.Match[str], allowed: Collection[str]) -> str:
 
 
 # The pairs that Discord matches, in this order, before it looks for code inside.
-_SPANS = regex(
+_SPANS = re.compile(
     r"\\[^0-9A-Za-z\s]"
     r"|```[\s\S]+?```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`)"
     r"|(?P<pair>\*\*(?:\\.|[^\\])+?\*\*(?!\*)|\*(?!\s)(?:\\.|\*\*|[^*\\])+?(?<!\s) {0,2}\*(?!\*)"
@@ -237,8 +236,8 @@ _SPANS = regex(
     re.DOTALL,
 )
 # Each may begin within a quote or a pair.
-_HEADING = regex(r"^[ >*_~|]*(?:#{1,3}|-#)\s+[^\n]*\Z", re.MULTILINE)
-_ITEM = regex(r"^[ >*_~|]*(?:[*-]|\d+\.) +[^\n]*(?:\n [^\n]*)*\Z", re.MULTILINE)
+_HEADING = re.compile(r"^[ >*_~|]*(?:#{1,3}|-#)\s+[^\n]*\Z", re.MULTILINE)
+_ITEM = re.compile(r"^[ >*_~|]*(?:[*-]|\d+\.) +[^\n]*(?:\n [^\n]*)*\Z", re.MULTILINE)
 
 
 def _is_code_reliable(text: str) -> bool:

@@ -17,14 +17,13 @@ from msgspec import Struct, structs
 
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId, parse_position
 from intern.core.text.masking import mask_file, mask_secrets
-from intern.core.text.patterns import regex
 from intern.core.text.words import collapse_whitespace
 
 AuthorType = Literal["bot", "team_member", "community_user"]
 """`bot`: any bot or webhook, intern itself included."""
 
-_CODE = regex(r"```.*?```|`[^`\n]*`", re.DOTALL)
-_MENTION = regex(r"<@!?([0-9]{1,20})>")
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_MENTION = re.compile(r"<@!?([0-9]{1,20})>")
 
 _LONGEST_FILENAME = 100
 
@@ -361,8 +360,8 @@ class AnswerResult(Struct, frozen=True, kw_only=True):
 MARKER = "--- QA ---"
 """The line that a block of a topic begins with."""
 _TEAM = "Team: "
-_ID = regex(r"id:[ \t]*(\S+)[ \t]*$")
-_HEADER = regex(rf"^{MARKER}[^\S\n]*\n{_ID.pattern}", re.MULTILINE)
+_ID = re.compile(r"id:[ \t]*(\S+)[ \t]*$")
+_HEADER = re.compile(rf"^{MARKER}[^\S\n]*\n{_ID.pattern}", re.MULTILINE)
 
 
 def is_team_source(source_id: str) -> bool:

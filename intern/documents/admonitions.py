@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-
-from intern.core.text.patterns import regex
 
 REMARKS = frozenset(
     "note tip hint warning important caution danger attention error info success question failure bug example quote"
@@ -22,7 +21,7 @@ _TITLES = {
 # Classes of elements that are admonitions, and names of components that are none.
 _REMARK_CLASSES = frozenset({*_GENERAL, "admonitionblock", "theme-admonition"}) - {"aside"}
 REMARK_TAGS = REMARKS - {"aside", "quote", "summary"}
-REMARK_TITLE = regex(r"(?i)(?:admonition|alert|callout|custom-block)[\w-]*(?:title|heading)")
+REMARK_TITLE = re.compile(r"(?i)(?:admonition|alert|callout|custom-block)[\w-]*(?:title|heading)")
 """Classes of the title of an admonition."""
 
 

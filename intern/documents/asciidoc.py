@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import dedent
 from typing import NamedTuple
 
-from intern.core.text.patterns import regex
 from intern.documents.admonitions import default_admonition_title
 from intern.documents.asciidoc_text import inline_html, inline_text, parse_attributes
 from intern.documents.block_builder import BlockBuilder
@@ -32,31 +31,33 @@ MOST_ADDED = 1_000_000
 LEAST_ADDED = 500
 """Characters that each include counts for, be it empty."""
 
-_DIRECTIVE = regex(r"(include|ifdef|ifndef|ifeval|endif)::([^\[]{0,500})\[(.*)\]\s*")
-_REFERENCE = regex(r"(\\?)\{(\w[\w-]*)\}")
-_CONTINUED = regex(r"(?m)^:!?\w[\w-]*:(?:.*\\\n)+.*$")
+_DIRECTIVE = re.compile(r"(include|ifdef|ifndef|ifeval|endif)::([^\[]{0,500})\[(.*)\]\s*")
+_REFERENCE = re.compile(r"(\\?)\{(\w[\w-]*)\}")
+_CONTINUED = re.compile(r"(?m)^:!?\w[\w-]*:(?:.*\\\n)+.*$")
 # The lines above a block: a comment or a rule, an entry of an attribute, its anchor, its attributes, its title.
-_ABOVE = regex(
+_ABOVE = re.compile(
     r"(?P<unshown>//(?!/).*|'{3,}|<{3,}|- ?- ?-|\* ?\* ?\*)|:(?P<name>!?\w[\w-]*!?):(?:\s+(?P<value>.*))?"
     r"|\[\[(?P<id>[^\[\],]*)(?:,[^\[\]]*)?\]\]\s*|\[(?P<held>(?:[\w:,.#\"'%{*].*)?)\]\s*|\.(?P<title>(?![.\s]).+)"
 )
-_HEADING = regex(r"(={1,6}|#{1,6})\s+(\S.*?)(?:\s+\1)?\s*")
+_HEADING = re.compile(r"(={1,6}|#{1,6})\s+(\S.*?)(?:\s+\1)?\s*")
 _UNDERLINES = "=-~^+"
-_HEADING_ANCHOR = regex(r"\[\[([\w:.-]+)(?:,[^\[\]]*)?\]\]")
-_NAMED_TITLE = regex(r"(?m)^\[(?:\[|#)([\w:.-]+)[^\]\n]*\]\]?[ \t]*\n(?:\[[^\n]*\]\n)?(?:\.|={1,6} )(\S.*)$")
-_DELIMITER = regex(r"(-{4,}|\.{4,}|={4,}|\*{4,}|_{4,}|\+{4,}|/{4,}|--|\|={3,}|`{3,}(?=[\w+#.-]*\s*\Z))([\w+#.-]*)\s*")
-_BLOCK_MACRO = regex(r"([a-z]\w*)::(\S*\[.*\])")
-_REMARK = regex(r"(NOTE|TIP|IMPORTANT|WARNING|CAUTION):\s+")
+_HEADING_ANCHOR = re.compile(r"\[\[([\w:.-]+)(?:,[^\[\]]*)?\]\]")
+_NAMED_TITLE = re.compile(r"(?m)^\[(?:\[|#)([\w:.-]+)[^\]\n]*\]\]?[ \t]*\n(?:\[[^\n]*\]\n)?(?:\.|={1,6} )(\S.*)$")
+_DELIMITER = re.compile(
+    r"(-{4,}|\.{4,}|={4,}|\*{4,}|_{4,}|\+{4,}|/{4,}|--|\|={3,}|`{3,}(?=[\w+#.-]*\s*\Z))([\w+#.-]*)\s*"
+)
+_BLOCK_MACRO = re.compile(r"([a-z]\w*)::(\S*\[.*\])")
+_REMARK = re.compile(r"(NOTE|TIP|IMPORTANT|WARNING|CAUTION):\s+")
 _REMARKS = frozenset({"NOTE", "TIP", "IMPORTANT", "WARNING", "CAUTION"})
-_CALLOUTS = regex(r"(?m)[ \t]{0,9}(?:(?://|#|--|;;)[ \t]?)?(?:(?:<!--|<)(?:\d{1,3}|\.)(?:-->|>)[ \t]{0,9}){1,9}$")
-_ITEM = regex(
+_CALLOUTS = re.compile(r"(?m)[ \t]{0,9}(?:(?://|#|--|;;)[ \t]?)?(?:(?:<!--|<)(?:\d{1,3}|\.)(?:-->|>)[ \t]{0,9}){1,9}$")
+_ITEM = re.compile(
     r"(?!//)\s*(?:(?P<marker>\*{1,10}|-|\.{1,10}|•|\d{1,5}\.|[a-zA-Z]\.|[ivxIVX]{1,8}\)|<(?:\d{1,3}|\.)>)\s+(?=\S)"
     r"|(?P<term>\S.*?)(?P<colons>(?<!:):{2,4}|;;)(?:\s+|\Z))(?P<rest>.*)"
 )
-_DIGITS = regex(r"\d+")
-_LETTERS = regex(r"[a-zA-Z]+")
-_COLUMN = regex(r"(?:(\d{1,2})\*)?([^,;]*)[,;]")
-_CELL = regex(r"(?:(?:^|(?<=\s))(?:([1-9])?(?:\.([1-9]))?[*+])?(?:[<^>]?\.?[<^>])?[adehlmsv]?)?(?<!\\)\|")
+_DIGITS = re.compile(r"\d+")
+_LETTERS = re.compile(r"[a-zA-Z]+")
+_COLUMN = re.compile(r"(?:(\d{1,2})\*)?([^,;]*)[,;]")
+_CELL = re.compile(r"(?:(?:^|(?<=\s))(?:([1-9])?(?:\.([1-9]))?[*+])?(?:[<^>]?\.?[<^>])?[adehlmsv]?)?(?<!\\)\|")
 _RAW = frozenset({"source", "listing", "literal", "stem", "latexmath", "asciimath"})
 # As references, which are resolved after AsciiDoc was read: some of these signs mean something to it.
 _SIGN_NAMES = "startsb endsb vbar asterisk tilde caret backtick backslash"

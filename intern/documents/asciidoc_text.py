@@ -10,14 +10,12 @@ import html
 import re
 from collections.abc import Callable, Mapping
 
-from intern.core.text.patterns import regex
-
-_LITERAL = regex(
+_LITERAL = re.compile(
     r"""(?xs)(?<![`\\])\\(\*\*|__|\#\#|``|--|[*_`\#^~+<\["'(]|(?:https?|ftp|irc)://|[a-z]{2,15}:(?=[^\s\[]{0,300}\[))
     |pass:[a-z,]{0,9}\[(.{0,2000}?)\]|\+\+\+(.{1,2000}?)\+\+\+
     |\$\$(.{1,500}?)\$\$|\+\+(.{1,500}?)\+\+|(?<![\w;:}])\+(?=\S)([^\n]{1,500}?)(?<=\S)\+(?!\w)"""
 )
-_MACRO = regex(
+_MACRO = re.compile(
     r"""(?xs)(?<![\w/:])(?P<url>(?:https?|ftp|irc)://[^\s\[\]<>"|`\0]{0,1999}[^\s\[\]<>"|`\0.,;:!?')])
       (?:\[(?P<label>(?:[^\[\]\\]|\\.){0,500})\])?
     |(?<![\w:])(?P<name>[a-z][a-z0-9]{1,15}):(?P<target>[^\s\[\]:][^\s\[\]]{0,499}|)
@@ -33,8 +31,8 @@ _SHOWN = {
     "linkgit": "{target}({held})",
     "menu": "{path}",
 }
-_NO_REFERENCE = regex(r"&(?!(?:#\d{1,6}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,30});)")
-_SPAN = regex(
+_NO_REFERENCE = re.compile(r"&(?!(?:#\d{1,6}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,30});)")
+_SPAN = re.compile(
     r"""(?xs)(?P<quote>["'])`(?=\S)(?P<quoted>.{1,500}?)(?<=\S)`(?P=quote)|``(?=\S)(?P<typeset>[^`\n]{1,200}?)''
     |``(.{1,500}?)``|(?<![\w"'`;:}])`(?=\S)(.{1,500}?)(?<=\S)`(?![\w"'`])"""
 )
@@ -44,16 +42,16 @@ _MARK = (
 )
 _ROLE = r"(?:\[[^\[\]\n]{0,80}\])?"
 _MARKS = (
-    (regex(_MARK.format(role=_ROLE, sign=r"\*")), r"<strong>\1\2</strong>"),
-    *((regex(_MARK.format(role=_ROLE, sign=sign)), r"\1\2") for sign in "_#"),
-    (regex(r"~([^\s~]{1,60})~|\(\(([^()\n]{1,200})\)\)"), r"\1\2"),
-    (regex(r"\[\[(\[[\w.:-]{1,60})(?:,[^\[\]]{0,200})?\]\]\]"), r"\1]"),
-    (regex(r" \+(?:\n|\Z)"), "<br>"),
+    (re.compile(_MARK.format(role=_ROLE, sign=r"\*")), r"<strong>\1\2</strong>"),
+    *((re.compile(_MARK.format(role=_ROLE, sign=sign)), r"\1\2") for sign in "_#"),
+    (re.compile(r"~([^\s~]{1,60})~|\(\(([^()\n]{1,200})\)\)"), r"\1\2"),
+    (re.compile(r"\[\[(\[[\w.:-]{1,60})(?:,[^\[\]]{0,200})?\]\]\]"), r"\1]"),
+    (re.compile(r" \+(?:\n|\Z)"), "<br>"),
 )
-_KEPT = regex(r"\0(\d+)\0")
-_WRITTEN = regex(r"<[^<>]*>")
-_ATTRIBUTE = regex(r"""\s*(?:([\w-]+)\s*=\s*)?(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^,]*))\s*(?:,|\Z)""")
-_SHORT = regex(r"([#.%])([^#.%]+)")
+_KEPT = re.compile(r"\0(\d+)\0")
+_WRITTEN = re.compile(r"<[^<>]*>")
+_ATTRIBUTE = re.compile(r"""\s*(?:([\w-]+)\s*=\s*)?(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^,]*))\s*(?:,|\Z)""")
+_SHORT = re.compile(r"([#.%])([^#.%]+)")
 _SHORT_NAMES = {"#": "id", ".": "role", "%": "options"}
 
 

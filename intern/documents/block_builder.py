@@ -6,13 +6,13 @@ Elements that were left open end with the one around them; stray end tags are ig
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from urllib.parse import urljoin
 
 from msgspec import Struct
 
-from intern.core.text.patterns import regex
 from intern.documents.admonitions import REMARK_TAGS, REMARK_TITLE, default_admonition_title, find_admonition_title
 from intern.documents.blocks import BlockKind
 from intern.documents.hidden_text import is_unseen
@@ -37,7 +37,7 @@ _BOLD = frozenset({"b", "strong"})
 _HEADINGS = {f"h{n}": n for n in range(1, 7)}
 _NAMED = frozenset({"summary", "caption", "figcaption"})
 _LINE_NUMBERS = frozenset("linenos lineno linenodiv line-number gutter rouge-gutter hljs-ln-numbers blob-num".split())
-_UNFIT = regex(r"[\s<>\"()\\]")
+_UNFIT = re.compile(r"[\s<>\"()\\]")
 _CELLS = frozenset({"td", "th"})
 _LISTS = frozenset({"ul", "ol", "menu"})
 # A heading in one of these heads no text outside.
@@ -54,9 +54,9 @@ _FOLDS = frozenset({"details", "accordion", "expandable", "dropdown"})
 _KNOWN = _BLOCKS | _TABS | _FOLDS | REMARK_TAGS | _LEFT_OUT | {"section"}
 _GATHERING = frozenset({*_NAMED, *_HEADINGS, "dt"})
 _PANELS = frozenset("tabpanel tab-content tab-pane tabbed-block sd-tab-content sphinx-tabs-panel".split())
-_LANGUAGE = regex(r"(?:^|\s)(?:language|lang|highlight|brush|source)[-:_]([\w+#.-]{1,30})")
+_LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight|brush|source)[-:_]([\w+#.-]{1,30})")
 _NO_LANGUAGE = frozenset({"default", "none", "notranslate"})
-_ALERT = regex(r"\A\s*\[!(\w{1,20})\][+-]?\s*")
+_ALERT = re.compile(r"\A\s*\[!(\w{1,20})\][+-]?\s*")
 _PERMALINKS = frozenset("¶#§🔗⚓︎\uf0c1")
 _NONE: Mapping[str, str] = MappingProxyType({})
 

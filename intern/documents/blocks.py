@@ -5,13 +5,13 @@ Each word that a reader of the document sees is in exactly one block; hidden wor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from msgspec import Struct, structs
 
 from intern.core.text.passages import PART_ENDS, make_anchor
-from intern.core.text.patterns import regex
 
 BlockKind = Literal["heading", "paragraph", "item", "row", "code", "definition", "question", "admonition"]
 
@@ -73,11 +73,11 @@ class Document(Struct, frozen=True, kw_only=True):
     """About its bytes, each once: an encoding other than UTF-8, characters that no text holds."""
 
 
-_FENCES = regex(r"`{3,}")
+_FENCES = re.compile(r"`{3,}")
 _INNERMOST = 6  # level of a heading in Markdown
 # Text that would be read as a heading, a fence, the end of a part or a topic's block.
-_STRUCTURE = regex(r"(?m)^(?=#{1,6}[ \t]+\S|---[ \t]*$|--- QA ---[ \t]*$)")
-_OPENS = regex(r"(?m)^([ \t]*)(?=`{3,}|~{3,})")
+_STRUCTURE = re.compile(r"(?m)^(?=#{1,6}[ \t]+\S|---[ \t]*$|--- QA ---[ \t]*$)")
+_OPENS = re.compile(r"(?m)^([ \t]*)(?=`{3,}|~{3,})")
 
 
 def write_blocks(blocks: Iterable[Block]) -> str:

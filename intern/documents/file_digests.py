@@ -10,13 +10,13 @@ no half of another secret.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from string import digits
 
 from intern.core.messages import FileDigest
 from intern.core.text.masking import mask_file
 from intern.core.text.orders import remove_prompt_injection
-from intern.core.text.patterns import regex
 from intern.documents.parsing import NotADocumentError, decode_text
 
 MOST_TELLING = 300
@@ -46,48 +46,48 @@ _CLUES = (
     "|unexpected|unknown|unsupported|unreachable|violat| e |e/|emerg|fehler|erreur|échec|fallo|falha|ошибк|エラー"
 ).split("|")
 _LEVEL = r"(?:^|[\s\[(|<]|level[\"']?\s?[=:]\s?[\"']?)"
-_WRONG = regex(
+_WRONG = re.compile(
     rf"{_LEVEL}(?i:ERRO?|FATAL|CRITICAL|SEVERE|PANIC|EMERG(?:ENCY)?)\b|^E[/ ]\w|(?<=\d )E (?=\S)|\bCaused by:"
     r"|\bpanicked\b|(?i:\berr(?:ors?)?\b)|\b[A-Za-z]\w*(?:Error|Exception)\b"
     r"|(?i:\b(?:fehler|erreur|échec|fallo|falha)\b|ошибк|エラー)"
 )
 # Reports, and ends that only say that there was an error.
-_LITTLE = regex(
+_LITTLE = re.compile(
     rf"{_LEVEL}(?i:INFO|DEBUG|TRACE|VERBOSE|NOTICE)\b|^[IDV][/ ]\w|(?<=\d )[IDV] (?=\S)|(?i:\bexit(?:ed|ing)?\b"
     r"|\bnon-?zero\b|\baborting\b|failed with result|see (?:the )?(?:log|output|above)|during handling|direct cause"
     r"|completed with)"
 )
-_NONE = regex(
+_NONE = re.compile(
     r"(?i)\b(?:no|0|zero|without(?: any)?|ignor\w+) (?:\w+ )?(?:errors?|failures?|exceptions?|failed)\b"
     r"|\b(?:errors?|fail(?:ed|ures?)|exceptions?|exit(?:ed)? (?:code|status))[\"']?\s*[:=]?\s*[\"']?"
     r"(?:0|none|null|false)\b"
 )
 # Text that no message has, except in a paste.
-_LOGGED = regex(
+_LOGGED = re.compile(
     rf"(?m){_LEVEL}(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERRO?|ERROR|FATAL|CRITICAL|SEVERE|PANIC)\b|\d\d:\d\d:\d\d"
     r"|\b[A-Za-z]\w*(?:Error|Exception)\b|Traceback \("
 )
-_ASKING = regex(r"(?m)[？؟⁇⁈]|(?<=\S)\?(?=[\s\"')*_]|\Z)|\?\s*$")
+_ASKING = re.compile(r"(?m)[？؟⁇⁈]|(?<=\S)\?(?=[\s\"')*_]|\Z)|\?\s*$")
 _TRACEBACK = "Traceback (most recent call last)"
 # Frames of a stack, and lines of code.
-_NO_LINE = regex(
+_NO_LINE = re.compile(
     r".*Traceback \(most|\s*(?:at [\w$.<]|File \"|\.{3} \d+ more|\d+: 0x|#|//|/?\*|[})]|(?:if|for|while|try|except"
     r"|catch|raise|throw|return|def|class|import|from|function|const|let|var|func?|else|elif|finally|assert)\b"
     r"(?!.*:\s\S))"
 )
-_NOT_INDENTED = regex(r"\n(?=\S)")
-_STAMP = regex(
+_NOT_INDENTED = re.compile(r"\n(?=\S)")
+_STAMP = re.compile(
     r"^[\[(\s]*(?:[A-Z][a-z]{2},? )?(?:[\d/.-]+|[A-Z][a-z]{2} +\d+|\d+/[A-Z][a-z]{2}/\d+)?[T ,_:]{0,2}\d\d:\d\d"
     r"(?::[\d.,]+)?(?:Z| ?[+-]\d\d:?\d\d| UTC| [AP]M)?[\])]?[\s|:-]*"
     r"|[\"']?\b(?:ts|time|timestamp|@timestamp)[\"']?\s?[=:]\s?(?:\"[^\"]*\"|[\w:.+-]+),?\s*"
 )
-_ADDRESS = regex(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]{8,}\b")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]{8,}\b")
 _NO_DIGITS = str.maketrans("", "", digits)
 # Backwards: a mask, or half a long secret, on one line or several.
-_READ_END = regex(
+_READ_END = re.compile(
     r"\][a-z_]+ deksam\[|(?P<run>(?=(?:[\w+/=.-]*+\s{1,40})?[\w+/=.-]{40})[\w+/=.-]*+(?:\s{1,40}[\w+/=.-]{40,}+)*+)"
 )
-_PRIVATE_KEY = regex(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?:[\s\S]*?-----END[^\n]*|[\s\S]*)")
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?:[\s\S]*?-----END[^\n]*|[\s\S]*)")
 
 
 def digest_file(data: bytes) -> FileDigest | None:

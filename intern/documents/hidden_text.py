@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from intern.core.text.patterns import regex
-
 # In CSS, letters may be written as numbers.
-_ESCAPE = regex(r"\\([0-9a-fA-F]{1,6})\s?")
-_UNSEEN = regex(
+_ESCAPE = re.compile(r"\\([0-9a-fA-F]{1,6})\s?")
+_UNSEEN = re.compile(
     r"""(?ix)(?<![\w-])(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|color\s*:\s*transparent
     |(?:opacity|font-size)\s*:\s*0(?:\.0*)?(?![.\d])|clip\s*:\s*rect|(?:text-indent|left|right|top)\s*:\s*-\d{3,}
     |transform\s*:\s*scale\w?\(\s*0\s*[,)])"""

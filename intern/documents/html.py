@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec import structs
 
-from intern.core.text.patterns import regex
 from intern.documents.block_builder import BlockBuilder
 from intern.documents.blocks import Document, OmittedText
 from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
 from intern.documents.tag_reader import TagReader
 from intern.documents.writer import DocumentWriter, clean_characters
 
-_TAG = regex(r"<(/?)([a-z][a-z0-9]*)(?:[^<>]{0,10000}(/)>)?|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<(/?)([a-z][a-z0-9]*)(?:[^<>]{0,10000}(/)>)?|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 # Elements that end by themselves where the next one begins, or that hold none.
 _FLAT = frozenset(
     "area base body br col colgroup dd dt embed head hr html img input li link meta optgroup option p param rp rt"
@@ -102,8 +101,8 @@ _LEADS = (
 _NAVIGATION = ", ".join(
     [*_LEADING_TAGS, *(f"[role={role}]" for role in _LEADING_ROLES), *(f"[class*={word} i]" for word in _LEADS)]
 )
-_TAG_HTML = regex(r"</?[a-z]", re.IGNORECASE)
-_META_CHARSET = regex(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
+_TAG_HTML = re.compile(r"</?[a-z]", re.IGNORECASE)
+_META_CHARSET = re.compile(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
 
 
 class HtmlPage(NamedTuple):

@@ -6,11 +6,11 @@ Liquid's tags, MDX's imports and components, HTML in the text, and GitHub's aler
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
-from intern.core.text.patterns import regex
 from intern.documents.block_builder import BlockBuilder
 from intern.documents.blocks import Document
 from intern.documents.roles import role_text
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _NONE: dict[str, str] = {}
-_ANCHOR = regex(r"\s*\{:?\s*(?:[^{}#]*#(?P<anchor>[\w:.-]+))?[^{}]*\}\s*\Z")
-_TITLE = regex(r"""(?m)^title\s*[:=]\s*(?P<quote>["']?)(?P<title>.+?)(?P=quote)\s*$""")
-_CODE_TITLE = regex(r"""(?:title|filename|caption)\s*=\s*["']([^"']*)["']|\[([^\[\]]+)\]""")
+_ANCHOR = re.compile(r"\s*\{:?\s*(?:[^{}#]*#(?P<anchor>[\w:.-]+))?[^{}]*\}\s*\Z")
+_TITLE = re.compile(r"""(?m)^title\s*[:=]\s*(?P<quote>["']?)(?P<title>.+?)(?P=quote)\s*$""")
+_CODE_TITLE = re.compile(r"""(?:title|filename|caption)\s*=\s*["']([^"']*)["']|\[([^\[\]]+)\]""")
 _TEXTS = frozenset({"text", "text_special"})
-_HIGHLIGHTED = regex(r"\A#!\w+ ")  # MkDocs: the language of code in a line
-_MARKUP = regex(r"[*_`\[<&\\]")
-_LANGUAGE = regex(r"[\w+#.-]{1,30}")
+_HIGHLIGHTED = re.compile(r"\A#!\w+ ")  # MkDocs: the language of code in a line
+_MARKUP = re.compile(r"[*_`\[<&\\]")
+_LANGUAGE = re.compile(r"[\w+#.-]{1,30}")
 
 
 def parse_markdown(text: str) -> Document:

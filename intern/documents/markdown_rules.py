@@ -5,13 +5,13 @@ Each makes `part_open` and `part_close` (tag and attributes: the element; conten
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from markdown_it.token import Token
 
-from intern.core.text.patterns import regex
 from intern.documents.admonitions import REMARKS, default_admonition_title
 from intern.documents.directives import directive_kind, has_title, is_part
 
@@ -26,44 +26,44 @@ DEEPEST = 100
 """The deepest nesting of blocks; lists count twice. The time that parsers take grows with its square."""
 
 # MkDocs: `!!! note "Title"`, `??? question "Title"`, `=== "Tab"`; the content is indented.
-_INDENTED = regex(r"""(!!!|\?\?\?\+?|===[+!]?)[ ]+(?:([\w-]+)(?:[ ]+[\w-]+)*[ ]*)?(?:"(.*)")?[ ]*""")
+_INDENTED = re.compile(r"""(!!!|\?\?\?\+?|===[+!]?)[ ]+(?:([\w-]+)(?:[ ]+[\w-]+)*[ ]*)?(?:"(.*)")?[ ]*""")
 # Docusaurus, VitePress, MyST, Quarto: `:::tip Title`, `:::tip[Title]`, `:::{note} Title`, `::: {.callout-tip}`; MyST
 # also writes them as a fence.
-_FENCE = regex(r"(:{3,}|`{3,}|~{3,})[ \t]*([^\n`]*)")
-_CONTAINER = regex(
+_FENCE = re.compile(r"(:{3,}|`{3,}|~{3,})[ \t]*([^\n`]*)")
+_CONTAINER = re.compile(
     r"(?:\{(?P<directive>\w[\w:+.-]*)\}|\{[ ]*(?:[#][\w-]+[ ]+)?\.(?P<class>[\w-]+)(?P<attrs>[^{}]*)\}"
     r"|(?P<name>[\w-]+))"
     r"[ ]*(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<title>[^{}]*))(?:\{[^{}]*\})?[ ]*"
 )
 # GitBook, Jekyll, Zola: `{% tab title="x" %}`; Hugo: `{{< tab "x" >}}`, `{{% notice note %}}`.
-_TAG = regex(r"\{%-?[ ]*(?P<liquid>[^{}\n]{0,2000}?)[ ]*-?%\}|\{\{[<%][ ]*(?P<hugo>[^{}]{0,2000}?)[ ]*[>%]\}\}")
-_NAME = regex(r"(?s)(?P<end>end|/[ ]*)?(?P<name>[\w-]+)[ ]*(?P<rest>.*)")
+_TAG = re.compile(r"\{%-?[ ]*(?P<liquid>[^{}\n]{0,2000}?)[ ]*-?%\}|\{\{[<%][ ]*(?P<hugo>[^{}]{0,2000}?)[ ]*[>%]\}\}")
+_NAME = re.compile(r"(?s)(?P<end>end|/[ ]*)?(?P<name>[\w-]+)[ ]*(?P<rest>.*)")
 # MDX: `<TabItem value="x">`; names of HTML have no small letters after a capital one.
-_COMPONENT = regex(
+_COMPONENT = re.compile(
     r"""(?x)<(?P<end>/?)(?P<name>[A-Z][\w.]*[a-z][\w.]*)
     (?P<rest>(?:[^<>{}"']|"[^"]{0,2000}"|'[^']{0,2000}'|\{(?:[^{}]|\{[^{}]{0,2000}\}){0,2000}+\}){0,2000}+)>"""
 )
-_ATTRIBUTE = regex(
+_ATTRIBUTE = re.compile(
     r"""(?P<name>[\w-]+)[ ]*=[ ]*(?:"(?P<a>[^"]*)"|'(?P<b>[^']*)'|\{["'`](?P<c>[^"'`{}]*)["'`]\}|(?P<d>[^\s"'{}]+))"""
     r"""|"(?P<e>[^"]*)"|'(?P<f>[^']*)'|(?P<g>[\w-]+)"""
 )
 _TITLED = ("title", "name", "header", "label", "summary", "text", "tabname", "")
 _STYLED = ("style", "type", "kind", "color", "")
-_OPTION = regex(r"[ ]*:([\w-]{1,40}):[ ]*(.*)")
-_LINE_START = regex(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
+_OPTION = re.compile(r"[ ]*:([\w-]{1,40}):[ ]*(.*)")
+_LINE_START = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
 # Of MDX, Hugo and Liquid. All repetitions are bounded, since each possible beginning starts a search for its end.
-_COMMENT = regex(
+_COMMENT = re.compile(
     r"(?s)\{\{?[<%]?[ ]*/\*[^*]{0,5000}+(?:\*(?!/)[^*]{0,5000}+){0,200}+\*/[ ]*[>%]?\}?\}"
     r"|\{%-?[ ]*comment\b.{0,5000}?endcomment[ ]*-?%\}"
 )
-_IMPORT = regex(
+_IMPORT = re.compile(
     r"""import\s+(?:[\w{}*,$\s]+\sfrom\s+)?["'][^"'\n]+["'];?\s*|export\s+(?:default|const|let|var|function|async|\{).*"""
 )
-_ATTRS_LINE = regex(r"\{:[^{}\n]*\}\s*")
-_NO_TEXT = regex(
+_ATTRS_LINE = re.compile(r"\{:[^{}\n]*\}\s*")
+_NO_TEXT = re.compile(
     r"(?i)\[TOC\]|\[\[_?TOC_?\]\]|-{1,2}8<-{1,2}.*|\*\[[^\]]+\]:.*|\\(?:new|clear)page|%[ ].*|\([\w:. -]+\)=|<!---?>"
 )
-_BRACKET = regex(r"[\[\]]")
+_BRACKET = re.compile(r"[\[\]]")
 _MOST_BRACKETS = 100
 _SIGNS = frozenset(":<{`~")
 _ALERTS = frozenset({"notice", "hint", "alert", "admonition", "callout", "admonish"})

@@ -5,21 +5,21 @@ Pictures do not count, neither as text nor for the size. Lines are those of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import cast
 
 import msgspec
 from msgspec import Struct
 
-from intern.core.text.patterns import regex
 from intern.documents.blocks import Document
 from intern.documents.markdown import MarkdownReader
 from intern.documents.writer import DocumentWriter
 
 # Characters of an output: enough for a message, too few for a table of thousands of rows.
 _MOST_OUTPUT = 1000
-_LANGUAGE = regex(r"[A-Za-z][\w+#-]{0,30}")
-_COLOURS = regex(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+_LANGUAGE = re.compile(r"[A-Za-z][\w+#-]{0,30}")
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
 class _NotebookOutput(Struct):

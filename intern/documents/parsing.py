@@ -16,7 +16,6 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
-from intern.core.text.patterns import regex
 from intern.documents.asciidoc import LEAST_ADDED, MOST_ADDED, MOST_INCLUDED, parse_asciidoc
 from intern.documents.blocks import Document
 from intern.documents.html import decode_page, read_html
@@ -50,21 +49,21 @@ _ENDINGS = frozenset(f".{ending}" for ending in _NO_DOCUMENTS.split())
 # Bytes that text has no use for; a few do no harm, as in the output of a terminal.
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b") + b"\x7f"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_LINE_ENDS = regex(r"\r\n?")
-_ESCAPES = regex(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-_ACCENTED = regex(r"[^\x00-\x7f]")
-_MULTIBYTE = regex(r"[^\x00-\x7f\ufffd]")
+_LINE_ENDS = re.compile(r"\r\n?")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_ACCENTED = re.compile(r"[^\x00-\x7f]")
+_MULTIBYTE = re.compile(r"[^\x00-\x7f\ufffd]")
 
-_REST_SIGNS = regex(
+_REST_SIGNS = re.compile(
     r"(?m)^\.\. (?:[\w:+-]{1,40}::(?:\s|$)|_[^\n:]{1,100}:|\|[^|\n]{1,60}\| )|:[\w:+-]{2,30}:`[^`\n]{1,200}`"
     r"|`[^`<>\n]{1,100} <[^<>\n]{1,300}>`__?(?!\w)"
 )
-_MARKDOWN_SIGNS = regex(
+_MARKDOWN_SIGNS = re.compile(
     r"(?m)^ {0,3}(?:```|~~~)|^#{2,5} \S|(?<!\w)\[[^\[\]\n]{1,200}\]\((?:https?:|#|\.{0,2}/|\w)[^()\n]{0,300}\)"
     r"|^(?=[^\n]{0,300}\|)(?=[^\n]{0,300}---)[ :|-]{5,300}$|(?<![\w*])\*\*[^\s*][^*\n]{0,200}\*\*(?![\w*])"
 )
-_MARKDOWN_TITLE = regex(r"\A\s*# \S[^\n]*\n[ \t]*(?:\n|\Z)")
-_INCLUDE = regex(r"(?m)^\.\. include:: ([^\s<>]{1,300})[ \t]*(?:\n(?![ \t]+:)|\Z)")
+_MARKDOWN_TITLE = re.compile(r"\A\s*# \S[^\n]*\n[ \t]*(?:\n|\Z)")
+_INCLUDE = re.compile(r"(?m)^\.\. include:: ([^\s<>]{1,300})[ \t]*(?:\n(?![ \t]+:)|\Z)")
 _LEAST_SIGNS = 2
 _LOOKED_AT = 200_000  # characters
 

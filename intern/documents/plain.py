@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
-from intern.core.text.patterns import regex
 from intern.documents.blocks import Document
 from intern.documents.writer import DocumentWriter, Lines
 
 _Rows = Sequence[tuple[int, str]]
 
-_UNDERLINE = regex(r"([=\-~^*#+_])\1{2,}")
-_NUMBERED = regex(
+_UNDERLINE = re.compile(r"([=\-~^*#+_])\1{2,}")
+_NUMBERED = re.compile(
     r"(\d{1,3}(?:\.\d{1,3}){0,5}(?=\.?\s)|(?:Appendix\s+)?[A-Z](?:\.\d{1,3}){0,4}(?=\.\s))\.?\s+[A-Z\"'`].*"
 )
-_BULLET = regex(r"([-*+•–o]|\(?(?:\d{1,3}|[a-z])[.)])\s+(\S.*)")
-_GAP = regex(r"(?<=\S) {2,}(?=\S)")
-_WIDE = regex(r"\S {3,}\S")
-_OPTION = regex(r"(-{1,2}[\w?#][^\s]{0,40}(?:(?:, |[ =|])\S{1,40}){0,4}?)(?: {2,}(\S.*))?")
-_PROMPT = regex(r"(?:[$%>#]|>>>|\w+@[\w.-]+[:~].{0,40}[$#])\s\S")
-_LEADERS = regex(r"(?:\.{4,200}|(?: \.){4,200}) {0,9}\d{1,4}$")
-_ASSIGNED = regex(r"[\w.-]{1,40}\s*(?:=|:=|::=)\s*\S")
-_SENTENCE = regex(r"[a-z]\w*[ ,]+\w+[ ,]+\w+.*[.?!:;,]\Z|(?:[\w'’,-]+ ){5}")
+_BULLET = re.compile(r"([-*+•–o]|\(?(?:\d{1,3}|[a-z])[.)])\s+(\S.*)")
+_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
+_WIDE = re.compile(r"\S {3,}\S")
+_OPTION = re.compile(r"(-{1,2}[\w?#][^\s]{0,40}(?:(?:, |[ =|])\S{1,40}){0,4}?)(?: {2,}(\S.*))?")
+_PROMPT = re.compile(r"(?:[$%>#]|>>>|\w+@[\w.-]+[:~].{0,40}[$#])\s\S")
+_LEADERS = re.compile(r"(?:\.{4,200}|(?: \.){4,200}) {0,9}\d{1,4}$")
+_ASSIGNED = re.compile(r"[\w.-]{1,40}\s*(?:=|:=|::=)\s*\S")
+_SENTENCE = re.compile(r"[a-z]\w*[ ,]+\w+[ ,]+\w+.*[.?!:;,]\Z|(?:[\w'’,-]+ ){5}")
 _LONGEST_HEADING = 80
 _MOST_WORDS = 10
 _CENTRED = 12  # characters to the left of a title at least

@@ -7,6 +7,7 @@ that a document names is read, and none of its HTML is kept.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -22,7 +23,6 @@ from docutils.readers.standalone import Reader
 from docutils.transforms import Transform
 from docutils.transforms.references import AnonymousHyperlinks, ExternalTargets, IndirectHyperlinks, Substitutions
 
-from intern.core.text.patterns import regex
 from intern.documents.admonitions import default_admonition_title
 from intern.documents.block_builder import BlockBuilder
 from intern.documents.blocks import Document
@@ -46,8 +46,8 @@ _NONE: Mapping[str, str] = {}
 # Their argument is the language; of all others it is code, too.
 _WITH_LANGUAGE = frozenset({"code", "code-block", "sourcecode", "prompt", "highlight"})
 _MOST_SIGNS = 1000
-_TERM = regex(r"(?!\.\. )\S")
-_REFERENCE = regex(r"`([^`<]+?)\s*(?:<[^`<>]*>)?`__?|([^`\s]+?)__?")
+_TERM = re.compile(r"(?!\.\. )\S")
+_REFERENCE = re.compile(r"`([^`<]+?)\s*(?:<[^`<>]*>)?`__?|([^`\s]+?)__?")
 # Names of fields at the top that are options for Sphinx.
 _FOR_SPHINX = frozenset({"orphan", "tocdepth", "nocomments", "no-search", "nosearch"})
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from intern.core.text.patterns import regex
+import re
+
 from intern.documents.writer import code_span
 
-_TARGET = regex(r"(?s)\A(.*\S)\s*<[^<>]*>\Z")
+_TARGET = re.compile(r"(?s)\A(.*\S)\s*<[^<>]*>\Z")
 # Their content is prose; all other roles name a part of a program.
 _PROSE = frozenset(
     "ref doc term numref any abbr abbreviation title title-reference t emphasis strong sub sup subscript superscript"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from intern.core.text.fences import remove_invisible
 from intern.core.text.passages import make_anchor
-from intern.core.text.patterns import regex
 from intern.documents.blocks import Block, BlockKind, Document, Heading, OmittedText
 
 INNERMOST = 7
@@ -15,11 +15,11 @@ INNERMOST = 7
 Lines = tuple[int, int]
 """The first and the last line, from 1."""
 
-_ASKS = regex(r"(?i)\AQ(?:uestion)?\s?\d{0,3}\s?[:.)]\s+")
-_TOLD = regex(r"(?i)\AA(?:nswer)?\s?\d{0,3}\s?[:.)]\s+")
-_QUESTION_ENDS = regex(r"[?？](?=\s|\Z)")
+_ASKS = re.compile(r"(?i)\AQ(?:uestion)?\s?\d{0,3}\s?[:.)]\s+")
+_TOLD = re.compile(r"(?i)\AA(?:nswer)?\s?\d{0,3}\s?[:.)]\s+")
+_QUESTION_ENDS = re.compile(r"[?？](?=\s|\Z)")
 # Control characters but for tab and line break, and half surrogates.
-_UNWANTED = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class DocumentWriter:

@@ -19,7 +19,6 @@ from intern.core.ids import NuggetId
 from intern.core.knowledge import Fact, FactCategory, Nugget, NuggetStatus, Sentiment, Visibility
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import even_share
-from intern.core.text.patterns import regex
 from intern.core.text.words import collapse_whitespace, truncate_text
 from intern.facts.reconciliation import FactProposal
 from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment
@@ -30,7 +29,7 @@ from intern.models.prompt import Choices, Prompt
 _Short = Annotated[str, Meta(max_length=200)]
 _Ids = tuple[_Short, ...]
 # A line that is not indented begins a message or a fact.
-_FIRST_WORD = regex(r"^(\w+) ", re.MULTILINE)
+_FIRST_WORD = re.compile(r"^(\w+) ", re.MULTILINE)
 
 
 class ExtractIn(Struct, frozen=True, kw_only=True):

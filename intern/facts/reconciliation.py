@@ -6,6 +6,7 @@ A proposal can refer to existing facts only. It replaces at most one, and never 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,13 +18,12 @@ from msgspec import Struct, structs
 from intern.core import knowledge
 from intern.core.ids import FactId
 from intern.core.text.masking import mask_secrets
-from intern.core.text.patterns import regex
 from intern.core.text.similarity import is_same_subject, text_similarity
 from intern.core.text.words import normalise_wording, truncate_text
 from intern.facts.visibility import RULES, FactOptions, decide_visibility, rate_fact_text, strictest_visibility
 
 _LIKE_REFUTED = 0.2  # similarity to a retired fact; low, because the same messages say both
-_NUMBER = regex(r"\d+(?:\.\d+)*")
+_NUMBER = re.compile(r"\d+(?:\.\d+)*")
 
 MAX_SUMMARY = 100
 MAX_SNIPPET = 500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
@@ -15,7 +16,6 @@ from intern.core.ids import UserId
 from intern.core.log import get_logger
 from intern.core.messages import MOST_FILE_BYTES, Attachment, FileDigest, Image
 from intern.core.tasks import open_task_group
-from intern.core.text.patterns import regex
 from intern.documents.file_digests import digest_file
 from intern.sources.fetching import PageFetcher
 from intern.sources.options import WebOptions
@@ -26,7 +26,7 @@ MOST_FILES = 4
 """The most files that are read of a message."""
 _DIGESTS_KEPT = 200  # in memory, because other questions and a capture follow a question
 _HOURS_KEPT = 10_000  # of members; each is as long as a few ids
-_LINK = regex(r"https://([^\s/<>\"?#]+)/[^\s<>\"]+(?<![.,;:!?)*_|~`'\]])")
+_LINK = re.compile(r"https://([^\s/<>\"?#]+)/[^\s<>\"]+(?<![.,;:!?)*_|~`'\]])")
 _PAGES = (b"<!doctype html", b"<html")
 UNREAD = FileDigest(problem="could not be read")
 

@@ -17,15 +17,14 @@ from intern.core.captures import CapturedPair, Turn
 from intern.core.decisions import Decision, MessagesForgotten, PairFiled, PairMoved
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId, QAId, TopicName, UserId
-from intern.core.text.patterns import regex
 from intern.facts.segments import IsWithdrawn, remove_withdrawn
 from intern.stores.archive import Archive, ArchiveErasure
 from intern.stores.qa_ids import bare_message_id, qa_id_time
 from intern.stores.tables.knowledge import KnowledgeStore
 
-_MEMBER = regex(r"[0-9]{1,20}")
+_MEMBER = re.compile(r"[0-9]{1,20}")
 # Other programs may put text before or after the number.
-_MESSAGE = regex(r"(?=.*[0-9])[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MESSAGE = re.compile(r"(?=.*[0-9])[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 # A line this long identifies its message.
 _TELLING = 12

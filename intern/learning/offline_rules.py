@@ -6,6 +6,7 @@ They are deterministic, and keep nearly everything: without understanding, a nee
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple
 from intern.core.captures import TopicBlock, extract_question
 from intern.core.knowledge import IndexEntry
 from intern.core.text.masking import remove_masks
-from intern.core.text.patterns import regex
 from intern.core.text.topic_names import make_topic_name
 from intern.core.text.words import (
     PLEASANTRIES,
@@ -39,9 +39,9 @@ _ANALYSIS_CHARS = 4000
 _KEYWORDS = 8
 _MOST_DECISIONS = 3
 
-_MESSAGE = regex(r"(?P<id>\w+) \w+ \((?P<role>\w+)\): (?P<text>.*)")
-_EXISTING = regex(r"(?P<id>\w+) \S+ \S+ (?P<text>.*)")
-_DECIDED = regex(
+_MESSAGE = re.compile(r"(?P<id>\w+) \w+ \((?P<role>\w+)\): (?P<text>.*)")
+_EXISTING = re.compile(r"(?P<id>\w+) \S+ \S+ (?P<text>.*)")
+_DECIDED = re.compile(
     r"(?i)\b(?:we(?:'ve| have)? (?:decided|agreed|settled on|will no longer|no longer|are dropping|dropped)|from now on"
     r"|as of (?:now|today|version)|(?:is|are|was|were) (?:now )?(?:deprecated|discontinued))\b",
 )

@@ -19,7 +19,6 @@ from msgspec import Meta, Struct, structs
 from intern.core.captures import CapturedPair, TopicBlock, Turn, extract_question
 from intern.core.knowledge import IndexEntry
 from intern.core.text.passages import even_share
-from intern.core.text.patterns import regex
 from intern.core.text.similarity import text_similarity
 from intern.core.text.words import LastBatchCache, shorten_to_line, stem_set, word_weight
 from intern.facts.segments import IsWithdrawn, has_user_and_team, remove_withdrawn
@@ -32,8 +31,8 @@ _Id = Annotated[str, Meta(max_length=64)]
 _Ids = tuple[_Id, ...]
 _Reason = Annotated[str, Meta(max_length=300)]
 """The reason comes before the verdict, because small models then decide better. For the log only."""
-_CONCLUDED = regex(r"\bso (keep|add|skip)\W*\Z", re.IGNORECASE)
-_SHOWN_ID = regex(r"^id:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
+_CONCLUDED = re.compile(r"\bso (keep|add|skip)\W*\Z", re.IGNORECASE)
+_SHOWN_ID = re.compile(r"^id:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
 
 
 class LearningOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

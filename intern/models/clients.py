@@ -7,6 +7,7 @@ SSL_CERT_FILE and SSL_CERT_DIR.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import AsyncIterable
 from contextlib import suppress
@@ -18,9 +19,8 @@ import httpx
 from anyio import CancelScope
 
 from intern.core.errors import ConfigError
-from intern.core.text.patterns import regex
 
-HOST = regex(rb"[A-Za-z0-9._:-]+")
+HOST = re.compile(rb"[A-Za-z0-9._:-]+")
 """The bytes that a host may have."""
 
 

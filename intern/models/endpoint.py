@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ import structlog
 from intern.core.errors import ModelRefusedError, ModelReplyError, ModelSchemaError
 from intern.core.log import get_logger
 from intern.core.messages import Image
-from intern.core.text.patterns import regex
 from intern.models.http import Endpoint, EndpointCall, FormRefusedError, SharedEndpoint
 from intern.models.limits import EndpointLimits
 from intern.models.options import LlmOptions
@@ -28,7 +28,7 @@ from intern.models.usage import UsageCounter, estimate_tokens
 _log = get_logger(__name__)
 
 _IMAGE_TOKENS = 1000  # the rough cost of a picture at most endpoints
-_IMAGE_TYPE = regex(r"image/[a-z0-9.+-]{1,40}")
+_IMAGE_TYPE = re.compile(r"image/[a-z0-9.+-]{1,40}")
 
 
 class ChatRequest(NamedTuple):

@@ -11,6 +11,7 @@ text.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ import httpx
 
 from intern.core import errors
 from intern.core.log import get_logger
-from intern.core.text.patterns import regex
 from intern.core.text.secret_values import make_hider
 from intern.models.circuit_breaker import AttemptPermit, AttemptRefusal, CircuitBreaker
 from intern.models.clients import HOST, open_client
@@ -54,9 +54,9 @@ _ADVICE: Mapping[FailureKind, str] = {
 }
 """The settings to look at, for a failure that the next request would meet, too."""
 
-_HEADER = regex(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_HEADER_VALUE = regex(r"[ -~]{0,4000}")
-_KEY = regex(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE = re.compile(r"[ -~]{0,4000}")
+_KEY = re.compile(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
 
 
 class EndpointUnavailableError(errors.ModelUnavailableError):

@@ -17,15 +17,14 @@ from msgspec import Struct
 
 from intern.core.errors import ModelRefusedError, ModelReplyCutError, ModelReplyError
 from intern.core.text.masking import mask_secrets
-from intern.core.text.patterns import regex
 from intern.models.endpoint_failures import UNREADABLE
 from intern.models.options import LlmOptions
 from intern.models.prompt import OutT, Prompt
 from intern.models.usage import estimate_tokens
 
 _THOUGHT = r"think|thinking|thought|reasoning"
-_OPENED = regex(rf"<(?:{_THOUGHT})>|\[THINK\]|◁think▷", re.IGNORECASE)
-_CLOSED = regex(rf"</(?:{_THOUGHT})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
+_OPENED = re.compile(rf"<(?:{_THOUGHT})>|\[THINK\]|◁think▷", re.IGNORECASE)
+_CLOSED = re.compile(rf"</(?:{_THOUGHT})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
 _MOST_TRIED = 200  # braces at which an object may begin; a hostile reply has millions, and each is read to its end
 _decoder = json.JSONDecoder()
 
@@ -74,9 +73,9 @@ def _find_outermost_objects(text: str) -> Iterator[tuple[int, int]]:
 
 _EXCERPT = 200  # characters of an endpoint's text that an error may quote
 _MOST_TOKENS = 10_000_000  # of one call; a larger count is a mistake, and would eat up any budget
-_PLACE = regex(r" - (?:at|from) `((?:key in )?\$[\w.\[\]]{0,200})`\Z")
+_PLACE = re.compile(r" - (?:at|from) `((?:key in )?\$[\w.\[\]]{0,200})`\Z")
 # The words of msgspec before it quotes a reply; the types and bounds are ours.
-_FAULTS = regex(
+_FAULTS = re.compile(
     r"Invalid enum value|Invalid value|Object contains unknown field|Object missing required field `\w{1,60}`"
     r"|Expected `[^`]{1,60}`(?: of length [<>]= \d+| [<>]=? [\d.-]+)?(?:, got `[^`]{1,60}`)?"
     r"|JSON is malformed: [a-z ]{1,60}(?:\(byte \d+\))?|Input data was truncated|Invalid [A-Za-z0-9-]{1,20}"
@@ -293,13 +292,13 @@ def make_excerpt(text: str) -> str:
     return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
 
 
-_EVENTS = regex(rb"[\s\xef\xbb\xbf]*(?:data|event|id|retry)?:")
-_LINE_END = regex(rb"\r\n|\r|\n")
+_EVENTS = re.compile(rb"[\s\xef\xbb\xbf]*(?:data|event|id|retry)?:")
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 _DONE = b"[DONE]"
 _NAMES_ERROR = b'error"'
-_STATUS = regex(rb'"(?:code|status)"\s*:\s*"?([45]\d\d)\b')
+_STATUS = re.compile(rb'"(?:code|status)"\s*:\s*"?([45]\d\d)\b')
 """The status that an error names."""
-_LAST = regex(rb"(?:^|[\r\n])data: ?\[DONE\]")
+_LAST = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 
 
 class JoinedReply(NamedTuple):

@@ -25,14 +25,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from intern.core.errors import ConfigError
 from intern.core.text.fences import fence_text
-from intern.core.text.patterns import regex
 from intern.models.prompt import InT, OutT, Prompt
 
 _SUFFIX = ".md.j2"
-_FILE_NAME = regex(r"[A-Za-z0-9_-]+\.md\.j2")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-]+\.md\.j2")
 _BLOCKS = ("system", "user")
 _EXAMPLES = "examples"
-_TURN = regex(r"^--- (user|assistant) ---[ \t]*$", re.MULTILINE)
+_TURN = re.compile(r"^--- (user|assistant) ---[ \t]*$", re.MULTILINE)
 _NO_CONSTANTS: Mapping[str, str] = {"project_introduction": "", "answer_scope": "", "refusal_policy": ""}
 # What an expression in a template can raise at run time, beside Jinja's own errors; one that includes itself, too.
 MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError)

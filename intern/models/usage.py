@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,7 +16,6 @@ from anyio import CancelScope
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import KnowledgeError
 from intern.core.log import failure_level, get_logger
-from intern.core.text.patterns import regex
 
 _log = get_logger(__name__)
 
@@ -24,7 +24,7 @@ _STORED_EVERY = timedelta(seconds=5)
 # Two reads of a few rows, in a thread. A question makes several calls within this time, and waits for one read.
 _READ_EVERY = timedelta(seconds=5)
 # Up to the extended Latin letters: of other scripts a sign is about a token, be it a Chinese or a Greek one.
-_LATIN = regex("[\0-\u024f]+")
+_LATIN = re.compile("[\0-\u024f]+")
 
 
 def estimate_tokens(text: str) -> int:

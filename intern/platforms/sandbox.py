@@ -5,6 +5,7 @@ Deterministic: ids come from its clock. People act through plain methods, the bo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
@@ -31,7 +32,6 @@ from intern.core.messages import (
     RoleLookupBudget,
     find_message_index,
 )
-from intern.core.text.patterns import regex
 
 _T = TypeVar("_T")
 
@@ -141,7 +141,7 @@ class Sandbox(MemoryHistory):
         self.is_open, self.advice = True, ""
         self.guild_id = GuildId(self._next_id())
         self.bot = Author(id=UserId(self._next_id()), name="intern", type="bot", is_self=True)
-        self._mention = regex(rf"@intern\b|<@!?{self.bot.id}>")
+        self._mention = re.compile(rf"@intern\b|<@!?{self.bot.id}>")
         self.general = self.add_channel("general")
 
     # People's actions.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -28,16 +29,15 @@ from intern.core.install_hints import format_install_hint
 from intern.core.log import get_logger
 from intern.core.memory import release_free_memory
 from intern.core.tasks import run_each
-from intern.core.text.patterns import regex
 
 _log = get_logger(__name__)
 
 
 _UNKNOWN, _START, _END = "[UNK]", "[CLS]", "[SEP]"
 _LONGEST_WORD = 100  # characters; the model was never shown longer ones
-_ASCII = regex(r"[a-z0-9]+|[^\sa-z0-9]")  # all else in ASCII counts as punctuation, `$` and `+` too
+_ASCII = re.compile(r"[a-z0-9]+|[^\sa-z0-9]")  # all else in ASCII counts as punctuation, `$` and `+` too
 # Ideographs stand for themselves; kana, Hangul and Thai are written in words to the model.
-_IDEOGRAPH = regex(
+_IDEOGRAPH = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f]"
 )

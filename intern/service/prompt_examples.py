@@ -5,6 +5,7 @@ A new field needs nothing here; a field of a name listed in `SAMPLES` reads like
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
@@ -12,7 +13,6 @@ from typing import Any, cast
 import msgspec
 from msgspec import inspect
 
-from intern.core.text.patterns import regex
 from intern.models.prompt import InT, Prompt
 
 SAMPLES: Mapping[str, str | int] = MappingProxyType(
@@ -77,7 +77,7 @@ _ITEMS: Mapping[str, str] = MappingProxyType(
 )
 """The item of a list of texts, by the name of the list."""
 
-_MARK = regex(r"<the text of (\w+)>")
+_MARK = re.compile(r"<the text of (\w+)>")
 
 
 def build_full_example(prompt: Prompt[InT, Any]) -> InT:

@@ -19,7 +19,6 @@ from intern.answering.wordings import Wording, render_wording, template_name, wo
 from intern.chat.phrases import ENGLISH
 from intern.core.errors import ConfigError
 from intern.core.text.language import SPOKEN
-from intern.core.text.patterns import regex
 from intern.models.prompt import Prompt
 from intern.models.templates import PromptTemplates, RenderedPrompt
 from intern.models.usage import estimate_tokens
@@ -38,8 +37,8 @@ _BY_STEPS = {"fused": (DECIDE, CONFIRM), "separate": (GATE, SELECT, ANSWER, VERI
 """The prompts that are asked with one value of `ai.steps` only."""
 _MESSAGES = "messages"
 # All other texts come from strangers, or are derived from strangers' texts.
-_OURS = regex(r"_(ids?|type)$")
-_FENCED = regex(r"^=== (?P<label>.+?) ===\n.*?\n=== end of (?P=label) ===$", re.DOTALL | re.MULTILINE)
+_OURS = re.compile(r"_(ids?|type)$")
+_FENCED = re.compile(r"^=== (?P<label>.+?) ===\n.*?\n=== end of (?P=label) ===$", re.DOTALL | re.MULTILINE)
 
 
 class PromptLine(Struct, frozen=True, kw_only=True):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Literal, NamedTuple
 
-from intern.core.text.patterns import regex
-
 _AROUND = 200  # characters of an equal part that are kept at each end
 _VERSIONS = 0.4  # lines that share less are not versions of each other
 _COMPARED = 1_500  # lines, or words, of two texts: the time grows with their square
-_WORDS = regex(r"\s+|\w+|[^\w\s]")
+_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 PieceKind = Literal["same", "added", "removed"]
 
 

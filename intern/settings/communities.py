@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -12,7 +13,6 @@ from msgspec.structs import asdict, replace
 
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
-from intern.core.text.patterns import regex
 from intern.models.options import LlmOptions
 from intern.settings.loading import convert_ids_to_text, settings_schema
 from intern.settings.raw_settings import PREFIX, apply_variable
@@ -23,7 +23,7 @@ from intern.settings.validation import OF_ONE_SERVER, find_problems
 CommunityChoices: TypeAlias = Mapping[str, Mapping[str, Any]]
 """A part of the settings, in the shape of the file."""
 
-_NAME = regex(r"[a-z0-9][a-z0-9-]{0,63}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _PATHS = {name: "" for name in KbSection.__struct_fields__ if name.endswith(("_dir", "_path"))}
 # The settings that a community may choose. All others cost the process something, read its disk, or hold its secrets.
 _THEIRS: Mapping[str, frozenset[str]] = {

@@ -6,6 +6,7 @@ Only the command line and the app see them; each room takes its own option struc
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,6 @@ import msgspec
 
 from intern.core.errors import ConfigError
 from intern.core.ids import QAId
-from intern.core.text.patterns import regex
 from intern.core.text.secret_values import Secret
 from intern.settings.raw_settings import RawSettings, merge_tables, read_raw_settings
 from intern.settings.schema import SettingsSchema, collect_field_types, explain_error, is_list, is_table
@@ -142,8 +142,8 @@ def _decode_special(kind: type, value: Any) -> Any:
     return Path(value)
 
 
-_USER = regex(r"//[^/?#]*@")
-_VISIBLE = regex(r"[!-~]*")
+_USER = re.compile(r"//[^/?#]*@")
+_VISIBLE = re.compile(r"[!-~]*")
 
 
 def _is_id(qa_id: str) -> bool:

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.errors import ConfigError
-from intern.core.text.patterns import regex
 
 _Table = Mapping[str, Any]
 
@@ -87,8 +86,8 @@ class SettingsSchema:
         return f"there is no setting {shown}; there are {', '.join(beside or self._tables)}"
 
 
-_ERROR = regex(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
-_TYPE = regex(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")
+_ERROR = re.compile(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+_TYPE = re.compile(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")
 _PLAIN = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false"}
 _TYPES = {**_PLAIN, "array": 'a list like ["1", "2"]', "object": "a table"}
 _TIMES = dict.fromkeys(("datetime", "date", "time"), "a date or time")

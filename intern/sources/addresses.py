@@ -18,7 +18,6 @@ import httpcore
 import httpx
 
 from intern.core.errors import PageRefusedError, PageUnavailableError
-from intern.core.text.patterns import regex
 
 Address = IPv4Address | IPv6Address
 
@@ -44,11 +43,11 @@ _PRIVATE_ENDINGS = frozenset(
     | {"localhost", "onion", "private", "test", "workgroup"}
 )
 
-_AUTHORITY = regex(r"https?://([^/?#]*)", re.IGNORECASE)
-_UNFIT = regex(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff\u2028\u2029]")
-_LABEL = regex(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_AUTHORITY = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
+_UNFIT = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff\u2028\u2029]")
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 # Some programs read any name that ends in a number as an IPv4 address: 2130706433, 127.1, 0x7f.0.0.1.
-_NUMBER = regex(r"[0-9]+|0x[0-9a-f]*")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 class DialPolicy:

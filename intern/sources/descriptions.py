@@ -8,6 +8,7 @@ about: an entry is found by its words, so it has as many significant ones as fit
 from __future__ import annotations
 
 import ast
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +21,6 @@ from msgspec import Meta, Struct
 
 from intern.core.captures import TopicBlock, Turn
 from intern.core.text.passages import GAP, find_blocks
-from intern.core.text.patterns import regex
 from intern.core.text.words import find_key_terms, shorten_to_line, stem_set, stem_words
 from intern.models.prompt import Prompt
 
@@ -209,16 +209,16 @@ def _append_key_terms(parts: Iterable[str], text: str) -> str:
 MOST_CHARS = 600
 
 
-_HEADING = regex(r"#{1,6}[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*$")
+_HEADING = re.compile(r"#{1,6}[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*$")
 
 
-_FENCE = regex(r"[ \t]*(`{3,}|~{3,})")
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 
 
-_YAML_KEY = regex(r"""(?P<quote>["']?)(?P<key>[\w.$/][\w.$/ -]{0,100})(?P=quote)[ \t]*:(?:[ \t]|$)""")
+_YAML_KEY = re.compile(r"""(?P<quote>["']?)(?P<key>[\w.$/][\w.$/ -]{0,100})(?P=quote)[ \t]*:(?:[ \t]|$)""")
 
 
-_SECTION = regex(r"\[([^\[\]\n]{1,100})\]\s*$")
+_SECTION = re.compile(r"\[([^\[\]\n]{1,100})\]\s*$")
 
 
 _WARNINGS = threading.Lock()

@@ -7,6 +7,7 @@ are read from copies: the file of a copy is named by a hash of the address. Lost
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +27,6 @@ from intern.core.log import get_logger
 from intern.core.messages import is_distilled, is_team_source
 from intern.core.search_documents import PassageHit
 from intern.core.text.passages import find_blocks
-from intern.core.text.patterns import regex
 from intern.sources.catalogue import Catalogue
 from intern.sources.source_folder import SourceFolder
 from intern.stores.archive import Archive
@@ -55,8 +55,8 @@ def page_state(page: CachedPage) -> PageState:
     return "pending" if page.summary_pending else "fresh"
 
 
-_COPY = regex(r"\.?[0-9a-f]{64}\.json(\.tmp)?")
-_COMMENT = regex(r"(?:^|\s)#.*")
+_COPY = re.compile(r"\.?[0-9a-f]{64}\.json(\.tmp)?")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 class RenderingAttempt(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import unicodedata
 from collections.abc import Iterable
@@ -18,7 +19,6 @@ from typing import NamedTuple
 
 from intern.core.errors import SourceError
 from intern.core.log import get_logger
-from intern.core.text.patterns import regex
 from intern.documents.blocks import write_document
 from intern.documents.parsing import MOST_MARKUP, NotADocumentError, check_ending, decode_text, parse_document
 from intern.stores.source_cache import CachedFile, IncludedFile
@@ -34,7 +34,7 @@ _TEMPORARY = ("~", ".tmp", ".temp", ".swp", ".swo", ".swx")
 _UNFINISHED = (".part", ".partial", ".filepart", ".crdownload", ".download")
 # Names that editors, patch, merges and packages give to other states of a file: an older one would win over its
 # correction. "Copy of …" is accepted: people give real documents such names.
-_COPY = regex(r"\.(bak|backup|old|orig|rej|save|dpkg-(old|dist|new)|rpm(save|orig|new))[-.]?[0-9]*$")
+_COPY = re.compile(r"\.(bak|backup|old|orig|rej|save|dpkg-(old|dist|new)|rpm(save|orig|new))[-.]?[0-9]*$")
 
 # Characters that could forge a line of the index, or that UTF-8 cannot carry.
 _UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}

@@ -11,6 +11,7 @@ The decisions about captures are beside them in `decisions.jsonl`, a decision a 
 
 from __future__ import annotations
 
+import re
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
@@ -35,14 +36,13 @@ from intern.core.ids import ConversationId, MessageId, QAId
 from intern.core.log import get_logger
 from intern.core.progress import report_progress
 from intern.core.text.encoding import replace_surrogates
-from intern.core.text.patterns import regex
 from intern.stores import block_format, qa_ids
 from intern.stores.files import FileLayer, unreadable_error
 from intern.stores.week_files import PairLocation, find_tail, locate_pair, scan_week
 
 _log = get_logger(__name__)
 
-WEEK_FILE = regex(r"[0-9]{4}-W[0-9]{2}\.txt")
+WEEK_FILE = re.compile(r"[0-9]{4}-W[0-9]{2}\.txt")
 _BEFORE_ALL = -(1 << 63)
 _SOME = 1 << 20  # bytes that are copied at a time
 

@@ -33,7 +33,6 @@ from msgspec.structs import replace
 from intern.core.captures import Capture, CapturedPair, Speaker, TopicBlock, Turn
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId
 from intern.core.messages import MARKER
-from intern.core.text.patterns import regex
 from intern.stores.qa_ids import bare_message_id, format_timestamp, qa_id_time
 
 _INDENT = "  "
@@ -43,8 +42,8 @@ _RAW_HEADERS = _TOPIC_HEADERS | {"message_ids", "author_ids", "guild_id", "chann
 _UNKNOWN = "-"  # an unknown author, so that the list keeps its places
 
 _KEY = r"[^\s:](?:[^:\n]*[^\s:])?"
-_HEADER = regex(rf"({_KEY}):(?: (.*))?", re.DOTALL)
-_TIMESTAMP = regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
+_HEADER = re.compile(rf"({_KEY}):(?: (.*))?", re.DOTALL)
+_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
 C = TypeVar("C", bound=Capture)
 
 

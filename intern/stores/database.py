@@ -6,6 +6,7 @@ Statements are the SQL that SQLite and PostgreSQL share; `engines/postgres/diale
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +18,6 @@ from typing import Self, TypeAlias, TypeVar, cast
 from anyio import CancelScope, Event, to_thread
 
 from intern.core.errors import KnowledgeError
-from intern.core.text.patterns import regex
 
 T = TypeVar("T")
 Value: TypeAlias = str | int | float | bytes | None
@@ -32,7 +32,7 @@ PROCESS = f"process {os.getpid()} on {gethostname()}"[:63]
 SCHEMA_VERSION = 1
 """The version of `schema.sql`. Raise it with each change that existing databases lack."""
 
-_PLACEHOLDER = regex(r"'[^']*'|\?|:community\b")
+_PLACEHOLDER = re.compile(r"'[^']*'|\?|:community\b")
 
 
 @lru_cache(maxsize=2048)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 
 from intern.core.ids import MessageId, QAId
-from intern.core.text.patterns import regex
 
-_QA_ID = regex(r"qa_([0-9]{8})_([0-9]{6}(?:\.[0-9]{1,6})?)")
+_QA_ID = re.compile(r"qa_([0-9]{8})_([0-9]{6}(?:\.[0-9]{1,6})?)")
 
 
 def format_timestamp(moment: datetime) -> str:

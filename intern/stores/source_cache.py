@@ -7,6 +7,7 @@ file name can forge an entry.
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -19,13 +20,12 @@ from msgspec import Struct
 from intern.core.ids import SourceId, TopicName
 from intern.core.knowledge import IndexEntry
 from intern.core.log import get_logger
-from intern.core.text.patterns import regex
 from intern.stores.files import FileLayer
 
 _log = get_logger(__name__)
 
 # The names that `intern.core.text.topic_names.make_topic_name` makes.
-_SLUG = regex(r"[a-z0-9-]{1,64}")
+_SLUG = re.compile(r"[a-z0-9-]{1,64}")
 
 
 def is_slug(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from io import BytesIO
@@ -14,7 +15,6 @@ from intern.core.captures import CapturedPair
 from intern.core.clock import to_microseconds
 from intern.core.ids import MessageId
 from intern.core.messages import MARKER
-from intern.core.text.patterns import regex
 from intern.stores.block_format import BlockWarning, scan_archive
 from intern.stores.qa_ids import bare_message_id, make_qa_id
 
@@ -24,7 +24,7 @@ _WINDOW = 1 << 14  # bytes that are read at a time
 # The parser reads each match as one block without a warning, so the two must agree; a test compares them.
 _DATE = rb"(?!0000)\d{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
 _MOMENT = _DATE + rb"T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}Z"
-_OURS = regex(
+_OURS = re.compile(
     _MARK[1:]
     + rb"id: (qa_(....)(..)(..)_(..)(..)(.........))\n"
     + rb"timestamp: (?=\2-\3-\4T\5:\6:\7Z)%s\n" % _MOMENT

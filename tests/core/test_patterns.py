@@ -1,4 +1,4 @@
-"""Regular expressions are compiled at their first use, and each of ours can be."""
+"""Heavy regular expressions are compiled at their first use, and each of ours can be."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_pattern_of_a_module_can_be_compiled() -> None:
 
     wrong = [f"{name}: {each.pattern}" for name, patterns in ours.items() for each in patterns if not _compiles(each)]
     assert wrong == []
-    assert len({pattern for patterns in ours.values() for pattern in patterns}) > 250
+    assert len({pattern for patterns in ours.values() for pattern in patterns}) > 120
 
 
 def _compiles(pattern: re.Pattern[Any]) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
-from intern.core.text.patterns import regex
 from intern.documents.blocks import Block, Document
 
-_WORD = regex(r"word\d+x")
+_WORD = re.compile(r"word\d+x")
 
 
 def held_words(document: Document) -> dict[str, list[Block]]:

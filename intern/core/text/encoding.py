@@ -8,11 +8,9 @@ from typing import Final
 
 import msgspec
 
-from intern.core.text.patterns import regex
-
-_HALF: Final = regex("[\ud800-\udfff]")
+_HALF: Final = re.compile("[\ud800-\udfff]")
 # One escape of a JSON text: a whole pair first, so that its halves are not met alone.
-_ESCAPE: Final = regex(
+_ESCAPE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-from intern.core.text.patterns import regex
-
-_NOT_IN_A_LABEL = regex(r"[^\w.:/-]+")
+_NOT_IN_A_LABEL = re.compile(r"[^\w.:/-]+")
 _LONGEST_LABEL = 80  # characters; a marker is no place for a second text
 # The signs of markers, and signs that look the same.
 _EQUALS = "=\u02ed\u2261\u2263\u2550\u2a75\u2a76\u2e40\u3013\u30a0\ua78a\ufe66\uff1d"
@@ -15,7 +13,7 @@ _NO_EQUALS = dict.fromkeys(map(ord, _EQUALS))
 # three again; one that ends with a marker; two before the words of a closing marker, unless these are quoted. No piece
 # of a text is read twice.
 _MARK = rf"(?![\n\"'{_EQUALS}])[\W_]"
-_MARKER = regex(
+_MARKER = re.compile(
     rf"\A[{_EQUALS}][{_EQUALS} \t]*+[^{_EQUALS}].*[{_EQUALS}]\Z"
     rf"|\A(?:{_MARK}|\d{{1,3}}[.)])*+[{_EQUALS}]{{3}}[{_EQUALS} \t]*+\w.*[{_EQUALS}]{{3}}"
     rf"|(?<![{_EQUALS}])[{_EQUALS}]{{3,}}+[ \t]*+\w[^{_EQUALS}]*+[{_EQUALS}]{{3}}[{_EQUALS}]*+[^\w{_EQUALS}]*\Z"
@@ -23,8 +21,8 @@ _MARKER = regex(
     re.DOTALL,
 )
 # The marks that begin a turn in a model's own format: servers obey them even in a member's text.
-_TURN = regex(r"<(?=[|\uff5c]|/?s>|<?/?SYS>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
-_INVISIBLE = regex(
+_TURN = re.compile(r"<(?=[|\uff5c]|/?s>|<?/?SYS>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
+_INVISIBLE = re.compile(
     "[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0d\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
 )
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Final
 
-from intern.core.text.patterns import regex
 from intern.core.text.words import STOP_WORDS
 
 SPOKEN: Final = frozenset(("en", "de", "fr", "es", "pt", "ja"))
@@ -35,13 +34,13 @@ _AHEAD: Final = 1.1
 _LOOKED_AT: Final = 4_000
 """Characters of a text; the beginning of a document tells its language."""
 # A single letter is a word before an apostrophe ("d'un"), or with an accent; else it is an option or a variable.
-_WORD: Final = regex(r"[^\W\d_]{2,}|[^\W\d_](?=['\u2019])|[^\W\d_a-z]")
+_WORD: Final = re.compile(r"[^\W\d_]{2,}|[^\W\d_](?=['\u2019])|[^\W\d_a-z]")
 # Backticks enclose commands, angle brackets mentions.
-_MARKED: Final = regex(r"```.*?(?:```|\Z)|`[^`\n]*`|<[^<>\s]*>", re.DOTALL)
+_MARKED: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|<[^<>\s]*>", re.DOTALL)
 _NO_PROSE: Final = frozenset("/\\@=_")
 """Characters of paths, addresses and settings."""
-_KANA: Final = regex("[\u3041-\u3096\u30a1-\u30fa]")
-_LATIN: Final = regex("[a-z\u00df-\u00f6\u00f8-\u00ff\u0153]+")
+_KANA: Final = re.compile("[\u3041-\u3096\u30a1-\u30fa]")
+_LATIN: Final = re.compile("[a-z\u00df-\u00f6\u00f8-\u00ff\u0153]+")
 _ASCII: Final = frozenset(ascii_lowercase)
 
 

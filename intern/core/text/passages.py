@@ -7,6 +7,7 @@ text, so a quote of a passage is a quote of its source.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -14,7 +15,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from intern.core.text.patterns import regex
 from intern.core.text.words import WordRarity, stem_set, stem_words
 
 GAP = "\n\n[…]\n\n"
@@ -35,13 +35,13 @@ _FINE = 1000
 _REMEMBERED = 20_000  # characters
 _MISSES = 32  # passages that do not fit any more, after which no other is tried
 _QA = "--- QA ---"
-_HEADING = regex(r"(#{1,6})[ \t]+(\S.*)")
-_ANCHOR = regex(r"(?<=[ \t])\{#([\w:.%~-]+)\}$")
-_NO_SLUG = regex(r"[^\w\- ]")
-_FENCE = regex(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(`{3,}|~{3,})")
-_ITEM = regex(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
-_QA_ID = regex(r"id:[ \t]*(\S+)")
-_QA_MARK = regex(r"qa_\S+")
+_HEADING = re.compile(r"(#{1,6})[ \t]+(\S.*)")
+_ANCHOR = re.compile(r"(?<=[ \t])\{#([\w:.%~-]+)\}$")
+_NO_SLUG = re.compile(r"[^\w\- ]")
+_FENCE = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(`{3,}|~{3,})")
+_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
+_QA_ID = re.compile(r"id:[ \t]*(\S+)")
+_QA_MARK = re.compile(r"qa_\S+")
 _INNERMOST = 6
 
 

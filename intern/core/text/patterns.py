@@ -1,6 +1,6 @@
-"""Regular expressions that are compiled at their first use.
+"""Heavy regular expressions, compiled at their first use.
 
-There are some 280. To compile them all took .13 of the .57 seconds of CPU of `intern topics`, which uses a few of them.
+Six modules have half of the time that all patterns take: 37 of 69 ms of CPU, and a start takes 1.2 s.
 """
 
 from __future__ import annotations
@@ -25,6 +25,6 @@ class _LazyPattern(Generic[AnyStr]):
     def __getattr__(self, name: str) -> object:
         if name.startswith("_"):  # attributes that copying and pickling look for
             raise AttributeError(name)
-        found = getattr(re.compile(self.pattern, self._flags), name)  # noqa: TID251
+        found = getattr(re.compile(self.pattern, self._flags), name)
         setattr(self, name, found)  # the next time it is found without this method
         return found

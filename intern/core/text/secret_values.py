@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from functools import reduce
 
 from msgspec import Struct
 
-from intern.core.text.patterns import regex
-
 _LEAST_DIFFERENT = 7
-_ODD = regex(r"(?is)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w|.{16}")
+_ODD = re.compile(r"(?is)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w|.{16}")
 # A password may hold `?` and `#`; figures and one of these are a port with what follows it.
-_USER = regex(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
-_QUERY = regex(r"(?<=[?#])\S+")
+_USER = re.compile(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
+_QUERY = re.compile(r"(?<=[?#])\S+")
 
 
 class Secret:

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
-from intern.core.text.patterns import regex
 from intern.core.text.words import WordRarity, stem_words
 
 ALIKE = 0.5
@@ -60,7 +59,7 @@ people are similar sooner: 17% of 353 such reach it with the most similar other,
 """
 
 # The server in an address says nothing about the subject: half of a channel's answers point to the same wiki.
-_HOST = regex(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)[^\s/]+", re.IGNORECASE)
+_HOST = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)[^\s/]+", re.IGNORECASE)
 
 
 def text_similarity(one: str, other: str) -> float:

@@ -7,6 +7,7 @@ they are written, and scripts without spaces are taken in pairs of characters.
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Set as AbstractSet
@@ -14,8 +15,6 @@ from functools import lru_cache
 from typing import Generic, TypeVar, cast
 
 from Stemmer import Stemmer  # type: ignore[import-not-found]  # pyright: ignore[reportUnknownVariableType]
-
-from intern.core.text.patterns import regex
 
 _SMALL_TALK = """
 a about after again all also am an and any anybody anyone anything are as at be because been before being both but
@@ -34,12 +33,12 @@ STOP_WORDS: frozenset[str] = frozenset(_SMALL_TALK.split())
 """English words that say nothing about a text's subject, and the small talk of questions in a chat."""
 
 # An underscore joins words ("max_in_flight"); people ask for them one by one. Parts behind apostrophes are stop words.
-_WORD = regex(r"[^\W_]+")
+_WORD = re.compile(r"[^\W_]+")
 # The same for ASCII, by a table: four times as fast.
 _ONLY_WORDS = bytes(code if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
 # Han, kana, Hangul and Thai are written without spaces (or with few): a run of them is no word.
-_UNSPACED = regex("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
-_ENGLISH = regex(r"[a-z]{3,}")
+_UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
+_ENGLISH = re.compile(r"[a-z]{3,}")
 
 
 def stem_words(text: str) -> list[str]:
@@ -56,7 +55,7 @@ def stem_set(text: str) -> frozenset[str]:
     return frozenset(stem_words(text))
 
 
-_SENTENCE_END = regex(r"(?<=[.!?。！？])\s+|\n+")
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
 def split_sentences(text: str) -> list[str]:
@@ -216,7 +215,7 @@ def _stem_english(word: str) -> str:
 
 
 _LONGEST_TITLE = 100  # characters, as on Discord
-_MARKUP = regex(r"<[^<>\s]*\d>")  # mentions of people, roles and channels, custom emoji, times
+_MARKUP = re.compile(r"<[^<>\s]*\d>")  # mentions of people, roles and channels, custom emoji, times
 PLEASANTRIES = stem_set(
     "hello hallo hola hey hi yo morning evening afternoon night day good nice great cool awesome perfect amazing "
     "bye goodbye cheers welcome sorry thank thanks thx ty np lol haha hmm ah oh wow ping question ask urgent asap "

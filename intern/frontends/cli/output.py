@@ -8,6 +8,7 @@ is an event of the log.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +21,6 @@ import click
 
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.progress import LOG_EVERY, ProgressEstimator
-from intern.core.text.patterns import regex
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ def clear_progress_line() -> None:
 
 
 # Characters that a terminal acts on or that UTF-8 cannot carry. Line breaks and tabs may stay.
-_UNPRINTABLE = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def say(text: str) -> None:

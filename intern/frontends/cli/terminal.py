@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import click
 from anyio.to_thread import run_sync
 
-from intern.core.text.patterns import regex
 from intern.frontends.cli.output import say, terminal_width
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent
 
 _NARROWEST = 20  # columns of text; in a narrower window, the terminal wraps
-_ITEM = regex(r"\s*(?:[-*•] |\d+[.)] )?")
+_ITEM = re.compile(r"\s*(?:[-*•] |\d+[.)] )?")
 
 
 def say_wrapped(text: str) -> None:

@@ -28,7 +28,6 @@ from intern.core.log import configure_logging
 from intern.core.messages import MOST_FILE_BYTES, AnswerResult, Attachment, ChatMessage
 from intern.core.progress import send_progress_to
 from intern.core.tasks import open_task_group
-from intern.core.text.patterns import regex
 from intern.frontends.cli.options import folder_overrides, read_settings, run_work
 from intern.frontends.cli.output import INTERRUPTED, ProgressLine, printable, say
 from intern.frontends.cli.terminal import Keyboard, TypedMessage, say_wrapped, write_lines
@@ -238,7 +237,7 @@ How do I …?          the member whose name the prompt shows (on a terminal)
 /quit                end; Ctrl-D and Ctrl-C do that, too
 On a terminal, ↑ and ↓ recall what you typed. A pasted block is one message."""
 _COMMANDS = ("/file", "/help", "/topics", "/why", "/quit")
-_NAMED = regex(r"(@?[^\W\d][\w.-]{0,31}):(?:\s+|$)")
+_NAMED = re.compile(r"(@?[^\W\d][\w.-]{0,31}):(?:\s+|$)")
 # They begin lines of logs and compilers, and addresses.
 _NO_NAMES = (
     *("caused", "critical", "debug", "error", "failed", "fatal", "file", "help", "hint", "http", "https", "info"),

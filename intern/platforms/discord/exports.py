@@ -26,7 +26,6 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, parse
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage
 from intern.core.progress import report_progress
 from intern.core.text.encoding import replace_json_surrogates
-from intern.core.text.patterns import regex
 from intern.core.text.words import add_title
 from intern.platforms.discord.message_text import identify_author, read_text
 from intern.platforms.discord.messages import opens_thread
@@ -41,9 +40,11 @@ _THREADS: Final = frozenset({"GuildPublicThread", "GuildNewsThread", _PRIVATE_TH
 _DIRECT: Final = frozenset({"DirectTextChat", "DirectGroupTextChat"})
 _LONGEST_ID: Final = 20
 _MOST_MENTIONS: Final = 100  # Discord allows as many in a message
-_EXPORT = regex(r"(?i)\.(?:json|html?|csv|zip)$")  # or other formats: people choose one by mistake, and should learn so
+_EXPORT = re.compile(
+    r"(?i)\.(?:json|html?|csv|zip)$"
+)  # or other formats: people choose one by mistake, and should learn so
 # Hidden, or a file of a message: the exporter puts those into folders called after the export.
-_ASIDE = regex(r"(?i)(?:^|/)\.|\.(?:json|html?|csv|txt)_files/")
+_ASIDE = re.compile(r"(?i)(?:^|/)\.|\.(?:json|html?|csv|txt)_files/")
 _OTHER_FORMATS: Final = (
     (b"<", "HTML: export with --format Json"),  # the exporter's default
     (b"AuthorID,", "CSV: export with --format Json"),
@@ -480,7 +481,7 @@ def _restore_mentions(text: str, ids: _Ids) -> str:
     if not names:
         return text
     # Next to letters of other scripts too: not all of them set words apart.
-    named = regex(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])")
+    named = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])")
     return named.sub(lambda name: f"<@{next(iter(ids[name[0]]))}>" if len(ids[name[0]]) == 1 else name[0], text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -10,14 +11,13 @@ from msgspec import Meta, Struct
 from intern.chat.options import ConversationOptions
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
-from intern.core.text.patterns import regex
 from intern.core.text.secret_values import Secret, settings_repr
 
 NO_ACCOUNT = "discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml"
 NO_SERVERS = 'discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]'
 
 
-_HOST = regex(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+")
+_HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+")
 
 
 class ShardChoice(Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,6 +11,7 @@ that called the bot.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, cast
@@ -24,7 +25,6 @@ from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import Channel, ChatMessage
 from intern.core.text.encoding import encode_json
 from intern.core.text.masking import mask_secrets, mask_start
-from intern.core.text.patterns import regex
 from intern.stores.database import Database, Transaction, Value
 from intern.stores.tables.judgements import judge_deleted
 from intern.stores.tables.store import (
@@ -61,7 +61,7 @@ _NAMES = frozenset("by citations facts kind links nuggets_shown prompt setup sho
 NOT_ASKED = "not_a_question"
 """The reason of a message that turned out to ask nothing: it is no gap."""
 
-_MENTION = regex(r"<(?:@[!&]?|#)\d{1,20}>")
+_MENTION = re.compile(r"<(?:@[!&]?|#)\d{1,20}>")
 
 GapState = Literal["", "open", "answered", "dismissed"]
 """`answered`: by the team, since. Empty: it is no gap."""

@@ -5,6 +5,7 @@ An error names the place and the next step. No message holds the password of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple, cast
@@ -18,7 +19,6 @@ from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
 
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.text.patterns import regex
 from intern.stores.database import (
     DEFAULT_COMMUNITY,
     PROCESS,
@@ -296,7 +296,7 @@ def describe_address(url: str) -> str:
 
 
 # A server that refuses a connection sends words, and psycopg gives no code.
-_NOT_READY = regex(r"starting up|shutting down|in recovery mode|not accepting|not yet accepting")
+_NOT_READY = re.compile(r"starting up|shutting down|in recovery mode|not accepting|not yet accepting")
 
 
 def explain_error(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911

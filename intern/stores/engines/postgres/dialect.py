@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from intern.core.text.patterns import regex
-
 _TYPES = {"integer": "bigint", "real": "double precision", "blob": "bytea", "text": 'text collate "C"'}
 
 
@@ -20,9 +18,9 @@ def _expand_json_each(found: re.Match[str]) -> str:
     return f"{array} with ordinality as {found[2] or 'json_each'} (value, key)"
 
 
-_QUOTED = regex(r"('(?:[^']|'')*')")
+_QUOTED = re.compile(r"('(?:[^']|'')*')")
 _WORDS = [
-    (regex(pattern, re.IGNORECASE), said)
+    (re.compile(pattern, re.IGNORECASE), said)
     for pattern, said in (
         ("%", "%%"),
         (r"\?", "%s"),
@@ -41,7 +39,7 @@ _WORDS = [
 ]
 
 
-_PLACES = regex(r"%s(::text\[\])?")
+_PLACES = re.compile(r"%s(::text\[\])?")
 
 
 @lru_cache(maxsize=2048)
