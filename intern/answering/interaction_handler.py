@@ -45,7 +45,7 @@ NOTHING_TO_LEARN = (
     "Use this on the team's answer, best on one that replies to the question."
 )
 NO_MESSAGE = "That is neither a message id nor a link to a message."
-NO_ACCOUNT = "I hold nothing on that: I did not take it for a question to me, or it was too long ago."
+NO_RECORD = "I hold nothing on that: I did not take it for a question to me, or it was too long ago."
 
 Manage = Callable[[flow.ServerCommand], Awaitable[str]]
 """Carries out a command of a member who may give it, and returns the reply. Raises the KnowledgeError family."""
@@ -220,15 +220,15 @@ class InteractionHandler:
 
     async def _explain(self, command: flow.WhyCommand) -> InteractionReply:
         if not command.about:
-            account = await self.records.find_newest_in(command.interaction.channel_id)
+            record = await self.records.find_newest_in(command.interaction.channel_id)
         else:
             named = re.search(r"(?<!\d)(\d{15,20})/?>?\s*\Z", command.about)
             if named is None:
                 return make_text_reply(NO_MESSAGE)
-            account = await self.records.find(MessageId(named[1]))
-        if account is None or account.debug is None:
-            return make_text_reply(NO_ACCOUNT)
-        return make_text_reply(format_trace(account, await self.feedback.read_votes(account.question_id)))
+            record = await self.records.find(MessageId(named[1]))
+        if record is None or record.debug is None:
+            return make_text_reply(NO_RECORD)
+        return make_text_reply(format_trace(record, await self.feedback.read_votes(record.question_id)))
 
     async def _handle_button(self, press: flow.ButtonPressed, words: Phrases) -> str:
         pressed = _BUTTON.fullmatch(press.button)
@@ -237,8 +237,8 @@ class InteractionHandler:
                 await self.feedback.vote(MessageId(question_id), press.user.id, up=vote == "up")
                 return words.thanks
             case ("why", question_id):
-                account = await self.records.find(MessageId(question_id))
-                return (why_line(account.debug or {}, words) if account else "") or words.why_unknown
+                record = await self.records.find(MessageId(question_id))
+                return (why_line(record.debug or {}, words) if record else "") or words.why_unknown
             case ("share", ticket_id):
                 return await self._share(press, ticket_id, words)
             case _:
@@ -279,13 +279,13 @@ class InteractionHandler:
         return channel if self.admits(channel) else None
 
 
-def format_trace(account: AnswerRecord, votes: Votes | None = None) -> str:
+def format_trace(record: AnswerRecord, votes: Votes | None = None) -> str:
     """Explain the outcome of a question to the team, with the votes on its answer."""
-    silence = SILENCES.get(account.reason)
-    reason = _format_value(silence.words if silence else account.reason or "it was answered")
-    lines = [f"Message {account.question_id}: **{_format_value(account.outcome)}**. {reason[:1].upper()}{reason[1:]}."]
-    debug = account.debug or {}
-    if line := why_line(debug) if not account.reason else "":
+    silence = SILENCES.get(record.reason)
+    reason = _format_value(silence.words if silence else record.reason or "it was answered")
+    lines = [f"Message {record.question_id}: **{_format_value(record.outcome)}**. {reason[:1].upper()}{reason[1:]}."]
+    debug = record.debug or {}
+    if line := why_line(debug) if not record.reason else "":
         lines.append(f"- {line}")
     if votes and (votes.up or votes.down):
         lines.append(f"- votes: 👍 {votes.up}, 👎 {votes.down}")

@@ -171,6 +171,9 @@ class OutboxDelivery:
         """
         question = reply.question
         known = await self.outbox.get(question.id)
+        # Its messages may be in the record of a newer question by now.
+        if known is None and (reason := self.outgoing.find_recall_reason(question.id)):
+            return PostOutcome(status="recalled", reason=reason)
         parts = reply_parts(reply, self.capabilities.message_limit)
         begun = known or await self.outbox.begin(reply, parts)
         return await _DeliveryAttempt(self, begun, reply.language, fresh=known is None).run(reply, waited_for)

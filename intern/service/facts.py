@@ -17,7 +17,6 @@ from intern.service.paging import ROWS, PagedList
 from intern.service.text_diff import DiffPiece, diff_texts
 from intern.stores.database import Database
 from intern.stores.search_file.word_matches import match_any
-from intern.stores.tables.extractions import ExtractionLog
 from intern.stores.tables.facts import FactChainLink, FactFilter, FactStore
 from intern.stores.tables.nuggets import NuggetStore
 
@@ -44,7 +43,6 @@ class LearnedFacts:
     def __init__(self, db: Database, clock: Clock) -> None:
         self._facts = FactStore(db, clock=clock)
         self._nuggets = NuggetStore(db)
-        self.extractions = ExtractionLog(db, clock=clock)
         """The lessons of each conversation."""
 
     async def list_all(self, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
@@ -89,10 +87,6 @@ class LearnedFacts:
         later = ((new.fact, diff_texts(old.fact.content, new.fact.content)) for old, new in pairwise(links))
         facts = ((links[0].fact, ()), *later)[::-1]
         return FactPage(fact=link.fact, chain=facts, occurrences=latest[:ROWS], nuggets=tuple(nuggets))
-
-    async def count(self) -> tuple[int, int]:
-        """Return the numbers of facts that are held to be true, and of nuggets."""
-        return await self._facts.count(FactFilter()), await self._nuggets.count()
 
     async def list_nuggets(
         self, status: NuggetStatus | None = None, offset: int = 0, size: int = _NUGGETS

@@ -594,11 +594,11 @@ async def test_why_tells_in_words_why_a_question_was_declined_or_its_reply_withh
 
 async def test_why_without_a_message_is_about_the_newest_question_of_the_channel() -> None:
     world = World()
-    assert await world.why() == make_text_reply(commands.NO_ACCOUNT)
+    assert await world.why() == make_text_reply(commands.NO_RECORD)
     world.records.accounts[world.discord.general] = kept("7", outcome="silent", reason="rejected")
     assert "Message 7: **silent**" in (await world.why()).parts[0]
     assert await world.why("the one above") == make_text_reply(commands.NO_MESSAGE)
-    assert await world.why("1234567890123456789") == make_text_reply(commands.NO_ACCOUNT)
+    assert await world.why("1234567890123456789") == make_text_reply(commands.NO_RECORD)
 
 
 def test_an_account_tells_each_step_and_its_sources() -> None:

@@ -29,10 +29,11 @@ from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
 from intern.core.messages import Button, Channel, ChatMessage, Citation, Conversation, RequestContext
 from intern.platforms.sandbox import Call
 from intern.stores.engines.sqlite.database import SqliteDatabase
+from intern.stores.tables.answers import AnswerStore
 from intern.stores.tables.outbox import Outbox, Post
 from tests.worlds.chat import PostDetails, Sandbox, make_delivery
 from tests.worlds.clock import HandClock
-from tests.worlds.samples import batch, channel
+from tests.worlds.samples import batch, channel, save_question
 
 LOST = ChatUnknownOutcomeError("the reply was lost")
 DOWN = ChatUnavailableError("down")
@@ -675,6 +676,19 @@ class TestPosting:
             assert w.discord.threads() == ()
             w.outgoing.remove_reply(question.id)
             assert (await w.post(reply(question, "Better."))).status == "posted"
+
+    async def test_a_reply_that_is_taken_back_before_it_begins_takes_nothing_from_the_question_that_took_it_up(
+        self, tmp_path: Path
+    ) -> None:
+        async with world(tmp_path) as w:
+            question, addition = w.ask(), w.ask()
+            records = AnswerStore(w.ledger.db, clock=w.clock)
+            await save_question(records, [question, addition], "no_sources")
+            w.outgoing.add_reply(request(question))
+            w.outgoing.recall("superseded", lambda _: True)
+            assert (await w.post(reply(question))).status == "recalled"
+            [gap] = await records.list_open()
+            assert gap.message_ids == (question.id, addition.id)
 
     async def test_what_an_earlier_run_posted_without_hearing_of_it_cannot_be_taken_back(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:

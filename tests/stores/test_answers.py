@@ -99,7 +99,7 @@ class TestRecords:
             assert found is not None
             assert (found.question_id, found.outcome) == (SECOND, "silent")
 
-    async def test_an_account_replaces_the_older_one_for_the_messages_that_it_names_and_for_no_others(
+    async def test_a_record_replaces_the_older_one_for_the_messages_that_it_names_and_for_no_others(
         self, store: AnswerStore
     ) -> None:
         with anyio.fail_after(5):
@@ -116,7 +116,7 @@ class TestRecords:
             ]
             assert await store.db.number("select count(*) from answers where community = :community") == 2
 
-    async def test_an_account_beside_others_leaves_them_as_they_are(self, store: AnswerStore) -> None:
+    async def test_a_record_beside_others_leaves_them_as_they_are(self, store: AnswerStore) -> None:
         with anyio.fail_after(5):
             await store.save([FIRST], CHANNEL, outcome="silent")
             await store.save([FIRST, THIRD], CHANNEL, outcome="answered for one member", beside=True)

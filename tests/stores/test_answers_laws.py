@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from intern.core.ids import MessageId, SourceId
 from intern.core.messages import Citation
@@ -19,7 +19,7 @@ from tests.examples import examples
 from tests.worlds.clock import HandClock
 from tests.worlds.samples import message, reply, save_question
 
-_ACTS = ("ask", "trace", "beside", "post", "drop", "withdraw", "forget")
+_ACTS = ("ask", "trace", "beside", "post", "uncited", "recall", "drop", "withdraw", "forget")
 _STEPS = st.lists(st.tuples(st.sampled_from(_ACTS), st.sets(st.integers(1, 5), min_size=1, max_size=3)), max_size=12)
 _CITED = (Citation(source_id=SourceId("kb:a.md"), title="A"),)
 
@@ -41,11 +41,18 @@ class _Life:
                 await save_question(self._records, messages, "no_sources")
             case "trace" | "beside":
                 await self._records.save(ids, messages[0].channel_id, outcome="silent", beside=name == "beside")
-            case "post":
-                fields = {"citations": _CITED, "asked": "\n".join(each.text for each in messages)}
+            case "post" | "uncited":
+                fields = {
+                    "citations": _CITED if name == "post" else (),
+                    "asked": "\n".join(each.text for each in messages),
+                }
                 await self._posts.begin(
                     reply(ids[-1], messages[0].channel_id, "in_place", covers=ids, **fields), ["so"]
                 )
+            case "recall":
+                await self._posts.delete_unsent(ids[-1])
+                watched = "select 1 from answers where question_id = ? and retracted is not null"
+                assert await self._db.row(watched, (ids[-1],)) is None, "what was not posted is not watched"
             case "drop":
                 self._records.drop(ids)
                 await self._records.store()
@@ -53,9 +60,14 @@ class _Life:
                 await self._records.withdraw(ids)
             case _:
                 await self._records.forget(ids)
-        told = name in {"ask", "post"}
-        self.gone = self.gone - numbers if told else self.gone | numbers if name != "beside" else self.gone
-        self.forgotten = self.forgotten | numbers if name == "forget" else self.forgotten - numbers
+        if name in {"ask", "post"}:
+            self.gone -= numbers
+        elif name not in {"beside", "uncited", "recall"}:
+            self.gone |= numbers
+        if name == "forget":
+            self.forgotten |= numbers
+        elif name not in {"uncited", "recall"}:
+            self.forgotten -= numbers
 
     async def check(self) -> None:
         rows = await self._db.rows("select question_id, debug, texts, retracted from answers")
@@ -75,6 +87,7 @@ class _Life:
 @pytest.mark.rest
 @settings(max_examples=examples(60))
 @given(_STEPS)
+@example([("post", {1}), ("recall", {1})])
 def test_each_message_has_one_record_and_no_word_outlives_its_message(steps: list[tuple[str, set[int]]]) -> None:
     async def main() -> None:
         with TemporaryDirectory() as folder, anyio.fail_after(20):

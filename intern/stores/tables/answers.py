@@ -317,6 +317,11 @@ _WITHDRAWING: Final = (
     f"update answers set {_NO_CITATIONS} {OURS} and {_HOLDING}",
     *_DROPPING,
 )
+_UNWATCHING: Final = (
+    f"delete from answer_citations {OURS} and question_id = ?",
+    f"update answers set {_NO_CITATIONS} {OURS} and question_id = ? and retracted is not null",
+    f"delete from answers {OURS} and question_id = ? and {_BARE}",
+)
 _UNQUOTE = (
     f"update answer_citations set quote = '', title = '' {OURS}"
     " and (substr(source_id, 1, 5) in ('team:', 'fact:') or substr(source_id, 1, 7) = 'nugget:')"
@@ -341,6 +346,12 @@ def ensure_record(db: Transaction, reply: Reply, *, at: str, emails: bool) -> No
     if db.run(f"{_ANSWERS.insert} on conflict do nothing", row):
         _release_messages(db, covered, question.id)
         _add_messages(db, question.id, covered)
+
+
+def unwatch_answer(db: Transaction, question_id: MessageId) -> None:
+    """Remove the citations of an answer that is not posted after all, and its record if nothing else is kept."""
+    for statement in _UNWATCHING:
+        db.run(statement, (question_id,))
 
 
 def _build_word_columns(words: QuestionWords | None, gap: GapState, *, emails: bool) -> tuple[Value, ...]:

@@ -135,7 +135,6 @@ def save_citations(db: Transaction, reply: Reply, *, now: datetime, emails: bool
     """Save the citations of an answer, in the transaction of its post; the oldest answers are watched no more."""
     question_id = reply.question.id
     ensure_record(db, reply, at=now.isoformat(), emails=emails)
-    db.run(f"delete from answer_citations {OURS} and question_id = ?", (question_id,))
     for n, cited in enumerate(reply.citations):
         texts = (_redact_quote(each or "", emails=emails) for each in (cited.title, cited.quote))
         db.run(

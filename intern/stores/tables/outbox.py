@@ -1,7 +1,7 @@
 """The outbox stores a reply before it is posted, so that nothing is posted twice.
 
 One question has at most one post, and so has each message that the post is for. Its parts and their nonces never
-change once begun, also when parts are sent again. Questions are masked.
+change once begun, also when parts are sent again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import Button
 from intern.stores.database import Database, Transaction, Value
+from intern.stores.tables.answers import unwatch_answer
 from intern.stores.tables.citations import save_citations
 from intern.stores.tables.store import OURS, Store, Table, json_array, reads, writes
 
@@ -69,7 +70,7 @@ class Outbox(Store):
     """Posts in the database. Every method returns once its change is on disk."""
 
     def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
-        """Open the outbox. With `emails`, addresses are masked in stored questions and citations."""
+        """Open the outbox. With `emails`, addresses are masked in citations."""
         super().__init__(db, clock=clock)
         self._emails = emails
 
@@ -101,10 +102,13 @@ class Outbox(Store):
             ),
         )
         _add_parts(db, question_id, parts)
+        unwatch_answer(db, question_id)
         if reply.citations and not reply.notice:
             save_citations(db, reply, now=self.clock.now(), emails=self._emails)
         # Mostly the older reply was recalled. One that an earlier process left would be posted beside this one.
-        db.run_each(_DROP_UNSEEN, [(each,) for each in reply.settles if each != question_id])
+        for each in reply.settles:
+            if each != question_id and db.run(_DROP_UNSEEN, (each,)):
+                unwatch_answer(db, each)
         db.run_each(
             "insert into post_messages (community, message_id, question_id) values (:community, ?, ?)"
             " on conflict do nothing",
@@ -121,6 +125,7 @@ class Outbox(Store):
         notice = f", notice = 1, buttons = '[]', mention_role = null, reason = ?{place}"
         self._update_post(db, question_id, notice, reason)
         db.run(f"delete from post_parts {OURS} and question_id = ?", (question_id,))
+        unwatch_answer(db, question_id)
         _add_parts(db, question_id, parts)
         return _read_posts(db, "question_id = ?", question_id)[0]
 
@@ -146,10 +151,12 @@ class Outbox(Store):
         """Drop a reply, with a reason. It is not tried again."""
         self._update_post(db, question_id, ", state = 'dropped', reason = ?", reason)
 
-    async def delete_unsent(self, question_id: MessageId) -> None:
+    @writes
+    def delete_unsent(self, db: Transaction, question_id: MessageId) -> None:
         """Delete a post before any of it was sent, as if it had never begun. Harmless where it did not."""
         # Parts and messages go with it.
-        await self.db.run(f"delete from posts {OURS} and question_id = ?", (question_id,))
+        db.run(f"delete from posts {OURS} and question_id = ?", (question_id,))
+        unwatch_answer(db, question_id)
 
     @reads
     def get(self, db: Transaction, question_id: MessageId) -> Post | None:
