@@ -148,6 +148,7 @@ async def test_without_its_model_it_stays_silent_keeps_what_the_team_says_and_en
 ) -> None:
     with nobody_listening() as base_url:
         async with started(installed, folder, variables(discord, base_url)) as bot:
+            await bot.until_logged("index_refreshed")  # before, there is no source to ask a model about
             await discord.wait_ready()
             question = await discord.say(discord.alice, "How can I move the spool to another disk?")
             failed = await bot.until_logged("ai_request", message_id=question.id)
