@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def _one_line(run: Ended, *names: str) -> None:
-    """Check that stderr is one sentence that names the next step, without a secret, but for progress if it took long."""
+    """Check that stderr, without progress, is one sentence that names the next step and holds no secret."""
     said = [line for line in run.stderr.splitlines() if not line.startswith(("Reading ", "Describing "))]
     assert len(said) == 1, run.stderr
     assert said[0].startswith("intern: ")
