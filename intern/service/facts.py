@@ -17,6 +17,7 @@ from intern.service.paging import ROWS, PagedList
 from intern.service.text_diff import DiffPiece, diff_texts
 from intern.stores.database import Database
 from intern.stores.search_file.word_matches import match_any
+from intern.stores.tables.extractions import ExtractionLog
 from intern.stores.tables.facts import FactChainLink, FactFilter, FactStore
 from intern.stores.tables.nuggets import NuggetStore
 
@@ -43,6 +44,7 @@ class LearnedFacts:
     def __init__(self, db: Database, clock: Clock) -> None:
         self._facts = FactStore(db, clock=clock)
         self._nuggets = NuggetStore(db)
+        self.extractions = ExtractionLog(db, clock=clock)
         """The lessons of each conversation."""
 
     async def list_all(self, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
