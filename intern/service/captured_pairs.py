@@ -25,7 +25,7 @@ from intern.learning.prompts import strip_withdrawn, team_text
 from intern.learning.review import check_awaits_review, get_pair
 from intern.search.hybrid_search import HybridSearch
 from intern.service.databases import open_learned
-from intern.service.paging import PagedList, cut_page
+from intern.service.paging import PagedList, select_page
 from intern.service.text_diff import DiffPiece, diff_texts
 from intern.service.topics import format_conversation
 from intern.settings.settings import Settings
@@ -212,7 +212,7 @@ class CapturedPairs:
         """List pairs that could not be filed, the newest first."""
         retries = await AttemptStore(self._knowledge.db).read_retries()
         parked = sorted(self._knowledge.list_parked(), key=lambda each: each.at, reverse=True)
-        page = cut_page([(each, find_retry(each, retries)) for each in parked], offset)
+        page = select_page([(each, find_retry(each, retries)) for each in parked], offset)
         return await run_sync(page.map, self._build_parked_capture)
 
     async def _load_waiting(self, qa_id: QAId, older: tuple[QAId, ...]) -> CaptureForReview:

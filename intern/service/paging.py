@@ -29,6 +29,6 @@ class PagedList(Struct, Generic[T], frozen=True, kw_only=True):
         return PagedList(rows=rows, total=self.total, offset=self.offset, size=self.size)
 
 
-def cut_page(items: Sequence[T], offset: int, size: int = ROWS) -> PagedList[T]:
+def select_page(items: Sequence[T], offset: int, size: int = ROWS) -> PagedList[T]:
     """Return the page of a list that begins at `offset`."""
     return PagedList(rows=tuple(items[offset : offset + size]), total=len(items), offset=offset, size=size)

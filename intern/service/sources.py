@@ -14,7 +14,7 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.ids import SourceId
 from intern.service.databases import open_read_only
-from intern.service.paging import PagedList, cut_page
+from intern.service.paging import PagedList, select_page
 from intern.settings.settings import Settings
 from intern.stores.database import Database
 from intern.stores.source_cache import NEEDS_SCRIPTS, RENDERED, CachedFile, CachedPage, CachedSource, Index
@@ -107,7 +107,7 @@ class Sources:
         }
         counts = {name: len(listed) for name, listed in lists.items()}
         counts["pages"] = sum(source.type == "page" for source in used)
-        return SourcesPage(listed=cut_page(lists[state], offset), counts=counts, now=self._clock.now())
+        return SourcesPage(listed=select_page(lists[state], offset), counts=counts, now=self._clock.now())
 
 
 def open_sources(settings: Settings, clock: Clock) -> Sources:

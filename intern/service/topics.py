@@ -31,7 +31,7 @@ from intern.core.text.topic_names import make_topic_name
 from intern.core.text.words import collapse_whitespace, truncate_text
 from intern.learning.prompts import build_block, strip_withdrawn
 from intern.service.databases import open_learned
-from intern.service.paging import PagedList, cut_page
+from intern.service.paging import PagedList, select_page
 from intern.service.text_diff import DiffPiece, PieceKind, diff_texts
 from intern.settings.settings import Settings
 from intern.sources.catalogue import Catalogue
@@ -132,7 +132,7 @@ class Topics:
         if order != "name":
             # The length of each topic, and the position of its newest change.
             names.sort(key=lambda name: versions[name][order == "newest"], reverse=True)
-        return cut_page(names, offset).map(self._line_builder())
+        return select_page(names, offset).map(self._line_builder())
 
     def _line_builder(self) -> Callable[[TopicName], TopicLine]:
         entries = self._index.entries()
@@ -160,12 +160,12 @@ class Topics:
     def read_page(self, label: str, offset: int = 0) -> TopicPage:
         """Return one topic with some of its pairs."""
         name, blocks, changes = self._find(label)
-        page = cut_page(blocks[::-1], offset, _BLOCKS)
+        page = select_page(blocks[::-1], offset, _BLOCKS)
         return TopicPage(name=name, description=self._describe(name), blocks=page, changes=len(changes))
 
     def list_changes(self, label: str, offset: int = 0) -> PagedList[TopicChange]:
         """List the changes of a topic, newest first."""
-        return cut_page(self._find(label)[2][::-1], offset, _CHANGES).map(self._add_diff)
+        return select_page(self._find(label)[2][::-1], offset, _CHANGES).map(self._add_diff)
 
     def list_latest_changes(self) -> tuple[TopicChange, ...]:
         """Return the latest changes of all topics, newest first."""

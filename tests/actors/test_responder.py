@@ -292,7 +292,7 @@ class TestSuperseding:
         first, second = desk.slow(request("how", 1, thread=thread)), request("on Windows", 2, thread=thread)
         async with desk.at_work():
             await desk.ask(first, second)
-            assert desk.answers.ended == ["how"], "nobody waits for the older one any more"
+            assert desk.answers.ended == ["how"], "the older answer is cancelled, for it is not needed"
             assert desk.answers.begun[1:] == ["how on Windows"]
             desk.answers.gate.set()
             await wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""Laws of the records of questions, whatever is asked, posted, deleted and forgotten in whichever order."""
+"""Laws of the records of questions: no order of asking, posting, deleting and forgetting breaks them."""
 
 from __future__ import annotations
 
